@@ -1,0 +1,38 @@
+# The project's commands. `make help` lists them.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LAB := $(BIN)/python -m lab
+
+.PHONY: help venv check unit lab lab-down kubeconfig registry test demo bench clean
+
+help:  ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+# Everything goes to stderr, so that `make -s kubeconfig` prints one line only.
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -m venv $(VENV) >&2
+	@$(BIN)/pip install --quiet --editable '.[dev]' >&2
+	@touch $@
+
+venv: $(VENV)/installed  ## the project's own Python environment
+
+check: venv  ## format, lint, types, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lab: venv  ## bring the test bed up: a real node, a registry, an HTCondor pool
+	@$(LAB) up
+
+lab-down: venv  ## end it and leave nothing behind
+	@$(LAB) down
+
+kubeconfig: venv  ## print the path of the admin kubeconfig
+	@$(LAB) kubeconfig
+
+registry: venv  ## print host:port of the lab's registry
+	@$(LAB) registry

@@ -1,0 +1,74 @@
+"""The lab's command line: python -m lab up, down, kubeconfig, registry, pilot."""
+
+import argparse
+import logging
+import os
+import sys
+
+from lab import pilot, testbed
+from lab.api import Lab
+from lab.errors import LabError
+from lab.progress import Progress
+from lab.settings import Settings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line says; return the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.disable()
+    try:
+        return _run(options)
+    except LabError as problem:
+        print(f"lab: {problem}", file=sys.stderr)
+        return 1
+    except PermissionError as problem:
+        print(f"lab: {problem.filename} is not ours to use: run the lab as root", file=sys.stderr)
+        return 1
+    except OSError as problem:
+        print(f"lab: {problem.strerror or problem}: {problem.filename or 'this machine'}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted; `make lab` goes on where it stopped, `make lab-down` clears away", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="bring up what does not run, repair what died")
+    commands.add_parser("down", help="end it and leave nothing behind but the cache")
+    commands.add_parser("kubeconfig", help="print the path of the admin kubeconfig")
+    commands.add_parser("registry", help="print host:port of the registry")
+    commands.add_parser("image", help="print the reference of the project's image")
+    one = commands.add_parser("pilot", help="deploy one pilot pod from the manifests")
+    one.add_argument("name", nargs="?", default="pilot", help="name of the pod (pilot)")
+    one.add_argument("--delete", action="store_true", help="remove it instead")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "down":
+        settings = Settings.from_environment()
+        with Progress(settings.cache / "durations.json") as progress:
+            testbed.down(settings, progress)
+        return 0
+    if options.command == "up":
+        lab = Lab.up()
+        print(f"kubeconfig  {lab.kubeconfig}\nregistry    {lab.registry}\nimage       {lab.image}", file=sys.stderr)
+        print(f"pool        {lab.pool_host}", file=sys.stderr)
+        return 0
+    lab = Lab.attach()
+    if options.command == "pilot":
+        if options.delete:
+            pilot.delete(lab, options.name)
+        else:
+            pilot.deploy(lab, options.name)
+        return 0
+    answers = {"kubeconfig": lab.kubeconfig, "registry": lab.registry, "image": lab.image}
+    print(answers[options.command])
+    return 0
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""A running lab for those who use it from Python: tests, the demo, benchmarks."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import node, testbed
+from lab.errors import LabError
+from lab.images import Images
+from lab.progress import Progress
+from lab.settings import ACCESS_POINT, POOL_NAMESPACE, Settings
+from lab.shell import run
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where everything of a running lab is, and how to talk to it. Its methods raise LabError."""
+
+    settings: Settings
+    progress: Progress
+    kubeconfig: Path
+    """Admin's kubeconfig."""
+    registry: str
+    """host:port, the same for the machine, the node and the pods; plain HTTP in the lab's own."""
+    image: str
+    """The project's image of the checkout, in the registry."""
+    pool_image: str
+    """HTCondor alone, as the pool runs it."""
+    pool_host: str
+    """The collector's address: CONDOR_HOST of pilots."""
+
+    @classmethod
+    def attach(cls) -> "Lab":
+        """Return the lab that runs; it is not started."""
+        settings = Settings.from_environment()
+        try:
+            facts = testbed.Facts(**json.loads(testbed.facts_file(settings).read_text()))
+        except (OSError, ValueError, TypeError) as problem:
+            raise LabError("no lab is up: start it with `make lab`") from problem
+        return cls._of(settings, Progress(settings.cache / "durations.json"), facts)
+
+    @classmethod
+    def up(cls) -> "Lab":
+        """Bring the lab up, or what of it does not run, and return it."""
+        settings = Settings.from_environment()
+        with Progress(settings.cache / "durations.json") as progress:
+            return cls._of(settings, progress, testbed.up(settings, progress))
+
+    @classmethod
+    def _of(cls, settings: Settings, progress: Progress, facts: testbed.Facts) -> "Lab":
+        return cls(
+            settings=settings,
+            progress=progress,
+            kubeconfig=Path(facts.kubeconfig),
+            registry=facts.registry,
+            image=facts.image,
+            pool_image=facts.pool_image,
+            pool_host=facts.pool_host,
+        )
+
+    def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 120) -> str:  # noqa: A002
+        """Run kubectl as admin with `input` on its standard input; return its standard output."""
+        command = [*node.kubectl(self.settings), *arguments]
+        return run(command, what=f"kubectl {' '.join(arguments)[:80]}", stdin=input, timeout=timeout)
+
+    def access_point(
+        self,
+        user: str,
+        command: str | Sequence[str],
+        input: str | None = None,  # noqa: A002
+        timeout: float = 120,
+    ) -> str:
+        """Run `command`, an argv or a shell script, as `user` in his home on the access point; return its stdout."""
+        script = command if isinstance(command, str) else shlex.join(command)
+        where = ("exec", *(("-i",) if input is not None else ()), "-n", POOL_NAMESPACE, ACCESS_POINT, "--")
+        return self.kubectl(*where, "su", "-", user, "-c", script, input=input, timeout=timeout)
+
+    def push_image(self, name: str, source: str | Path) -> str:
+        """Build and push an image from a Dockerfile's text, or from a folder with one; return its reference.
+
+        `name` may have a tag; without one, the tag names the content, and what is unchanged is not built again.
+        `ARG BASE` followed by `FROM $BASE` means the lab's Debian.
+        """
+        return Images(self.settings, self.progress).from_source(name, source)

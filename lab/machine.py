@@ -1,0 +1,134 @@
+"""What this machine must be and have before a node can be built on it."""
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from lab.errors import LabError
+from lab.processes import Daemons
+from lab.progress import Progress
+from lab.settings import (
+    API_PORT,
+    ETCD_PEER_PORT,
+    ETCD_PORT,
+    KUBELET_PORT,
+    MINIMUM_FREE_GIB,
+    NODE_ADDRESS,
+    PROXY_METRICS_PORT,
+    REGISTRY_PORT,
+    Settings,
+)
+from lab.shell import run
+
+PACKAGES = {
+    "runc": "/usr/sbin/runc",
+    "containernetworking-plugins": "/usr/lib/cni/bridge",
+    "docker-registry": "/usr/bin/docker-registry",
+    "skopeo": "/usr/bin/skopeo",
+    "buildah": "/usr/bin/buildah",
+    "mmdebstrap": "/usr/bin/mmdebstrap",
+    "busybox-static": "/bin/busybox",
+    "iptables": "/usr/sbin/iptables",
+    "conntrack": "/usr/sbin/conntrack",
+    "iproute2": "/sbin/ip",
+    "gcc": "/usr/bin/gcc",
+    "musl-tools": "/usr/bin/musl-gcc",
+}
+"""Distribution packages of the lab, each with a file by which we see that it is installed."""
+
+PORTS = {
+    "kube-apiserver": (NODE_ADDRESS, API_PORT),
+    "kubelet": (NODE_ADDRESS, KUBELET_PORT),
+    "registry": (NODE_ADDRESS, REGISTRY_PORT),
+    "etcd": ("127.0.0.1", ETCD_PORT),
+    "etcd ": ("127.0.0.1", ETCD_PEER_PORT),
+    "kube-proxy": ("127.0.0.1", PROXY_METRICS_PORT),
+}
+"""Where the lab's daemons listen."""
+
+
+def check_root() -> None:
+    """Raise LabError unless we are root."""
+    if os.geteuid() != 0:
+        raise LabError("the lab makes bridges, mounts and cgroups: run it as root (or set KUBECONFIG to a cluster)")
+
+
+def check(settings: Settings) -> None:
+    """Raise LabError with one sentence if a node cannot be built on this machine."""
+    check_root()
+    if platform.machine() != "x86_64" or platform.system() != "Linux":
+        raise LabError(f"the lab runs on Linux on x86_64 only, this is {platform.system()} on {platform.machine()}")
+    if shutil.which("apt-get") is None:
+        raise LabError("the lab installs what it needs with apt-get, which this machine does not have: use Debian 12")
+    for folder in {settings.cache, settings.state}:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free / 2**30
+        if free < MINIMUM_FREE_GIB:
+            raise LabError(
+                f"the disk below {folder} has {free:.1f} GiB free and the lab needs {MINIMUM_FREE_GIB} GiB: make room"
+            )
+
+
+def check_ports(daemons: Daemons) -> None:
+    """Raise LabError if somebody else listens where a daemon of ours that does not run would listen."""
+    listeners = {
+        (connection.laddr.ip, connection.laddr.port): connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr
+    }
+    for name, (address, port) in PORTS.items():
+        if daemons.find(name.strip()) is not None:
+            continue
+        for wildcard in (address, "0.0.0.0", "::"):  # noqa: S104
+            if (wildcard, port) in listeners:
+                raise LabError(
+                    f"{name.strip()} needs port {port}, which {_describe(listeners[wildcard, port])} listens on: "
+                    "end that first"
+                )
+
+
+def ensure_packages(settings: Settings, progress: Progress) -> None:
+    """Install the distribution packages that are missing; apt's lists are fetched only if they must be."""
+    missing = [package for package, witness in PACKAGES.items() if not Path(witness).exists()]
+    if not missing:
+        return
+    with progress.step(f"install {', '.join(missing)}"):
+        log = settings.cache / "logs/apt.log"
+        install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
+        env = {"DEBIAN_FRONTEND": "noninteractive"}
+        what = f"install {', '.join(missing)}"
+        try:
+            run(install, what=what, log=log, env=env)
+        except LabError:
+            run(["apt-get", "update"], what="fetch the lists of packages", log=log, env=env)
+            run(install, what=what, log=log, env=env)
+
+
+def apt_mirror() -> str:
+    """Return the Debian mirror that this machine's own apt uses."""
+    answer = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(COMPONENT)", "Created-By: Packages"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in answer.stdout.splitlines():
+        uri, _, rest = line.partition(" ")
+        if rest.startswith("Debian main") and "security" not in uri:
+            return uri
+    raise LabError(
+        "no Debian mirror is among this machine's apt sources: name one that has forky in K8SPILOT_LAB_MIRROR"
+    )
+
+
+def _describe(pid: int | None) -> str:
+    if pid is None:
+        return "another process"
+    try:
+        return f"process {pid} ({' '.join(psutil.Process(pid).cmdline())[:80]})"
+    except psutil.Error:
+        return f"process {pid}"

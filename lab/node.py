@@ -1,0 +1,227 @@
+"""The one node: etcd, the control plane, containerd, kubelet and kube-proxy as processes of this machine."""
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from string import Template
+
+from lab import cgroups, pki, shell
+from lab.errors import LabError
+from lab.network import NETWORK_NAME
+from lab.processes import Daemon, Daemons
+from lab.settings import (
+    API_PORT,
+    BRIDGE,
+    CGROUP,
+    ETCD_PEER_PORT,
+    ETCD_PORT,
+    HERE,
+    KUBELET_PORT,
+    NODE_ADDRESS,
+    NODE_NAME,
+    POD_NETWORK,
+    SERVICE_NETWORK,
+    Settings,
+)
+from lab.shell import run
+
+PATIENCE_S = 90.0
+CORE = ("etcd", "containerd", "kube-apiserver")
+"""When one of these died, the node is made anew: what the others believe is not true any more."""
+
+
+def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
+    """Start what does not run; return when the API answers and the kubelet was started. Idempotent."""
+    pki.ensure(settings)
+    _write_configuration(settings, pause_image)
+    for early in (_etcd(settings), _containerd(settings), _apiserver(settings)):
+        daemons.start(early)
+    _wait_for_api(settings, daemons)
+    cgroups.make()
+    for late in (_controller_manager(settings), _scheduler(settings), _proxy(settings), _kubelet(settings)):
+        daemons.start(late)
+
+
+def wait_ready(settings: Settings, daemons: Daemons) -> None:
+    """Return when the node is Ready; raise LabError with the reason when that takes too long."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        ready, words = _node_condition(settings)
+        if ready:
+            return
+        for name in daemons.known():
+            daemons.check(name)
+        if time.monotonic() > deadline:
+            raise LabError(f"the node is not Ready after {PATIENCE_S:.0f} s: {words} ({daemons.log('kubelet')})")
+        time.sleep(0.2)
+
+
+def api_answers(settings: Settings) -> bool:
+    """Whether the API server says that it is ready."""
+    authority = settings.pki / "ca.crt"
+    if not authority.exists():
+        return False
+    context = ssl.create_default_context(cafile=str(authority))
+    try:
+        with urllib.request.urlopen(
+            f"https://{NODE_ADDRESS}:{API_PORT}/readyz", context=context, timeout=3
+        ) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not api_answers(settings):
+        shell.check_cancelled()
+        for name in CORE:
+            daemons.check(name)
+        if time.monotonic() > deadline:
+            log = daemons.log("kube-apiserver")
+            raise LabError(f"the API server is not ready after {PATIENCE_S:.0f} s (its log: {log})")
+        time.sleep(0.1)
+
+
+def _node_condition(settings: Settings) -> tuple[bool, str]:
+    """Return whether the node is Ready, and what it says of itself."""
+    kubectl = [settings.bin / "kubectl", "--kubeconfig", settings.admin_kubeconfig]
+    try:
+        answer = run([*kubectl, "get", "node", NODE_NAME, "-o", "json"], what="ask for the node", timeout=20)
+    except LabError as problem:
+        return False, str(problem)
+    node = json.loads(answer)
+    if node["spec"].get("unschedulable"):
+        run([*kubectl, "uncordon", NODE_NAME], what="let pods onto the node again")
+    for condition in node.get("status", {}).get("conditions", []):
+        if condition["type"] == "Ready":
+            return condition["status"] == "True", condition.get("message", "")
+    return False, "it has not said anything yet"
+
+
+def _write_configuration(settings: Settings, pause_image: str) -> None:
+    state = settings.state
+    values = {
+        "state": state,
+        "node_address": NODE_ADDRESS,
+        "node_name": NODE_NAME,
+        "kubelet_port": KUBELET_PORT,
+        "cgroup": CGROUP,
+        "bridge": BRIDGE,
+        "pod_network": POD_NETWORK,
+        "network_name": NETWORK_NAME,
+        "pause_image": pause_image,
+        "registry_address": settings.registry_address,
+    }
+    targets = {
+        "containerd.toml": state / "containerd.toml",
+        "kubelet.yaml": state / "kubelet.yaml",
+        "kube-proxy.yaml": state / "kube-proxy.yaml",
+        "cni.conflist": state / "cni/net.d/10-lab.conflist",
+        "hosts.toml": state / "certs.d" / settings.registry_address / "hosts.toml",
+    }
+    for source, target in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(Template((HERE / "config" / source).read_text()).substitute(values))
+    (state / "cdi").mkdir(exist_ok=True)
+
+
+def _etcd(settings: Settings) -> Daemon:
+    client, peer = f"http://127.0.0.1:{ETCD_PORT}", f"http://127.0.0.1:{ETCD_PEER_PORT}"
+    return Daemon(
+        "etcd",
+        [
+            settings.bin / "etcd",
+            f"--data-dir={settings.state}/etcd",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",  # a lab's data need not outlive the machine
+            "--log-level=warn",
+        ],
+    )
+
+
+def _containerd(settings: Settings) -> Daemon:
+    return Daemon("containerd", [settings.bin / "containerd", "--config", settings.state / "containerd.toml"])
+
+
+def _apiserver(settings: Settings) -> Daemon:
+    pki_folder = settings.pki
+    return Daemon(
+        "kube-apiserver",
+        [
+            settings.bin / "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{ETCD_PORT}",
+            f"--bind-address={NODE_ADDRESS}",
+            f"--advertise-address={NODE_ADDRESS}",
+            f"--secure-port={API_PORT}",
+            f"--tls-cert-file={pki_folder}/apiserver.crt",
+            f"--tls-private-key-file={pki_folder}/apiserver.key",
+            f"--client-ca-file={pki_folder}/ca.crt",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={pki_folder}/service-account.pub",
+            f"--service-account-signing-key-file={pki_folder}/service-account.key",
+            f"--service-cluster-ip-range={SERVICE_NETWORK}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--kubelet-client-certificate={pki_folder}/apiserver-kubelet.crt",
+            f"--kubelet-client-key={pki_folder}/apiserver-kubelet.key",
+            f"--kubelet-certificate-authority={pki_folder}/ca.crt",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--allow-privileged=true",
+        ],
+    )
+
+
+def _controller_manager(settings: Settings) -> Daemon:
+    kubeconfig = settings.pki / "controller-manager.kubeconfig"
+    return Daemon(
+        "kube-controller-manager",
+        [
+            settings.bin / "kube-controller-manager",
+            f"--kubeconfig={kubeconfig}",
+            f"--service-account-private-key-file={settings.pki}/service-account.key",
+            f"--root-ca-file={settings.pki}/ca.crt",
+            "--use-service-account-credentials",
+            "--controllers=*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ],
+    )
+
+
+def _scheduler(settings: Settings) -> Daemon:
+    program = settings.bin / "kube-scheduler"
+    kubeconfig = settings.pki / "scheduler.kubeconfig"
+    return Daemon("kube-scheduler", [program, f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0"])
+
+
+def _proxy(settings: Settings) -> Daemon:
+    return Daemon("kube-proxy", [settings.bin / "kube-proxy", f"--config={settings.state}/kube-proxy.yaml"])
+
+
+def _kubelet(settings: Settings) -> Daemon:
+    return Daemon(
+        "kubelet",
+        [
+            settings.bin / "kubelet",
+            f"--config={settings.state}/kubelet.yaml",
+            f"--kubeconfig={settings.pki}/kubelet.kubeconfig",
+            f"--hostname-override={NODE_NAME}",
+            f"--node-ip={NODE_ADDRESS}",
+            f"--root-dir={settings.state}/kubelet",
+            f"--cert-dir={settings.state}/kubelet/pki",
+        ],
+    )
+
+
+def kubectl(settings: Settings) -> list[str | Path]:
+    """Return the beginning of every kubectl command line."""
+    program: str | Path = settings.bin / "kubectl" if settings.kubeconfig is None else "kubectl"
+    return [program, "--kubeconfig", settings.admin_kubeconfig]

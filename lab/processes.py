@@ -1,0 +1,126 @@
+"""The lab's long-running processes on this machine: start them, know them again, end them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from lab.errors import LabError
+from lab.settings import Settings
+from lab.shell import last_words
+
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One program that runs as long as the lab does."""
+
+    name: str
+    argv: Sequence[str | Path]
+
+
+class Daemons:
+    """The daemons of one lab. Their process ids and start times are kept in the state folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._records = settings.state / "processes"
+
+    def start(self, daemon: Daemon) -> bool:
+        """Start `daemon` unless it runs; say whether it was started."""
+        if self.find(daemon.name) is not None:
+            return False
+        self._records.mkdir(parents=True, exist_ok=True)
+        self._settings.logs.mkdir(parents=True, exist_ok=True)
+        search = f"{self._settings.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        with self.log(daemon.name).open("ab") as log:
+            process = subprocess.Popen(
+                [str(argument) for argument in daemon.argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd="/",
+                env={**os.environ, "PATH": search},
+            )
+        record = {"pid": process.pid, "created": psutil.Process(process.pid).create_time()}
+        (self._records / daemon.name).write_text(json.dumps(record))
+        return True
+
+    def log(self, name: str) -> Path:
+        """Where the daemon `name` writes what it has to say."""
+        return self._settings.logs / f"{name}.log"
+
+    def find(self, name: str) -> psutil.Process | None:
+        """Return the live process of the daemon `name`, None if it is gone (or its number is another's now)."""
+        try:
+            record = json.loads((self._records / name).read_text())
+            process = psutil.Process(record["pid"])
+            same = abs(process.create_time() - record["created"]) < 1.5
+            alive = same and process.status() != psutil.STATUS_ZOMBIE
+        except (OSError, ValueError, KeyError, psutil.Error):
+            return None
+        return process if alive else None
+
+    def check(self, name: str) -> None:
+        """Raise LabError with the daemon's last words if it has ended."""
+        if self.find(name) is None:
+            text = self.log(name).read_text(errors="replace") if self.log(name).exists() else ""
+            raise LabError(f"{name} has ended: {last_words(text, 1)} (all of it: {self.log(name)})")
+
+    def known(self) -> list[str]:
+        """Names of all daemons that were ever started for this lab."""
+        return sorted(path.name for path in self._records.iterdir()) if self._records.is_dir() else []
+
+    def living(self) -> list[psutil.Process]:
+        """All live processes that were started as daemons of this lab."""
+        return [process for name in self.known() if (process := self.find(name)) is not None]
+
+
+def strays(settings: Settings) -> Iterator[psutil.Process]:
+    """Find processes of any lab on this machine that no record names: by program, or by shim address."""
+    programs = f"{settings.cache / 'programs'}/"
+    links = f"{settings.bin}/"
+    for process in psutil.process_iter():
+        try:
+            argv = process.cmdline()
+            executable = process.exe()
+        except psutil.Error:
+            continue
+        if not argv or Path(argv[0]).name in {"kubectl", "ctr"}:
+            continue
+        own_program = executable.startswith(programs) or argv[0].startswith(links)
+        own_argument = Path(argv[0]).name in {"containerd-shim-runc-v2", "docker-registry"} and any(
+            argument.startswith(f"{settings.state}/") for argument in argv
+        )
+        if own_program or own_argument:
+            yield process
+
+
+def end(processes: Iterable[psutil.Process], *, grace_s: float = GRACE_S) -> None:
+    """Ask processes to end, then make them; return when they are gone."""
+    alive = list(processes)
+    for process in alive:
+        _signal(process, kill=grace_s <= 0)
+    _, left = psutil.wait_procs(alive, timeout=max(grace_s, 0.1))
+    for process in left:
+        _signal(process, kill=True)
+    _, left = psutil.wait_procs(left, timeout=GRACE_S)
+    stuck = [process.pid for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    if stuck:
+        raise LabError(f"processes {stuck} of the lab do not end even when killed; see what they wait for")
+
+
+def _signal(process: psutil.Process, *, kill: bool) -> None:
+    try:
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,54 @@
+"""The lab's image registry: Debian's docker-registry on the node's address, its data in the cache."""
+
+import http.client
+import time
+from string import Template
+
+from lab.errors import LabError
+from lab.processes import Daemon, Daemons
+from lab.settings import HERE, NODE_ADDRESS, REGISTRY_PORT, Settings
+
+NAME = "registry"
+PATIENCE_S = 15.0
+MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json, "
+    "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json"
+)
+
+
+def ensure(settings: Settings, daemons: Daemons) -> None:
+    """Start the registry unless it runs; return when it answers."""
+    data = settings.cache / "registry"
+    data.mkdir(parents=True, exist_ok=True)
+    configuration = settings.state / "registry.yml"
+    template = Template((HERE / "config/registry.yml").read_text())
+    address = f"{NODE_ADDRESS}:{REGISTRY_PORT}"
+    configuration.write_text(template.substitute(registry_data=data, registry_address=address))
+    daemons.start(Daemon(NAME, ["docker-registry", "serve", configuration]))
+    deadline = time.monotonic() + PATIENCE_S
+    while not answers(address):
+        daemons.check(NAME)
+        if time.monotonic() > deadline:
+            raise LabError(f"the registry at {address} does not answer (its log: {daemons.log(NAME)})")
+        time.sleep(0.05)
+
+
+def answers(address: str) -> bool:
+    """Whether a registry speaks plain HTTP at `address` (host:port)."""
+    return _ask(address, "GET", "/v2/") in {200, 401}
+
+
+def holds(address: str, name: str, tag: str) -> bool:
+    """Whether the registry at `address` has the image `name:tag`."""
+    return _ask(address, "HEAD", f"/v2/{name}/manifests/{tag}") == 200
+
+
+def _ask(address: str, method: str, path: str) -> int:
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request(method, path, headers={"Accept": MANIFESTS})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()

@@ -1,0 +1,104 @@
+"""Names, addresses, versions and folders of the lab: the one place where they are chosen."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parent
+
+GO_VERSION = "1.26.6"
+KUBERNETES_VERSION = "v1.36.3"
+DEBIAN_SUITE = "forky"
+
+BRIDGE = "k8spilot0"
+POD_NETWORK = "10.234.0.0/16"
+NODE_ADDRESS = "10.234.0.1"
+SERVICE_NETWORK = "10.235.0.0/16"
+API_SERVICE_ADDRESS = "10.235.0.1"
+COLLECTOR_SERVICE_ADDRESS = "10.235.96.18"
+
+NODE_NAME = "lab"
+API_PORT = 6443
+ETCD_PORT = 2379
+ETCD_PEER_PORT = 2380
+KUBELET_PORT = 10250
+REGISTRY_PORT = 5000
+PROXY_METRICS_PORT = 10249
+
+# Every container of the lab's node runs below this cgroup, so that its processes can be told from all others.
+CGROUP = "k8spilot-lab"
+
+POOL_NAMESPACE = "pool"
+PILOT_NAMESPACE = "pilots"
+CENTRAL_MANAGER = "central-manager"
+ACCESS_POINT = "access-point"
+POOL_DOMAIN = "pool.lab"
+
+MINIMUM_FREE_GIB = 6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Folders of this machine and what the environment chose."""
+
+    cache: Path
+    """What is worth keeping between labs: programs, images, the registry's data, times of long steps."""
+    state: Path
+    """What belongs to the running lab alone; `down` removes it."""
+    kubeconfig: Path | None
+    """The user's own cluster (KUBECONFIG); None: the lab builds a node."""
+    image: str | None
+    """The project's image in a registry that the cluster can reach (IMAGE); None: it is built."""
+    registry: str | None
+    """host:port of a registry to push to (REGISTRY); None: the lab's own."""
+    mirror: str | None
+    """Debian mirror for the images; None: the one that this machine's own apt uses."""
+
+    @classmethod
+    def from_environment(cls) -> "Settings":
+        """Read the environment; what is not set gets the usual place."""
+        own = Path("/var/lib/k8spilot-lab")
+        named = os.environ.get("KUBECONFIG") or None
+        foreign = Path(named.split(":")[0]) if named else None
+        if foreign is not None and foreign.resolve() == (own / "kubeconfig").resolve():
+            foreign = None  # the lab's own cluster, named by somebody who wants to talk to it
+        default_cache = Path.home() / ".cache/k8spilot-lab"
+        return cls(
+            cache=Path(os.environ.get("K8SPILOT_LAB_CACHE") or default_cache).expanduser().absolute(),
+            state=own,
+            kubeconfig=foreign,
+            image=os.environ.get("IMAGE") or None,
+            registry=os.environ.get("REGISTRY") or None,
+            mirror=os.environ.get("K8SPILOT_LAB_MIRROR") or None,
+        )
+
+    @property
+    def bin(self) -> Path:
+        """Links to the node's programs, as the running lab uses them."""
+        return self.state / "bin"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the running lab's processes."""
+        return self.state / "logs"
+
+    @property
+    def pki(self) -> Path:
+        """Keys and certificates of the running lab."""
+        return self.state / "pki"
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """The kubeconfig with all rights in the lab's cluster, or the user's own."""
+        return self.kubeconfig or self.state / "kubeconfig"
+
+    @property
+    def containerd_socket(self) -> Path:
+        """Where the node's containerd listens."""
+        return self.state / "containerd.sock"
+
+    @property
+    def registry_address(self) -> str:
+        """host:port of the registry, the same for the machine, the node and the pods."""
+        return self.registry or f"{NODE_ADDRESS}:{REGISTRY_PORT}"

@@ -1,0 +1,101 @@
+"""Run other programs; a failure becomes one sentence with the program's own last words."""
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab.errors import LabError
+
+Argument = str | Path
+
+_lock = threading.Lock()
+_running: set[subprocess.Popen[bytes]] = set()
+_cancelled = threading.Event()
+
+
+def run(
+    argv: Sequence[Argument],
+    *,
+    what: str,
+    log: Path | None = None,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> str:
+    """Run `argv` to its end and return its standard output.
+
+    `what` completes the sentence "could not ...". With `log`, both outputs go to that file and "" is returned.
+    `env` is added to this process's environment; `timeout` is in seconds. Raises LabError.
+    """
+    command = [str(argument) for argument in argv]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        target = log.open("wb+") if log is not None else out
+        errors = target if log is not None else err
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=target,
+                stderr=errors,
+                env={**os.environ, **(env or {})},
+                cwd=cwd,
+            )
+        except FileNotFoundError as problem:
+            raise LabError(f"could not {what}: there is no program `{command[0]}` on this machine") from problem
+        _wait(process, stdin, timeout, f"could not {what}: `{command[0]}` did not end within {timeout} s")
+        if process.returncode:
+            errors.seek(0)
+            target.seek(0)
+            words = errors.read().decode(errors="replace") or target.read().decode(errors="replace")
+            where = f" (all of it: {log})" if log else ""
+            raise LabError(f"could not {what}: {last_words(words, process.returncode)}{where}")
+        if log is not None:
+            target.close()
+            return ""
+        out.seek(0)
+        return out.read().decode(errors="replace")
+
+
+def cancel() -> None:
+    """End all programs that other threads are running here, and let them start no more."""
+    _cancelled.set()
+    with _lock:
+        for process in _running:
+            process.terminate()
+
+
+def check_cancelled() -> None:
+    """Raise LabError if the work was called off: for loops that wait without running a program."""
+    if _cancelled.is_set():
+        raise LabError("called off, because something else failed")
+
+
+def _wait(process: subprocess.Popen[bytes], stdin: str | None, timeout: float | None, too_long: str) -> None:
+    with _lock:
+        _running.add(process)
+        if _cancelled.is_set():
+            process.terminate()
+    try:
+        process.communicate(None if stdin is None else stdin.encode(), timeout)
+    except subprocess.TimeoutExpired as problem:
+        raise LabError(too_long) from problem
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        with _lock:
+            _running.discard(process)
+
+
+def last_words(output: str, code: int) -> str:
+    """Return the line of a failed program's output that most likely says why."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if line.lower().startswith(("error", "e:", "fatal", "panic:"))]
+    chosen = (telling or lines)[-1:] or [f"it ended with code {code} and said nothing"]
+    return chosen[0][:600]

@@ -1,0 +1,69 @@
+"""End the lab and leave nothing behind, whatever state it is in."""
+
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from lab import cgroups, network, processes
+from lab.errors import LabError
+from lab.processes import Daemons
+from lab.settings import Settings
+from lab.shell import run
+
+SHIM_SOCKETS = Path("/run/containerd")
+
+
+def clean(settings: Settings, daemons: Daemons) -> None:
+    """Remove every process, mount, namespace, bridge, rule, cgroup and file of the lab; the cache stays.
+
+    Works when parts are gone already, when all is gone, and twice in a row.
+    """
+    kubelet = [process for name in ("kubelet", "kube-proxy") if (process := daemons.find(name))]
+    processes.end(kubelet)  # first of all: it would start anew what we are about to end
+    shims = [process for process in processes.strays(settings) if _is_shim(process.cmdline())]
+    processes.end(daemons.living())
+    cgroups.thaw()
+    processes.end(shims, grace_s=0)
+    processes.end(cgroups.processes(), grace_s=0)
+    processes.end(processes.strays(settings), grace_s=0)
+    _unmount_below(settings.state, settings.cache)
+    network.remove(settings)
+    cgroups.remove()
+    _remove_shim_sockets()
+    shutil.rmtree(settings.state, ignore_errors=True)
+    if settings.state.exists():
+        raise LabError(f"{settings.state} could not be removed altogether: see what is left there")
+
+
+def _is_shim(argv: list[str]) -> bool:
+    return bool(argv) and Path(argv[0]).name == "containerd-shim-runc-v2"
+
+
+def mounts_below(*folders: Path) -> list[Path]:
+    """All mount points below `folders`, the innermost and latest first."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = Path(line.split(" ")[4].encode().decode("unicode_escape"))
+        if any(point.is_relative_to(folder) for folder in folders):
+            found.append(point)
+    return found[::-1]
+
+
+def _unmount_below(*folders: Path) -> None:
+    for point in mounts_below(*folders):
+        subprocess.run(["umount", "--lazy", str(point)], capture_output=True, check=False)
+    left = mounts_below(*folders)
+    if left:
+        run(["umount", left[0]], what=f"unmount {left[0]}")
+
+
+def _remove_shim_sockets() -> None:
+    """Remove the sockets that our shims had; the folders stay if another containerd uses them."""
+    for socket in (SHIM_SOCKETS / "s").glob("*"):
+        answer = subprocess.run(["ss", "-xlH", "src", str(socket)], capture_output=True, text=True, check=False)
+        if not answer.stdout.strip():
+            socket.unlink(missing_ok=True)
+    for folder in (SHIM_SOCKETS / "s", SHIM_SOCKETS):
+        with contextlib.suppress(OSError):
+            folder.rmdir()

@@ -1,0 +1,196 @@
+"""Bring the test bed up and take it down: the order of things, and what may happen side by side."""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from lab import binaries, images, machine, network, node, pki, registry, shell, teardown
+from lab.errors import LabError
+from lab.images import Images
+from lab.pool import Pool
+from lab.processes import Daemons, strays
+from lab.progress import Progress
+from lab.settings import Settings
+
+T = TypeVar("T")
+LOCK = Path("/run/k8spilot-lab.lock")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What those who use a running lab need to know of it; kept as JSON."""
+
+    kubeconfig: str
+    registry: str
+    image: str
+    pool_image: str
+    pool_host: str
+
+
+def up(settings: Settings, progress: Progress) -> Facts:
+    """Bring up what does not run; repair what died. Raises LabError."""
+    with _alone(settings, progress):
+        facts = _up_elsewhere(settings, progress) if settings.kubeconfig else _up_here(settings, progress)
+        target = facts_file(settings)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(asdict(facts), indent=1) + "\n")
+        return facts
+
+
+def down(settings: Settings, progress: Progress) -> None:
+    """End the lab and leave nothing behind but the cache. Raises LabError."""
+    with _alone(settings, progress):
+        if settings.kubeconfig is not None:
+            with progress.step("remove the lab's namespaces from the cluster"):
+                Pool(settings, "").remove()
+            facts_file(settings).unlink(missing_ok=True)
+            return
+        machine.check_root()
+        with progress.step("end the lab"):
+            teardown.clean(settings, Daemons(settings))
+
+
+def facts_file(settings: Settings) -> Path:
+    """Where the facts of a running lab are kept."""
+    if settings.kubeconfig is None:
+        return settings.state / "lab.json"
+    name = images.digest_of([str(settings.kubeconfig.resolve())])
+    return settings.cache / f"clusters/{name}.json"
+
+
+def _up_elsewhere(settings: Settings, progress: Progress) -> Facts:
+    """Use the cluster of KUBECONFIG: build no node."""
+    if shutil.which("kubectl") is None:
+        raise LabError("KUBECONFIG is set, so the lab uses that cluster with `kubectl`, which is not on PATH")
+    if settings.image is None and settings.registry is None:
+        raise LabError(
+            "KUBECONFIG is set: name the project's image for that cluster in IMAGE, "
+            "or in REGISTRY a registry (host:port) that this machine can push it to"
+        )
+    image = pool_image = settings.image
+    if image is None or pool_image is None:
+        machine.ensure_packages(settings, progress)
+        builder = Images(settings, progress)
+        pool_image, image = builder.htcondor(), builder.project()
+        for extra in (builder.hello, builder.busybox):
+            extra()
+    pool = Pool(settings, pool_image)
+    with progress.step("start the HTCondor pool"):
+        pool.ensure()
+    return Facts(str(settings.kubeconfig), settings.registry or "", image, pool_image, pool.collector)
+
+
+def _up_here(settings: Settings, progress: Progress) -> Facts:
+    machine.check(settings)
+    daemons = Daemons(settings)
+    if _is_broken(settings, daemons):
+        with progress.step("clear away what an earlier lab left"):
+            teardown.clean(settings, daemons)
+    settings.state.mkdir(parents=True, exist_ok=True)
+    settings.state.chmod(0o711)
+    machine.check_ports(daemons)
+    machine.ensure_packages(settings, progress)
+    network.ensure(settings)
+    registry.ensure(settings, daemons)
+    builder = Images(settings, progress)
+    pause = builder.pause()
+    with SideBySide() as together:
+        ready = together.begin(lambda: _start_node(settings, daemons, progress, pause))
+        pool_image = together.begin(builder.htcondor)
+
+        def start_pool() -> str:
+            ready.result()
+            pool = Pool(settings, pool_image.result())
+            with progress.step("start the HTCondor pool"):
+                pool.ensure()
+            return pool.collector
+
+        def build_rest() -> str:
+            pool_image.result()
+            image = settings.image or builder.project()
+            builder.hello()
+            builder.busybox()
+            return image
+
+        collector, image = together.begin(start_pool), together.begin(build_rest)
+    return Facts(
+        str(settings.admin_kubeconfig),
+        settings.registry_address,
+        image.result(),
+        pool_image.result(),
+        collector.result(),
+    )
+
+
+def _start_node(settings: Settings, daemons: Daemons, progress: Progress, pause: str) -> None:
+    folders = binaries.ensure(settings, progress)
+    binaries.link(folders, settings.bin)
+    pki.ensure(settings)
+    with progress.step("start the node"):
+        node.start(settings, daemons, pause)
+        node.wait_ready(settings, daemons)
+
+
+def _is_broken(settings: Settings, daemons: Daemons) -> bool:
+    """Whether there are remains of a lab on which nothing can be built."""
+    core_runs = [daemons.find(name) is not None for name in node.CORE]
+    if all(core_runs):
+        return False
+    return any(core_runs) or bool(daemons.known()) or any(True for _ in strays(settings)) or network.remains()
+
+
+@contextmanager
+def _alone(settings: Settings, progress: Progress) -> Iterator[None]:
+    """Let one `up` or `down` at a time work; others wait for it to end."""
+    if settings.kubeconfig is None:
+        machine.check_root()
+    lock = LOCK if settings.kubeconfig is None else settings.cache / "lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with progress.step("wait for another `lab up` or `lab down` to end", remember=False):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class SideBySide:
+    """Tasks in threads of their own; when one fails, the others' programs are ended and its error is raised."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor()
+        self._begun: list[Future[Any]] = []
+
+    def begin(self, task: Callable[[], T]) -> "Future[T]":
+        """Start `task`; its result() may be waited for by the others."""
+        future = self._threads.submit(task)
+        self._begun.append(future)
+        return future
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for all tasks; raise the error of the one that failed first."""
+        try:
+            ended, _ = wait(self._begun, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            shell.cancel()
+            raise
+        failed = [future for future in ended if future.exception() is not None]
+        if failed or problem is not None:
+            shell.cancel()
+        self._threads.shutdown(wait=True)
+        if failed and problem is None:
+            failed[0].result()

@@ -1,0 +1,5 @@
+"""`python -m k8spilot`."""
+
+from k8spilot.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""HTCondor in the pilot container: its folders, credentials, configuration and master process."""

@@ -1,0 +1,285 @@
+"""HTCondor's configuration, as text.
+
+Each block says why it is there: `condor_config_val -verbose` in the pilot leads an operator to the reason.
+Everything that comes from outside was checked by Settings; nothing here can end a string or begin a line.
+"""
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from string import Template
+from typing import Final
+
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.pools import Pool, resolve
+from k8spilot.errors import SettingsError
+from k8spilot.settings import KILLING_SECONDS, Settings
+
+UPDATE_SECONDS: Final = 120
+"""How often the startd tells the collector that it is there."""
+
+_TEMPLATE: Final = Template("""\
+# HTCondor's configuration of this pilot, written by k8spilot at each start. What an operator changes belongs
+# into a file in $drop_ins, which is read last.
+include ifexist : /etc/condor/condor_config
+
+DAEMON_LIST = MASTER, STARTD
+LOG = $log
+LOCK = $lock
+RUN = $run
+SPOOL = $spool
+EXECUTE = $execute
+PROCD_ADDRESS = $$(RUN)/procd_pipe
+LOCAL_CONFIG_FILE =
+LOCAL_CONFIG_DIR = $drop_ins
+
+# --- The pool ---
+CONDOR_HOST = $condor_host
+COLLECTOR_HOST = $collector_host
+# Access points cannot open connections to the pods of most clusters. With a broker the pod opens them, which
+# works in a flat network as well.
+CCB_ADDRESS = $ccb_address
+CCB_HEARTBEAT_INTERVAL = 120
+# The machine's name in the pool; saves looking up the pod's name, which DNS seldom has.
+NETWORK_HOSTNAME = $machine
+# Shared with no other machine: an account of the same name here is not the submitter.
+UID_DOMAIN = $domain
+FILESYSTEM_DOMAIN = $domain
+# A pod that is killed leaves its slot's ad behind in the collector: for a few minutes only.
+UPDATE_INTERVAL = $update
+MASTER_UPDATE_INTERVAL = $update
+ClassAdLifetime = $lifetime
+
+# --- Who may do what: the pool's daemons, by token; the pilot itself, by file system ---
+SEC_DEFAULT_AUTHENTICATION = REQUIRED
+SEC_DEFAULT_ENCRYPTION = REQUIRED
+SEC_DEFAULT_INTEGRITY = REQUIRED
+SEC_DEFAULT_AUTHENTICATION_METHODS = $methods
+SEC_CLIENT_AUTHENTICATION_METHODS = $methods
+SEC_TOKEN_DIRECTORY = $tokens
+SEC_TOKEN_SYSTEM_DIRECTORY = $tokens
+SEC_PASSWORD_DIRECTORY = $passwords
+ALLOW_READ = *
+ALLOW_WRITE = *
+ALLOW_DAEMON = condor@* condor_pool@* condor@password
+ALLOW_NEGOTIATOR = condor@* condor_pool@* condor@password
+ALLOW_ADMINISTRATOR = condor@* condor_pool@* condor@password root@$$(UID_DOMAIN)
+
+# --- The slot: one payload container runs one job ---
+NUM_CPUS = $cpus
+MEMORY = $memory
+$disk
+NUM_SLOTS = 1
+NUM_SLOTS_TYPE_1 = 1
+SLOT_TYPE_1 = 100%
+SLOT_TYPE_1_PARTITIONABLE = False
+# A job that fills the volume is held; the kubelet would evict the pod instead, and the job would run again.
+use POLICY : Hold_If_Disk_Exceeded
+# They would measure the pilot container.
+RunBenchmarks = False
+
+# --- The job: in the payload container, as the user that this one runs as ---
+STARTER_ALLOW_RUNAS_OWNER = False
+SLOT1_USER = $user
+# No dedicated account: HTCondor would take all processes of that user for the job's, payload-init among them.
+DEDICATED_EXECUTE_ACCOUNT_REGEXP =
+# The pod's resources are the payload container's; the pilot container has no cgroups to give away.
+BASE_CGROUP =
+DOCKER = /usr/bin/docker
+# The test needs an image of its own, and a bind that tells nothing about the next one.
+DOCKER_PERFORM_TEST = False
+# Otherwise an image has a second name, which is no valid one if the registry has a port.
+DOCKER_TRUST_LOCAL_IMAGES = True
+DOCKER_CACHE_ADVERTISE_INTERVAL = 0
+# The payload container has a /tmp and a /var/tmp of its own, clean for every job.
+MOUNT_UNDER_SCRATCH =
+# Images are bound, never run here by another runtime.
+SINGULARITY = /nonexistent
+# The starter would ask the shadow for guidance, at a moment at which it has to ask again five seconds later.
+GUIDANCE_MUMS_THE_WORD = True
+ENABLE_SSH_TO_JOB = False
+STARTER_JOB_ENVIRONMENT = "$environment"
+
+# --- Eviction: SIGTERM, $vacate s, SIGKILL; all of it within the pod's grace period ---
+MachineMaxVacateTime = $vacate
+KILLING_TIMEOUT = $killing
+SHUTDOWN_GRACEFUL_TIMEOUT = $graceful
+SHUTDOWN_FAST_TIMEOUT = $fast
+
+# --- The pilot's life ---
+# Jobs are taken until GLIDEIN_ToRetire and run until GLIDEIN_ToDie, seconds since the epoch (see below).
+STARTD_NOCLAIM_SHUTDOWN = $idle
+# The master ends, and with it the pod, at the end of its life, and when its startd was ended for good
+# (condor_drain -exit-on-completion, condor_off).
+MASTER.DAEMON_SHUTDOWN_FAST = time() > GLIDEIN_ToDie || \\
+    (STARTD_StartTime =?= 0 && time() - DaemonStartTime > 60)
+
+# --- Which jobs ---
+START_EXTRA = $start_extra
+$default_container
+START = $start
+
+# --- What jobs and people see ---
+$attributes
+STARTD_ATTRS = $$(STARTD_ATTRS) ClassAdLifetime START_EXTRA $names
+MASTER_ATTRS = $$(MASTER_ATTRS) ClassAdLifetime $names
+ALL_DEBUG = $debug
+""")
+
+
+def render(
+    settings: Settings,
+    folders: Folders,
+    *,
+    started: int,
+    passwords: bool = False,
+    slot_user: str = "nobody",
+) -> str:
+    """Write the configuration.
+
+    Args:
+        settings: with all that the condor service needs.
+        folders: where HTCondor's files are.
+        started: when the pod started, in seconds since the epoch; its lifetime counts from here, so that a
+            pilot that was started again in place does not begin a new one.
+        passwords: there is a pool password to authenticate with.
+        slot_user: name of the account with the payload container's uid.
+
+    Raises:
+        SettingsError: an expression of the operator cannot be parsed.
+    """
+    pool = resolve(settings)
+    to_retire = started + settings.accept_jobs_for_hours * 3600
+    to_die = to_retire + settings.retirement_hours * 3600
+    attributes = [
+        *_attributes(settings, pool),
+        ("GLIDEIN_ToRetire", str(to_retire)),
+        ("GLIDEIN_ToDie", str(to_die)),
+    ]
+    domain = f"{settings.pod_name}.{settings.pod_namespace}.{settings.pod_uid or 'pod'}"
+    methods = "IDTOKENS, PASSWORD, FS" if passwords else "IDTOKENS, FS"
+    return _TEMPLATE.substitute(
+        drop_ins=folders.drop_ins,
+        log=folders.log,
+        lock=folders.lock,
+        run=folders.run,
+        spool=folders.spool,
+        execute=folders.execute,
+        tokens=folders.tokens,
+        passwords=folders.passwords,
+        condor_host=pool.condor_host,
+        collector_host=pool.collector_host,
+        ccb_address=pool.ccb_address,
+        machine=machine_name(settings),
+        domain=domain,
+        update=UPDATE_SECONDS,
+        # Three updates may be lost before the slot is given up.
+        lifetime=UPDATE_SECONDS * 3 + 30,
+        methods=methods,
+        cpus=settings.num_cpus or settings.payload_cpus,
+        memory=settings.memory or settings.payload_memory_mb,
+        disk=f"DISK = {settings.payload_disk_mb * 1024}" if settings.payload_disk_mb else "",
+        user=slot_user,
+        environment=_job_environment(settings),
+        vacate=settings.vacate_seconds,
+        killing=KILLING_SECONDS,
+        graceful=settings.vacate_seconds + 5,
+        fast=KILLING_SECONDS + 5,
+        idle=settings.accept_idle_minutes * 60,
+        start_extra=_expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
+        default_container=_default_container(settings),
+        start=" && \\\n    ".join(f"({clause})" for clause in _start(settings, pool)),
+        attributes="\n".join(f"{name} = {value}" for name, value in attributes),
+        names=" ".join(name for name, _ in attributes),
+        debug="D_SUB_SECOND D_PID" + (" D_FULLDEBUG" if settings.log_level == "DEBUG" else ""),
+    )
+
+
+def machine_name(settings: Settings) -> str:
+    """Name the machine after its resource and pod, and after the pod's uid if names are to be random."""
+    resource = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.glidein_resource_name or "").strip(".-")[:63]
+    unique = re.sub(r"[^a-f0-9]", "", settings.pod_uid)[:10] if settings.glidein_randomize_name else ""
+    return ".".join(part for part in (resource, unique, settings.pod_name) if part)
+
+
+# A job whose image a payload container can be bound to: docker_image, or container_image with docker:.
+_DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
+# A plain job that names its image for the OSPool's wrapper scripts.
+_SINGULARITY_JOB: Final = 'regexp("^docker://", TARGET.SingularityImage ?: "")'
+
+
+def _start(settings: Settings, pool: Pool) -> Iterable[str]:
+    """List what a job must fulfil to be taken, one expression each."""
+    yield "time() < GLIDEIN_ToRetire"
+    # Other universes would run in the pilot container.
+    yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
+    plain = "true" if settings.default_image else _SINGULARITY_JOB
+    yield f"{_DOCKER_JOB} || (TARGET.WantContainer =!= true && ({plain}))"
+    yield 'stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",") isnt false'
+    yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'
+    if settings.osg_project_name:
+        yield f'TARGET.ProjectName =?= "{settings.osg_project_name}"'
+    yield from pool.start
+    yield "MY.START_EXTRA ?: true"
+
+
+def _default_container(settings: Settings) -> str:
+    """Name the image of jobs that do not ask in HTCondor's own way; all that START lets in must have one."""
+    other = f'"{settings.default_image}"' if settings.default_image else "undefined"
+    return (
+        "USE_DEFAULT_CONTAINER = True\n"
+        f"DEFAULT_CONTAINER_IMAGE = ifThenElse({_SINGULARITY_JOB}, TARGET.SingularityImage, {other})"
+    )
+
+
+def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
+    """Attributes of the machine, beside HTCondor's own: names and ClassAd literals."""
+    texts = {
+        "GLIDEIN_Site": settings.glidein_site,
+        "GLIDEIN_ResourceName": settings.glidein_resource_name,
+        "GLIDECLIENT_Group": pool.group,
+        "K8SNamespace": settings.pod_namespace,
+        "K8SPodName": settings.pod_name,
+        "K8SPodUID": settings.pod_uid,
+        "K8SPhysicalHostName": settings.node_name,
+        "K8SPilotVersion": version("k8spilot"),
+    }
+    # Jobs with an image look for these; what they get is a container with that image, from a registry.
+    facts = {
+        "HasSingularity": True,
+        "HAS_SINGULARITY": True,
+        "SINGULARITY_CAN_USE_REGISTRY": True,
+        "SINGULARITY_CAN_USE_SIF": False,
+    }
+    if pool.is_osg:
+        facts |= {"OSPool": True, "OSG_NODE_VALIDATED": True, "IsOsgVoContainer": True}
+    return [
+        *((name, f'"{value}"') for name, value in texts.items() if value),
+        *((name, str(value)) for name, value in facts.items()),
+        ("ACCEPT_JOBS_FOR_HOURS", str(settings.accept_jobs_for_hours)),
+        ("ACCEPT_IDLE_MINUTES", str(settings.accept_idle_minutes)),
+    ]
+
+
+def _job_environment(settings: Settings) -> str:
+    """Say what jobs find in their environment, in HTCondor's quoted form: spaces need quotes around them."""
+    names = {
+        "GLIDEIN_Site": settings.glidein_site,
+        "GLIDEIN_ResourceName": settings.glidein_resource_name,
+        "OSG_SITE_NAME": settings.glidein_resource_name,
+    }
+    return " ".join(f"{name}='{value}'" for name, value in names.items() if value)
+
+
+def _expression(variable: str, text: str | None) -> str:
+    """Return `text` if it is a ClassAd expression; HTCondor would say too late that it is none."""
+    if text is None:
+        return "true"
+    # The bindings load HTCondor's libraries; only this needs them.
+    import classad2  # noqa: PLC0415
+
+    try:
+        classad2.ExprTree(text)
+    except classad2.ClassAdException:
+        raise SettingsError(f"{variable} is {text!r}, but a ClassAd expression that can be parsed is allowed") from None
+    return text

@@ -1,0 +1,134 @@
+"""The folders that HTCondor's daemons need, with the owners that they need them to have."""
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from k8spilot.errors import SurroundingsError
+from k8spilot.settings import Settings
+
+ACCOUNT = "condor"
+"""The account that HTCondor's daemons run as between the moments in which they must be root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where HTCondor's files are in the pilot container, below `root` (/ but in tests)."""
+
+    execute_volume: Path
+    """The volume that the payload container has at the same path."""
+    root: Path = Path("/")
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Folders":
+        """Name the folders of the pilot container."""
+        return cls(execute_volume=settings.execute)
+
+    @property
+    def execute(self) -> Path:
+        """EXECUTE: the jobs' sandboxes."""
+        return self.execute_volume / "slot"
+
+    @property
+    def log(self) -> Path:
+        """LOG: what the daemons say of themselves."""
+        return self.root / "var/log/condor"
+
+    @property
+    def lock(self) -> Path:
+        """LOCK, the daemons' command sockets included."""
+        return self.root / "run/lock/condor"
+
+    @property
+    def run(self) -> Path:
+        """RUN: the procd's pipe."""
+        return self.root / "run/condor"
+
+    @property
+    def local(self) -> Path:
+        """The home of the condor account."""
+        return self.root / "var/lib/condor"
+
+    @property
+    def spool(self) -> Path:
+        """SPOOL: little on an execution point, but it must be there."""
+        return self.local / "spool"
+
+    @property
+    def private(self) -> Path:
+        """What the pilot makes for HTCondor: all but the two folders of secrets can be read by all."""
+        return self.root / "run/k8spilot/condor"
+
+    @property
+    def config(self) -> Path:
+        """The configuration file (CONDOR_CONFIG)."""
+        return self.private / "condor_config"
+
+    @property
+    def tokens(self) -> Path:
+        """SEC_TOKEN_DIRECTORY."""
+        return self.private / "tokens.d"
+
+    @property
+    def passwords(self) -> Path:
+        """SEC_PASSWORD_DIRECTORY."""
+        return self.private / "passwords.d"
+
+    @property
+    def docker_config(self) -> Path:
+        """DOCKER_CONFIG: empty and readable, or the CLI's warnings are taken for its output."""
+        return self.private / "docker"
+
+    @property
+    def original_tokens(self) -> Path:
+        """Where the operator's Secret with pool tokens is mounted."""
+        return self.root / "etc/condor/tokens-orig.d"
+
+    @property
+    def original_passwords(self) -> Path:
+        """Where the operator's Secret with pool passwords is mounted."""
+        return self.root / "etc/condor/passwords-orig.d"
+
+    @property
+    def drop_ins(self) -> Path:
+        """LOCAL_CONFIG_DIR: the operator's own configuration, read last."""
+        return self.root / "etc/condor/k8spilot.d"
+
+    def prepare(self) -> None:
+        """Make all folders, as root with HTCondor's account as their owner, otherwise as the own user.
+
+        Raises:
+            SurroundingsError: the account is missing, or a folder cannot be made.
+        """
+        try:
+            self._prepare()
+        except KeyError:
+            raise SurroundingsError(
+                f"the image has no account `{ACCOUNT}`; use k8spilot's image, or one with HTCondor installed"
+            ) from None
+        except OSError as error:
+            raise SurroundingsError(
+                f"HTCondor's folder {error.filename} cannot be made ready ({error.strerror}); the pilot "
+                "container must run as root, with write access to it"
+            ) from error
+
+    def _prepare(self) -> None:
+        owner = pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        # The kubelet makes the volume's own folder writable for all. Left so, a job could put a link in the
+        # place of EXECUTE, below the feet of a starter that works there as root.
+        if os.geteuid() == 0:
+            os.chown(self.execute_volume, 0, 0)
+            self.execute_volume.chmod(0o755)
+        for folder in (self.local, self.log, self.lock, self.run, self.spool, self.execute):
+            _make(folder, 0o755)
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        for folder in (self.private, self.docker_config):
+            _make(folder, 0o755)
+        for folder in (self.tokens, self.passwords):
+            _make(folder, 0o700)
+
+
+def _make(folder: Path, mode: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(mode)

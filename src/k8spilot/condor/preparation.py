@@ -1,0 +1,44 @@
+"""Everything that has to be there before condor_master starts."""
+
+import os
+import pwd
+
+from k8spilot.condor import config, tokens
+from k8spilot.condor.folders import Folders
+from k8spilot.errors import SurroundingsError
+from k8spilot.settings import Settings
+
+
+def prepare(settings: Settings, folders: Folders, *, started: int) -> None:
+    """Make HTCondor's folders, copy its credentials and write its configuration.
+
+    Args:
+        settings: with all that the condor service needs.
+        folders: where things go.
+        started: when the pod started, in seconds since the epoch.
+
+    Raises:
+        SurroundingsError: an account, a folder or a credential is missing.
+        SettingsError: an expression of the operator cannot be parsed.
+    """
+    folders.prepare()
+    passwords = tokens.install(settings, folders)
+    text = config.render(
+        settings, folders, started=started, passwords=passwords, slot_user=_account(settings.payload_uid)
+    )
+    # Written aside and renamed: after a restart in place, daemons of the last run may be about to read it.
+    aside = folders.config.with_suffix(".new")
+    aside.write_text(text)
+    aside.chmod(0o644)
+    os.replace(aside, folders.config)  # noqa: PTH105 -- the atomic one is meant
+
+
+def _account(uid: int) -> str:
+    """Name of the account that HTCondor's starter becomes, so that the sandbox is the payload's."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        raise SurroundingsError(
+            f"the image has no account with the uid {uid} (K8SPILOT_PAYLOAD_UID), by whose name HTCondor could "
+            "run jobs; use 65534, or add a line to /etc/passwd"
+        ) from None

@@ -1,0 +1,108 @@
+"""Images: `pull` begins the bind, the rest answers from what was bound.
+
+Failures of a bind are told by `create` and not here: HTCondor keeps the slot for 46 s when a pull fails,
+and frees it at once when a create does, with the same words for the user.
+"""
+
+import json
+import logging
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from k8spilot.docker import system
+from k8spilot.docker.state import ENGINE, NotFound
+from k8spilot.errors import PilotError, Refused
+from k8spilot.model.reference import Reference
+
+logger = logging.getLogger(__name__)
+
+
+async def pull(request: web.Request) -> web.StreamResponse:
+    """POST /images/create: a stream of JSON lines."""
+    engine = request.app[ENGINE]
+    name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
+    if not name:
+        raise Refused("images can be pulled here, not imported")
+    separator = "@" if ":" in tag else ":"
+    text = f"{name}{separator}{tag}" if tag else name
+    try:
+        engine.payload.begin(Reference.parse(text))
+    except PilotError as error:
+        logger.info("The pull of %s does not begin a bind: %s.", text, error)
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    for status in (f"Pulling from {name}", f"Status: Image is being bound for {text}"):
+        await response.write(json.dumps({"status": status}).encode() + b"\r\n")
+    await response.write_eof()
+    return response
+
+
+async def listing(_request: web.Request) -> web.Response:
+    """GET /images/json: none, so that HTCondor pulls for every job and leaves the cleaning to the kubelet."""
+    return web.json_response([])
+
+
+async def inspect(request: web.Request) -> web.Response:
+    """GET /images/NAME/json."""
+    image = request.app[ENGINE].image(request.match_info["name"])
+    return web.json_response(
+        {
+            "Id": image.identifier,
+            "RepoTags": [f"{image.reference.repository}:{image.reference.tag}"] if image.reference.tag else [],
+            "RepoDigests": [f"{image.reference.repository}@{image.digest}"] if image.digest else [],
+            "Created": image.created,
+            # HTCondor holds jobs whose image has another architecture; without a registry's word the kubelet's must do.
+            "Architecture": image.architecture or system.architecture(),
+            "Os": image.os,
+            "Size": image.size,
+            "Config": {
+                "Entrypoint": list(image.entrypoint) or None,
+                "Cmd": list(image.command) or None,
+                "Env": list(image.environment),
+                "WorkingDir": image.directory,
+                "User": image.user,
+                "Labels": None,
+            },
+            "RootFS": {"Type": "layers"},
+            "Metadata": {"LastTagTime": image.created},
+        }
+    )
+
+
+async def tag(request: web.Request) -> web.Response:
+    """POST /images/NAME/tag."""
+    engine = request.app[ENGINE]
+    repository, label = request.query.get("repo", ""), request.query.get("tag", "") or "latest"
+    engine.remember(f"{repository}:{label}", engine.image(request.match_info["name"]))
+    return web.Response(status=HTTPStatus.CREATED)
+
+
+async def remove(request: web.Request) -> web.Response:
+    """DELETE /images/NAME: the name is forgotten; layers are the kubelet's."""
+    name = request.match_info["name"]
+    request.app[ENGINE].forget(name)
+    return web.json_response([{"Untagged": name}])
+
+
+async def nothing_else(request: web.Request) -> web.Response:
+    """GET of a network, volume or plugin: `docker inspect` of an unknown name asks for each kind."""
+    raise NotFound(f"No such object: {request.match_info['name']}")
+
+
+ROUTES: Final = [
+    web.post("/images/create", pull),
+    web.get("/images/json", listing),
+    web.get("/images/{name:.+}/json", inspect),
+    web.post("/images/{name:.+}/tag", tag),
+    web.delete("/images/{name:.+}", remove),
+    web.get("/networks/{name:.+}", nothing_else),
+    web.get("/volumes/{name:.+}", nothing_else),
+    web.get("/plugins/{name:.+}/json", nothing_else),
+    web.get("/services/{name:.+}", nothing_else),
+    web.get("/tasks/{name:.+}", nothing_else),
+    web.get("/nodes/{name:.+}", nothing_else),
+    web.get("/secrets/{name:.+}", nothing_else),
+    web.get("/configs/{name:.+}", nothing_else),
+]

@@ -1,0 +1,94 @@
+"""The engine's socket."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from k8spilot.docker import containers, images, system
+from k8spilot.docker.state import ENGINE, Engine, NotFound
+from k8spilot.docker.streams import Connection
+from k8spilot.errors import PilotError, Refused
+
+logger = logging.getLogger(__name__)
+
+_VERSION: Final = r"/{version:v\d+\.\d+}"
+_BODY_LIMIT: Final = 16 * 1024 * 1024
+"""Linux takes at most 6 MiB of arguments and environment (execve(2)); JSON's escapes make that longer."""
+_CLOSE_SECONDS: Final = 2.0
+
+_OTHERWISE: Final = HTTPStatus.INTERNAL_SERVER_ERROR
+_STATUS: Final = {
+    NotFound: HTTPStatus.NOT_FOUND,
+    containers.BadRequest: HTTPStatus.BAD_REQUEST,
+    Refused: HTTPStatus.CONFLICT,
+}
+"""Statuses of the Engine API. A failed bind is none of these: on 404 the CLI would pull and try again."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer every error as Docker does: {"message": sentence}."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return _answer(HTTPStatus.NOT_IMPLEMENTED, f"k8spilot does not serve {request.method} {request.path} yet")
+        return _answer(HTTPStatus(error.status), error.text or error.reason)
+    except PilotError as error:
+        status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _OTHERWISE)
+        logger.log(
+            logging.WARNING if status is _OTHERWISE else logging.DEBUG, "%s %s: %s", request.method, request.path, error
+        )
+        return _answer(status, str(error))
+    except Exception:
+        logger.exception("%s %s failed; this is a fault of k8spilot.", request.method, request.path)
+        return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the pilot itself failed; its log has the details")
+
+
+def _answer(status: HTTPStatus, message: str) -> web.Response:
+    return web.json_response({"message": message}, status=status)
+
+
+def application(engine: Engine) -> web.Application:
+    """The paths of the Engine API, with and without a version before them (HTCondor itself asks without)."""
+    app = web.Application(middlewares=[_tell_errors], client_max_size=_BODY_LIMIT)
+    app[ENGINE] = engine
+    for route in (*system.ROUTES, *images.ROUTES, *containers.ROUTES):
+        for prefix in ("", _VERSION):
+            app.router.add_route(route.method, prefix + route.path, route.handler)
+    return app
+
+
+@asynccontextmanager
+async def serve(engine: Engine, path: Path, group: int | None = None) -> AsyncIterator[None]:
+    """Serve on a unix socket that only root and `group` can reach, for as long as the context lasts."""
+    runner = web.AppRunner(application(engine), access_log=None, handle_signals=False)
+    await runner.setup()
+    assert runner.server is not None
+    loop, manager = asyncio.get_running_loop(), runner.server
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        server = await loop.create_unix_server(lambda: Connection(manager, loop=loop), str(path))
+    finally:
+        os.umask(before)
+    if group is not None:
+        os.chown(path, -1, group)
+        path.chmod(0o660)
+    try:
+        yield
+    finally:
+        server.close()
+        path.unlink(missing_ok=True)
+        await manager.shutdown(_CLOSE_SECONDS)
+        await runner.cleanup()

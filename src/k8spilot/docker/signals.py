@@ -1,0 +1,20 @@
+"""Signals as the docker CLI names them."""
+
+import signal
+
+from k8spilot.errors import Refused
+
+
+def signal_number(text: str) -> int:
+    """`9`, `KILL` or `SIGKILL` as a number.
+
+    Raises:
+        Refused: Linux has no such signal.
+    """
+    if text.isdecimal() and 0 < int(text) < signal.NSIG:
+        return int(text)
+    name = text.upper()
+    try:
+        return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"].value
+    except KeyError:
+        raise Refused(f"'{text[:40]}' is not a signal of Linux; give a number or a name such as TERM") from None

@@ -1,0 +1,84 @@
+"""Ping, version, info: what the docker CLI and HTCondor's probe ask first."""
+
+import os
+import platform
+from typing import Final
+
+from aiohttp import web
+
+import k8spilot
+from k8spilot.docker.state import ENGINE
+
+API_VERSION: Final = "1.45"
+_OLDEST: Final = "1.24"
+
+
+async def ping(_request: web.Request) -> web.Response:
+    """GET and HEAD /_ping."""
+    return web.Response(
+        text="OK",
+        headers={
+            "Api-Version": API_VERSION,
+            "Ostype": "linux",
+            "Docker-Experimental": "false",
+            "Cache-Control": "no-cache",
+        },
+    )
+
+
+async def version(_request: web.Request) -> web.Response:
+    """GET /version."""
+    return web.json_response(
+        {
+            "Version": k8spilot.__version__,
+            "ApiVersion": API_VERSION,
+            "MinAPIVersion": _OLDEST,
+            "Os": "linux",
+            "Arch": architecture(),
+            "KernelVersion": platform.release(),
+            "Platform": {"Name": "k8spilot"},
+            "Components": [{"Name": "Engine", "Version": k8spilot.__version__}],
+        }
+    )
+
+
+async def info(request: web.Request) -> web.Response:
+    """GET /info."""
+    engine = request.app[ENGINE]
+    running = sum(container.running for container in engine.containers.values())
+    return web.json_response(
+        {
+            "ID": engine.payload.name,
+            "Name": platform.node(),
+            "ServerVersion": k8spilot.__version__,
+            "Containers": len(engine.containers),
+            "ContainersRunning": running,
+            "ContainersPaused": 0,
+            "ContainersStopped": len(engine.containers) - running,
+            "Images": 0,
+            "Driver": "kubernetes",
+            "OSType": "linux",
+            "OperatingSystem": "Kubernetes pod",
+            "Architecture": platform.machine(),
+            "KernelVersion": platform.release(),
+            "NCPU": os.cpu_count(),
+            "MemTotal": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "Labels": [],
+            "Plugins": {"Volume": [], "Network": [], "Authorization": None, "Log": ["none"]},
+            "SecurityOptions": [],
+            "Warnings": None,
+        }
+    )
+
+
+def architecture() -> str:
+    """This machine's architecture in Go's words, which Docker uses."""
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+ROUTES: Final = [
+    web.get("/_ping", ping),
+    web.get("/version", version),
+    web.get("/info", info),
+]

@@ -1,0 +1,49 @@
+"""What can go wrong, told to people.
+
+The text of every error here is one sentence that says what is wrong, where, and what to do about it.
+The same text is the job's hold reason, the log line and what `kubectl describe` shows.
+"""
+
+
+class PilotError(Exception):
+    """Something that a person has to know; its text is a sentence for that person."""
+
+
+class SettingsError(PilotError):
+    """The operator's environment variables do not make sense."""
+
+
+class SurroundingsError(PilotError):
+    """The pod, its rights or its volumes are not what a pilot needs."""
+
+
+class ClusterError(PilotError):
+    """The Kubernetes API did not do what it was asked."""
+
+
+class BindError(PilotError):
+    """The job's image could not be made to run in the payload container; the job is to be told."""
+
+
+class ImageError(BindError):
+    """The registry says that the image is not to be had, or the reference to it is invalid."""
+
+
+class RegistryUnreachable(PilotError):
+    """The registry could not be asked; this says nothing about the image."""
+
+
+class PayloadLost(PilotError):
+    """The payload container ended under the job, so that the job has no result."""
+
+
+class Refused(PilotError):
+    """A request that a pod cannot fulfil, or that has come at the wrong time."""
+
+
+def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error in a group: tasks that run side by side fail one at a time here."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

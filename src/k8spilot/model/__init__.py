@@ -1,0 +1,1 @@
+"""What k8spilot reckons with, without any input or output: states, references, commands, results."""

@@ -1,0 +1,29 @@
+"""What the registry says of an image."""
+
+from dataclasses import dataclass
+
+from k8spilot.model.reference import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as it can be bound.
+
+    Fields follow the OCI image configuration (image-spec, config.md).
+    """
+
+    reference: Reference
+    digest: str | None
+    """Of the manifest or index that the reference names now; None when the registry could not be asked."""
+    identifier: str = "sha256:" + "0" * 64
+    """Docker's image id: digest of the configuration, or of the manifest."""
+    architecture: str = ""
+    os: str = "linux"
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    directory: str = ""
+    user: str = ""
+    created: str = "0001-01-01T00:00:00Z"
+    size: int = 0
+    """Bytes of the compressed layers."""

@@ -1,0 +1,64 @@
+"""Image references, by the grammar of the distribution project (reference/regexp.go in distribution/reference)."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from k8spilot.errors import ImageError
+
+_COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_LABEL: Final = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_HOST: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_REFERENCE: Final = re.compile(
+    rf"(?P<repository>(?:{_HOST}/)?{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::(?P<tag>[\w][\w.-]{0,127}))?"
+    r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[+._-][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?",
+    re.ASCII,
+)
+_TAG_SIZE: Final = 128
+_REPOSITORY_SIZE: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`repository[:tag][@digest]`."""
+
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.repository}{tag}{digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Reference":
+        """Read a reference as `docker run` takes it; one without tag and digest means `latest`.
+
+        Raises:
+            ImageError: it is none.
+        """
+        match = _REFERENCE.fullmatch(text)
+        if match is None or len(match["repository"]) > _REPOSITORY_SIZE:
+            raise ImageError(
+                f"'{text}' is not a valid image reference; write it as [registry/]repository[:tag][@digest], "
+                "with the repository in lower case"
+            )
+        tag = match["tag"] or (None if match["digest"] else "latest")
+        return cls(match["repository"], tag, match["digest"])
+
+    @property
+    def source(self) -> str:
+        """The reference to ask a registry for: by digest where there is one, since Docker ignores the tag then."""
+        return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag}"
+
+    def fresh(self, digest: str, unique: str) -> str:
+        """A reference to the same image that no container has used before: `repository:tag-unique@digest`.
+
+        The kubelet counts restarts by container name and spec, also those that it made itself for a change of
+        image, so that a reference which comes back runs into CrashLoopBackOff. With a digest the container
+        runtime ignores the tag; it keeps the user's, so that people recognise the image in the pod's status.
+        """
+        kept = (self.tag or "by-digest")[: _TAG_SIZE - len(unique) - 1]
+        return f"{self.repository}:{kept}-{unique}@{digest}"

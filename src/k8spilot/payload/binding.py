@@ -1,0 +1,172 @@
+"""Late binding: the payload container's image is changed in the running pod.
+
+One PATCH makes the kubelet end the container and start the next with the new image. Two sources tell that
+it has: payload-init's connection, some 60 ms before the pod's status, and the status, which alone says which
+image runs. `bind` returns with the first, `confirm` with both; between the two lie HTCondor's next docker calls.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from k8spilot.errors import BindError, ClusterError, RegistryUnreachable
+from k8spilot.kube.pod import ContainerView, container
+from k8spilot.kube.watch import OwnPod
+from k8spilot.model.image import Image
+from k8spilot.model.reference import Reference
+from k8spilot.payload_init.channel import Channel, Listener
+from k8spilot.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+_THAW_SECONDS: Final = 2.0
+"""payload-init ends at once on the kubelet's SIGTERM. One that does not has been stopped by its job."""
+_CONFIRM_SECONDS: Final = 60.0
+_TRIES: Final = 3
+_TRY_AGAIN_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A payload container that was changed to another image, with what it was before."""
+
+    image: Image
+    wanted: str
+    """The fresh reference that the pod's spec has now."""
+    before: ContainerView
+    last: Channel | None
+    """The connection of the container before it."""
+
+
+class Binder:
+    """Changes the image of one payload container of the own pod."""
+
+    def __init__(self, name: str, pod: OwnPod, listener: Listener, registry: Registry, idle: Callable[[], str]) -> None:
+        self._name = name
+        self._pod = pod
+        self._listener = listener
+        self._registry = registry
+        self._idle = idle
+
+    async def bind(self, reference: Reference) -> Binding:
+        """Change to the image `reference`; return when payload-init runs in it. The caller sets the time limit.
+
+        Raises:
+            BindError: the image is not to be had, or the kubelet cannot run it.
+            ClusterError: the API server did not take the change.
+        """
+        digest = await self._digest(reference)
+        wanted = str(reference) if digest is None else reference.fresh(digest, uuid.uuid4().hex[:12])
+        if wanted == self._view(self._pod.pod).wanted:
+            # Without a digest no reference is fresh, and one that does not change starts no container.
+            await self._arrive(await self._change(Image(reference, None), self._idle()))
+        async with asyncio.TaskGroup() as both:
+            image = both.create_task(self._image(reference, digest), name="image configuration")
+            binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
+        changed = binding.result()
+        await self._arrive(changed)
+        return Binding(image.result(), wanted, changed.before, changed.last)
+
+    async def confirm(self, binding: Binding) -> tuple[Channel, str]:
+        """The connection and the id of the container that the pod's status shows to run the bound image.
+
+        Raises:
+            BindError: it does not come to run.
+        """
+        try:
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                identity = await self._pod.until(lambda pod: self._runs(pod, binding))
+                channel = await self._listener.until(lambda one: one is not binding.last and one.fresh)
+                return channel, identity
+        except TimeoutError:
+            raise BindError(
+                f"the pod's status does not show image {binding.image.reference} running within "
+                f"{_CONFIRM_SECONDS:.0f} s; the node may be overloaded"
+            ) from None
+
+    async def rest(self) -> None:
+        """Change to the idle image, without waiting for it."""
+        await self._pod.set_image(self._name, self._idle())
+
+    async def _digest(self, reference: Reference) -> str | None:
+        try:
+            return await self._registry.digest(reference)
+        except RegistryUnreachable as error:
+            logger.warning(
+                "%s; binding by tag: this can take the kubelet's back-off of 10 s and more when the tag was used "
+                "before, and the image's own entrypoint is not known.",
+                error,
+            )
+            return None
+
+    async def _image(self, reference: Reference, digest: str | None) -> Image:
+        if digest is None:
+            return Image(reference, None)
+        try:
+            return await self._registry.image(reference, digest)
+        except RegistryUnreachable as error:
+            raise BindError(str(error)) from error
+
+    async def _change(self, image: Image, wanted: str) -> Binding:
+        binding = Binding(image, wanted, self._view(self._pod.pod), self._listener.current)
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._pod.set_image(self._name, wanted)
+                break
+            except ClusterError as error:
+                if attempt == _TRIES:
+                    raise
+                logger.warning("%s; trying again in %.0f s.", error, _TRY_AGAIN_SECONDS)
+                await asyncio.sleep(_TRY_AGAIN_SECONDS)
+        return binding
+
+    async def _arrive(self, binding: Binding) -> None:
+        """Wait for payload-init of the new container, or for the kubelet's word that it cannot start."""
+        arrived = asyncio.ensure_future(
+            self._listener.until(lambda channel: channel is not binding.last and channel.fresh)
+        )
+        refused = asyncio.ensure_future(self._pod.until(lambda pod: self._refusal(pod, binding)))
+        thaw = asyncio.ensure_future(_thaw(binding.last))
+        try:
+            await asyncio.wait([arrived, refused], return_when=asyncio.FIRST_COMPLETED)
+            if not arrived.done():
+                raise BindError(f"image {binding.image.reference} cannot be run here: {refused.result()}")
+        finally:
+            for task in (arrived, refused, thaw):
+                task.cancel()
+
+    def _runs(self, pod: dict[str, Any], binding: Binding) -> str | None:
+        view = self._view(pod)
+        digest = binding.image.digest
+        runs = (
+            view.running
+            and view.wanted == binding.wanted
+            and view.container_id not in ("", binding.before.container_id)
+            and (digest is None or view.image_id.endswith(digest) or view.image.endswith(digest))
+        )
+        return view.container_id if runs else None
+
+    def _refusal(self, pod: dict[str, Any], binding: Binding) -> str | None:
+        view = self._view(pod)
+        if view.wanted != binding.wanted or view.refused is None or view.refused == binding.before.refused:
+            return None
+        return view.refused
+
+    def _view(self, pod: dict[str, Any]) -> ContainerView:
+        view = container(pod, self._name)
+        if view is None:
+            raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
+        return view
+
+
+async def _thaw(channel: Channel | None) -> None:
+    """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period."""
+    if channel is None or not channel.open:
+        return
+    await asyncio.wait([channel.closed], timeout=_THAW_SECONDS)
+    if channel.still_open():
+        logger.warning("%r does not end as it is told to; it is killed.", channel)
+        channel.kill()

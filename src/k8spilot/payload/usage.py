@@ -1,0 +1,93 @@
+"""What a job uses, from its container's own cgroup.
+
+payload-init opens the cgroup's files inside the container and hands them over; reading them here gives the
+kernel's figures, whatever the job does. Every bind is a new container, so they start from zero with each job.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_SIZE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Figures since the container began; None where the kernel does not tell."""
+
+    user_ns: int | None = None
+    """CPU time in user mode, nanoseconds."""
+    system_ns: int | None = None
+    resident: int | None = None
+    """Anonymous memory and shared memory in bytes, now. Not the page cache, which HTCondor does not count either."""
+    oom_kills: int | None = None
+    """Processes that the kernel killed for want of memory in this container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of the pod's network, of all containers, since the pod began."""
+
+    received: int = 0
+    sent: int = 0
+
+
+def read_usage(cgroup: Mapping[str, int]) -> Usage:
+    """Figures from open files of a cgroup by name (Linux: admin-guide/cgroup-v2.rst, admin-guide/cgroup-v1/)."""
+    memory = _table(cgroup, "memory.stat")
+    if "cpu.stat" in cgroup:
+        cpu = _table(cgroup, "cpu.stat")
+        return Usage(
+            user_ns=_times(cpu.get("user_usec"), 1000),
+            system_ns=_times(cpu.get("system_usec"), 1000),
+            resident=_sum(memory, "anon", "shmem"),
+            oom_kills=_table(cgroup, "memory.events").get("oom_kill"),
+        )
+    return Usage(
+        user_ns=_number(cgroup, "cpuacct.usage_user"),
+        system_ns=_number(cgroup, "cpuacct.usage_sys"),
+        resident=_sum(memory, "total_rss", "total_shmem"),
+        oom_kills=_table(cgroup, "memory.oom_control").get("oom_kill"),
+    )
+
+
+def read_traffic(table: Path = Path("/proc/net/dev")) -> Traffic:
+    """The pod's traffic but its loopback's (proc_pid_net(5)); the pilot shares the pod's network."""
+    received = sent = 0
+    for line in table.read_text().splitlines()[2:]:
+        name, figures = line.split(":", 1)
+        columns = figures.split()
+        if name.strip() != "lo":
+            received += int(columns[0])
+            sent += int(columns[8])
+    return Traffic(received, sent)
+
+
+def _read(cgroup: Mapping[str, int], name: str) -> str:
+    if name not in cgroup:
+        return ""
+    try:
+        return os.pread(cgroup[name], _SIZE, 0).decode("ascii", "replace")
+    except OSError:  # ENODEV: the cgroup is gone with its container
+        return ""
+
+
+def _table(cgroup: Mapping[str, int], name: str) -> dict[str, int]:
+    rows = (line.split() for line in _read(cgroup, name).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
+
+
+def _number(cgroup: Mapping[str, int], name: str) -> int | None:
+    text = _read(cgroup, name).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _times(value: int | None, factor: int) -> int | None:
+    return None if value is None else value * factor
+
+
+def _sum(table: Mapping[str, int], *names: str) -> int | None:
+    found = [table[name] for name in names if name in table]
+    return sum(found) if found else None

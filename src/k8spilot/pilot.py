@@ -1,0 +1,165 @@
+"""The composition root: makes the parts of a pilot, starts its tasks, and ends with its pod or with HTCondor.
+
+Order: look at the surroundings, follow the own pod, listen for payload-init, serve the engine, run HTCondor.
+The end goes the other way round. Every task has a name, and belongs to one group that outlives none of them.
+"""
+
+import asyncio
+import grp
+import logging
+import signal
+import uuid
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Any, Final
+
+from kubernetes.aio.client import ApiClient
+
+from k8spilot import surroundings
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.master import Master
+from k8spilot.condor.preparation import prepare
+from k8spilot.docker.server import serve
+from k8spilot.docker.state import Engine
+from k8spilot.errors import ClusterError, SurroundingsError, first_cause
+from k8spilot.kube.client import connect
+from k8spilot.kube.pod import container
+from k8spilot.kube.watch import OwnPod
+from k8spilot.model.reference import Reference
+from k8spilot.payload.binding import Binder
+from k8spilot.payload.runner import PayloadContainer
+from k8spilot.payload_init.channel import Listener
+from k8spilot.registry import Registry
+from k8spilot.sandbox import Scratch
+from k8spilot.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+PILOT_CONTAINER: Final = "pilot"
+SOCKET_NAME: Final = "payload.sock"
+_POD_SECONDS: Final = 60.0
+
+
+async def run(settings: Settings) -> int:
+    """Be a pilot until HTCondor ends, the pod goes, or SIGTERM comes; return the process's exit status.
+
+    Raises:
+        PilotError: it cannot be one here.
+    """
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    async with connect() as api:
+        await surroundings.check(settings, api)
+        return await Pilot(settings, api).run()
+
+
+class Pilot:
+    """The parts of one pilot."""
+
+    def __init__(self, settings: Settings, api: ApiClient) -> None:
+        self._settings = settings
+        self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name)
+        self._stop = asyncio.Event()
+        self.serving = asyncio.Event()
+        """Set once the engine's socket can be used."""
+
+    def stop(self) -> None:
+        """End as on SIGTERM."""
+        self._stop.set()
+
+    async def run(self) -> int:
+        """Run all services until the end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                follow = tasks.create_task(self._follow(), name="watch of the own pod")
+                try:
+                    await self._see_pod()
+                    return await self._serve(tasks)
+                finally:
+                    follow.cancel()
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from group
+
+    async def _see_pod(self) -> None:
+        try:
+            async with asyncio.timeout(_POD_SECONDS):
+                await self.pod.until(lambda pod: pod)
+        except TimeoutError:
+            raise SurroundingsError(
+                f"pod {self._settings.pod_namespace}/{self._settings.pod_name} cannot be read from the Kubernetes "
+                f"API within {_POD_SECONDS:.0f} s; look at the API server, and at POD_NAME and POD_NAMESPACE"
+            ) from None
+
+    async def _follow(self) -> None:
+        await self.pod.follow()
+        logger.warning("The own pod is gone; the pilot ends with it.")
+        self.stop()
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> int:
+        settings = self._settings
+        async with AsyncExitStack() as parts:
+            listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET_NAME, settings.payload_uid))
+            payload = self._payload(listener, tasks)
+            parts.callback(payload.close)
+            engine = Engine([payload], str(settings.execute))
+            await parts.enter_async_context(serve(engine, settings.socket, _group("condor")))
+            self.serving.set()
+            logger.info("Serving the Docker Engine API on %s.", settings.socket)
+            if "condor" in settings.services:
+                return await self._run_condor()
+            await self._stop.wait()
+        return 0
+
+    def _payload(self, listener: Listener, tasks: asyncio.TaskGroup) -> PayloadContainer:
+        settings = self._settings
+        credentials = settings.pull_secret if settings.pull_secret.exists() else None
+        name = settings.payload_container
+        binder = Binder(name, self.pod, listener, Registry(credentials), lambda: idle_image(self.pod.pod))
+        return PayloadContainer(
+            name,
+            self.pod,
+            binder,
+            Scratch(settings.scratch_folders, settings.payload_uid),
+            tasks,
+            bind_seconds=settings.bind_timeout_seconds,
+            idle_seconds=settings.idle_after_seconds,
+        )
+
+    async def _run_condor(self) -> int:
+        """Run condor_master to its end; SIGTERM lets it vacate its jobs first."""
+        started = datetime.fromisoformat(self.pod.pod["status"]["startTime"])
+        folders = Folders.of(self._settings)
+        await asyncio.to_thread(prepare, self._settings, folders, started=int(started.timestamp()))
+        master = Master(self._settings, folders)
+        await master.start()
+        ended = asyncio.ensure_future(master.wait())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not ended.done():
+            logger.info("Ending: HTCondor vacates its jobs.")
+            # As long as it needs: the pod's grace period is the limit, and the kubelet keeps it.
+            await master.stop()
+        status = await ended
+        logger.info("condor_master ended with status %d.", status)
+        return 0 if self._stop.is_set() else abs(status)
+
+
+def idle_image(pod: dict[str, Any]) -> str:
+    """A fresh reference to the pilot's own image, which the payload container runs between jobs."""
+    view = container(pod, PILOT_CONTAINER)
+    if view is None:
+        raise ClusterError(f"the pod has no container {PILOT_CONTAINER}; its manifest is not k8spilot's")
+    _, _, digest = view.image_id.rpartition("@")
+    if not digest.startswith("sha256:"):  # an image that no registry knows, loaded on the node by hand
+        return view.wanted
+    return Reference.parse(view.wanted).fresh(digest, uuid.uuid4().hex[:12])
+
+
+def _group(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None

@@ -1,0 +1,128 @@
+"""What registries say of images, asked through skopeo.
+
+skopeo knows what a registry client must: token authentication, mirrors and insecure registries
+(containers-registries.conf(5)), credentials (containers-auth.json(5)). A failure is sorted by its words into
+"there is no such image for you", which the user has to know, and "the registry did not answer", which is
+nobody's fault.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from k8spilot.errors import ImageError, RegistryUnreachable
+from k8spilot.model.image import Image
+from k8spilot.model.reference import Reference
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 60.0
+_KEPT: Final = 64
+_DEFINITE: Final = re.compile(
+    r"manifest unknown|name unknown|not found|repository name not known|unauthorized|denied|forbidden|"
+    r"authentication required|invalid reference|no image found in (?:image index|manifest list)|unsupported manifest",
+    re.IGNORECASE,
+)
+"""Words of the OCI distribution specification's error codes, and of skopeo, that are about the image itself."""
+_LOGGED: Final = re.compile(r'level=fatal msg="(?P<message>(?:[^"\\]|\\.)*)"')
+
+
+class Registry:
+    """Asks registries; remembers what cannot change (configurations, by digest)."""
+
+    def __init__(self, credentials: Path | None = None, program: str = "skopeo") -> None:
+        self._credentials = credentials
+        self._program = program
+        self._configurations: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+    async def digest(self, reference: Reference) -> str:
+        """The digest of what `reference` names now: of an index, where the image has one for each platform.
+
+        Raises:
+            ImageError: the registry says that there is no such image, or not for us.
+            RegistryUnreachable: it could not be asked.
+        """
+        manifest = await self._inspect(reference, "--raw", reference.source)
+        digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
+        if reference.digest is not None and reference.digest.startswith("sha256:") and reference.digest != digest:
+            raise ImageError(f"the registry answered {digest} when asked for image {reference}; it is corrupt")
+        return digest
+
+    async def image(self, reference: Reference, digest: str) -> Image:
+        """The configuration of the image of this machine's platform under `digest`.
+
+        Raises:
+            ImageError, RegistryUnreachable: as above.
+        """
+        found = self._configurations.get(digest)
+        if found is None:
+            text = await self._inspect(reference, "--config", f"{reference.repository}@{digest}")
+            try:
+                found = json.loads(text)
+            except ValueError as error:
+                raise ImageError(f"the configuration of image {reference} is not JSON; it is corrupt") from error
+            self._configurations[digest] = found
+            if len(self._configurations) > _KEPT:
+                self._configurations.popitem(last=False)
+        self._configurations.move_to_end(digest)
+        return _image(reference, digest, found)
+
+    async def _inspect(self, reference: Reference, what: str, source: str) -> bytes:
+        options = [] if self._credentials is None else ["--authfile", str(self._credentials)]
+        status, output, errors = await _run([self._program, "inspect", what, *options, f"docker://{source}"], reference)
+        if status == 0:
+            return output
+        words = _words(errors)
+        if _DEFINITE.search(words):
+            raise ImageError(f"image {reference} cannot be had: {words}")
+        raise RegistryUnreachable(f"the registry of image {reference} did not answer: {words}")
+
+
+async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes, str]:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise RegistryUnreachable(f"the registry of image {reference} did not answer within {_SECONDS:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, output, errors.decode("utf-8", "replace")
+
+
+def _words(errors: str) -> str:
+    """Skopeo's own sentence, out of its log line."""
+    match = _LOGGED.search(errors)
+    words = match["message"].replace('\\"', '"') if match else errors
+    return " ".join(words.split())[:400]
+
+
+def _image(reference: Reference, digest: str, found: dict[str, Any]) -> Image:
+    settings = found.get("config") or {}
+    return Image(
+        reference=reference,
+        digest=digest,
+        identifier=digest,
+        architecture=str(found.get("architecture", "")),
+        os=str(found.get("os", "linux")),
+        entrypoint=tuple(settings.get("Entrypoint") or ()),
+        command=tuple(settings.get("Cmd") or ()),
+        environment=tuple(settings.get("Env") or ()),
+        directory=str(settings.get("WorkingDir") or ""),
+        user=str(settings.get("User") or ""),
+        created=str(found.get("created") or "0001-01-01T00:00:00Z"),
+    )

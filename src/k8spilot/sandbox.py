@@ -1,0 +1,88 @@
+"""What a job could leave for the next one outside of its container, and its removal.
+
+The container's own file system, its processes and their cgroup go with it. What stays belongs to the pod:
+the scratch volumes (/tmp and /var/tmp of the payload), shared memory and message queues, and System V IPC,
+which the pod's containers share. The job made all of this, so nothing in it is trusted: folders are walked
+by descriptor without following links (shutil.rmtree does), and only what belongs to the job's uid goes where
+others have files too.
+"""
+
+import ctypes
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from k8spilot.errors import PilotError
+
+logger = logging.getLogger(__name__)
+
+_SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
+_REMOVE: Final = 0  # IPC_RMID, linux/ipc.h
+_KINDS: Final = {"shm": "shmctl", "sem": "semctl", "msg": "msgctl"}
+
+
+class Scratch:
+    """The places where jobs of one payload container can leave something."""
+
+    def __init__(self, folders: Sequence[Path], uid: int, shared: Sequence[Path] = _SHARED) -> None:
+        self._folders = folders
+        self._uid = uid
+        self._shared = shared
+
+    def clean(self) -> None:
+        """Remove all that jobs left. Cheap when there is nothing. Blocks: call it in a thread.
+
+        Raises:
+            PilotError: something cannot be removed; the container must not be given to another job.
+        """
+        try:
+            for folder in self._folders:
+                for entry in _entries(folder):
+                    _remove(entry)
+            for folder in self._shared:
+                for entry in _entries(folder):
+                    if entry.stat(follow_symlinks=False).st_uid == self._uid:
+                        _remove(entry)
+            _remove_ipc(self._uid)
+        except OSError as error:
+            raise PilotError(
+                f"what the last job left cannot be removed ({error}); the slot takes no job until that is mended"
+            ) from error
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except FileNotFoundError:
+        return
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+        shutil.rmtree(entry.path)
+    else:
+        os.unlink(entry.path)  # noqa: PTH108 -- an entry has a path as text
+
+
+def _remove_ipc(uid: int) -> None:
+    """Remove System V shared memory, semaphores and queues of `uid` (proc_sysvipc(5))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for kind, function in _KINDS.items():
+        table = Path("/proc/sysvipc", kind)
+        if not table.exists():
+            continue
+        header, *rows = table.read_text().splitlines()
+        names = header.split()
+        for row in rows:
+            values = dict(zip(names, row.split(), strict=False))
+            if int(values["uid"]) != uid and int(values["cuid"]) != uid:
+                continue
+            identifier = int(values[f"{kind}id"])
+            arguments = (identifier, 0, _REMOVE) if kind == "sem" else (identifier, _REMOVE, None)
+            if getattr(libc, function)(*arguments) != 0:
+                logger.warning("System V %s %d of the last job cannot be removed.", kind, identifier)
