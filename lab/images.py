@@ -127,8 +127,8 @@ class Images:
         if not registry.holds(self._address, name, key):
             with tempfile.TemporaryDirectory() as folder:
                 program = Path(folder) / name
-                compiler = ["musl-gcc", "-static", "-Os", "-s", "-Wall", "-Wextra", "-Werror", "-o", program, source]
-                run(compiler, what=f"compile {source}")
+                options = ["-static", "-Os", "-s", "-Wall", "-Wextra", "-Werror"]
+                run(["musl-gcc", *options, "-o", program, source], what=f"compile {source}")
                 local = f"localhost/k8spilot-lab/{name}:{key}"
                 text = f"FROM scratch\nCOPY {name} /{name}\n{last_line}\n"
                 self._build(local, text, Path(folder), f"the image {name}")
@@ -143,8 +143,9 @@ class Images:
         with tempfile.TemporaryDirectory(dir=self._settings.cache) as folder:
             archive = Path(folder) / "base.tar"
             paths = [f"--dpkgopt=path-exclude={path}" for path in LEFT_OUT]
-            command = ["mmdebstrap", "--variant=minbase", *options, *paths, forget, DEBIAN_SUITE, archive, mirror]
+            how = ["--variant=minbase", *options, *paths, forget]
             log = self._settings.cache / "logs/base.log"
+            command: list[str | Path] = ["mmdebstrap", *how, DEBIAN_SUITE, archive, mirror]
             run(command, what=f"make a Debian {DEBIAN_SUITE} from the packages of {mirror}", log=log)
             text = 'FROM scratch\nADD base.tar /\nCMD ["bash"]\n'
             self._build(local, text, Path(folder), "the base image")
@@ -168,6 +169,17 @@ class Images:
                 options += ["--target", target]
             log = self._settings.cache / f"logs/{local.rsplit('/', maxsplit=1)[-1].split(':', maxsplit=1)[0]}.log"
             run(self._buildah("bud", *options, context), what=f"build {title}", log=log, env=self._environment())
+        self._forget_others(local)
+
+    def _forget_others(self, local: str) -> None:
+        """Remove older images of the same name from the builder's storage; their common layers stay."""
+        name, _, _ = local.rpartition(":")
+        listed = run(
+            self._buildah("images", "--format", "{{.Name}}:{{.Tag}}"), what="list images", env=self._environment()
+        )
+        old = [image for image in listed.split() if image.startswith(f"{name}:") and image != local]
+        if old:
+            run(self._buildah("rmi", *old), what="remove older images", env=self._environment())
 
     def _push(self, local: str, exact: tuple[str, str], *friendly: str) -> None:
         # Not compressed: the registry is on this disk, and compressing takes longer than anything else here.

@@ -33,7 +33,6 @@ PACKAGES = {
     "mmdebstrap": "/usr/bin/mmdebstrap",
     "busybox-static": "/bin/busybox",
     "iptables": "/usr/sbin/iptables",
-    "conntrack": "/usr/sbin/conntrack",
     "iproute2": "/sbin/ip",
     "gcc": "/usr/bin/gcc",
     "musl-tools": "/usr/bin/musl-gcc",
@@ -96,16 +95,26 @@ def ensure_packages(settings: Settings, progress: Progress) -> None:
     missing = [package for package, witness in PACKAGES.items() if not Path(witness).exists()]
     if not missing:
         return
-    with progress.step(f"install {', '.join(missing)}"):
-        log = settings.cache / "logs/apt.log"
-        install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
-        env = {"DEBIAN_FRONTEND": "noninteractive"}
-        what = f"install {', '.join(missing)}"
+    what = f"install {', '.join(missing)}"
+    env = {"DEBIAN_FRONTEND": "noninteractive"}
+    logs = settings.cache / "logs"
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
+    with progress.step(what):
         try:
-            run(install, what=what, log=log, env=env)
+            run(install, what=what, log=logs / "apt-install.log", env=env)
         except LabError:
-            run(["apt-get", "update"], what="fetch the lists of packages", log=log, env=env)
-            run(install, what=what, log=log, env=env)
+            _update(logs / "apt-update.log", env)
+            run(install, what=what, log=logs / "apt-install.log", env=env)
+
+
+def _update(log: Path, env: dict[str, str]) -> None:
+    """Fetch apt's lists; a source that fails is no reason to give up unless none is left."""
+    try:
+        run(["apt-get", "update", "--error-on=any"], what="fetch the lists of packages", log=log, env=env)
+    except LabError:
+        lists = [path for path in Path("/var/lib/apt/lists").glob("*_Packages*") if path.is_file()]
+        if not lists:
+            raise
 
 
 def apt_mirror() -> str:

@@ -1,6 +1,7 @@
 """The one node: etcd, the control plane, containerd, kubelet and kube-proxy as processes of this machine."""
 
 import json
+import shutil
 import ssl
 import time
 import urllib.error
@@ -66,9 +67,7 @@ def api_answers(settings: Settings) -> bool:
         return False
     context = ssl.create_default_context(cafile=str(authority))
     try:
-        with urllib.request.urlopen(
-            f"https://{NODE_ADDRESS}:{API_PORT}/readyz", context=context, timeout=3
-        ) as answer:
+        with urllib.request.urlopen(f"https://{NODE_ADDRESS}:{API_PORT}/readyz", context=context, timeout=3) as answer:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
@@ -88,14 +87,13 @@ def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
 
 def _node_condition(settings: Settings) -> tuple[bool, str]:
     """Return whether the node is Ready, and what it says of itself."""
-    kubectl = [settings.bin / "kubectl", "--kubeconfig", settings.admin_kubeconfig]
     try:
-        answer = run([*kubectl, "get", "node", NODE_NAME, "-o", "json"], what="ask for the node", timeout=20)
+        answer = run([*kubectl(settings), "get", "node", NODE_NAME, "-o", "json"], what="ask for the node", timeout=20)
     except LabError as problem:
         return False, str(problem)
     node = json.loads(answer)
     if node["spec"].get("unschedulable"):
-        run([*kubectl, "uncordon", NODE_NAME], what="let pods onto the node again")
+        run([*kubectl(settings), "uncordon", NODE_NAME], what="let pods onto the node again")
     for condition in node.get("status", {}).get("conditions", []):
         if condition["type"] == "Ready":
             return condition["status"] == "True", condition.get("message", "")
@@ -223,5 +221,7 @@ def _kubelet(settings: Settings) -> Daemon:
 
 def kubectl(settings: Settings) -> list[str | Path]:
     """Return the beginning of every kubectl command line."""
-    program: str | Path = settings.bin / "kubectl" if settings.kubeconfig is None else "kubectl"
+    program: str | Path = settings.bin / "kubectl"
+    if settings.kubeconfig is not None:
+        program = shutil.which("kubectl") or program
     return [program, "--kubeconfig", settings.admin_kubeconfig]

@@ -1,21 +1,93 @@
 """Deploy pilot pods from the project's own manifests, as a factory operator would: with an overlay."""
 
+import json
+import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from lab.api import Lab
-from lab.settings import PILOT_NAMESPACE
+from lab.errors import LabError
+from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
+
+PATIENCE_S = 90.0
+BASE_IMAGE = "k8spilot"
+"""The name that the manifests call the project's image by."""
 
 
-def deploy(lab: Lab, name: str = "pilot") -> None:
-    """Apply the manifests with the lab's overlay; the pod is called `name`."""
-    overlay = write_overlay(lab, name)
-    lab.kubectl("apply", "-k", str(overlay))
+def deploy(lab: Lab, name: str = "pilot", environment: Mapping[str, str] | None = None) -> None:
+    """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
+
+    `environment` is added to the pilot container's variables. Raises LabError.
+    """
+    if not (CHECKOUT / "manifests/kustomization.yaml").exists():
+        raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
+    delete(lab, name)
+    lab.kubectl("apply", "-k", str(write_overlay(lab, name, environment or {})))
+    deadline = time.monotonic() + PATIENCE_S
+    while not _runs(pod := _pod(lab, name)):
+        if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:
+            raise LabError(f"the pod {PILOT_NAMESPACE}/{name} does not run: {_why(pod)}")
+        time.sleep(0.2)
 
 
 def delete(lab: Lab, name: str = "pilot") -> None:
     """Remove the pod `name`; the service account and its rights stay for others."""
-    lab.kubectl("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--wait=true", timeout=700)
+    where = ("pod", name, "-n", PILOT_NAMESPACE)
+    lab.kubectl("delete", *where, "--ignore-not-found", "--wait=true", timeout=300)
 
 
-def write_overlay(lab: Lab, name: str) -> Path:
-    raise NotImplementedError
+def write_overlay(lab: Lab, name: str, environment: Mapping[str, str]) -> Path:
+    """Write the kustomization for one pod into the lab's folder of temporary things; return its folder."""
+    folder = lab.settings.overlays / name
+    folder.mkdir(parents=True, exist_ok=True)
+    image, _, tag = lab.image.rpartition(":")
+    patch = [{"op": "replace", "path": "/metadata/name", "value": name}] + [
+        {"op": "add", "path": "/spec/containers/0/env/-", "value": {"name": key, "value": value}}
+        for key, value in environment.items()
+    ]
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(HERE / "overlay", folder)],
+        "images": [{"name": BASE_IMAGE, "newName": image, "newTag": tag}],
+        "generatorOptions": {"disableNameSuffixHash": True},
+        "configMapGenerator": [
+            {
+                "name": "k8spilot-pilot",
+                "namespace": PILOT_NAMESPACE,
+                "behavior": "merge",
+                "literals": [f"CONDOR_HOST={lab.pool_host}"],
+            }
+        ],
+        "patches": [{"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(patch)}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return folder
+
+
+def _pod(lab: Lab, name: str) -> dict[str, Any]:
+    pod: dict[str, Any] = json.loads(lab.kubectl("get", "pod", name, "-n", PILOT_NAMESPACE, "-o", "json"))
+    return pod
+
+
+def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    status = pod["status"]
+    return [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    running = {status["name"] for status in _statuses(pod) if "running" in status["state"]}
+    return {"payload", "pilot"} <= running
+
+
+def _why(pod: dict[str, Any]) -> str:
+    for status in _statuses(pod):
+        for state in (status["state"].get("waiting"), status["state"].get("terminated")):
+            if state and state.get("reason") != "Completed":
+                words = (state.get("message") or "no message").strip().splitlines()[-1]
+                return f"container {status['name']}: {state.get('reason')}: {words}"
+    return f"its phase is {pod['status'].get('phase')}"

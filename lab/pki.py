@@ -1,6 +1,6 @@
 """Keys, certificates and kubeconfigs of the lab's cluster."""
 
-import datetime
+import datetime as dt
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from lab.settings import API_PORT, API_SERVICE_ADDRESS, NODE_ADDRESS, NODE_NAME, Settings
 
-LIFE = datetime.timedelta(days=3650)
-EARLIER = datetime.timedelta(hours=1)
+LIFE = dt.timedelta(days=3650)
+EARLIER = dt.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _name(common: str, group: str | None = None) -> x509.Name:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -77,9 +77,9 @@ class Daemons:
         """Names of all daemons that were ever started for this lab."""
         return sorted(path.name for path in self._records.iterdir()) if self._records.is_dir() else []
 
-    def living(self) -> list[psutil.Process]:
-        """All live processes that were started as daemons of this lab."""
-        return [process for name in self.known() if (process := self.find(name)) is not None]
+    def living(self, *names: str) -> list[psutil.Process]:
+        """The live processes of the daemons `names`, or of all daemons of this lab."""
+        return [process for name in names or self.known() if (process := self.find(name)) is not None]
 
 
 def strays(settings: Settings) -> Iterator[psutil.Process]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -14,7 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 QUIET_BELOW = 0.5
-"""Seconds; shorter steps leave no line behind where there is no terminal."""
+"""Seconds; shorter steps leave no line behind."""
+
+ANNOUNCED_FROM = 3.0
+"""Seconds; without a terminal, the start of steps that took as long last time is a line of its own."""
 
 
 class Progress:
@@ -32,7 +36,7 @@ class Progress:
         self._before = self._recall()
         self._live = Live(console=self._console, get_renderable=self._picture, refresh_per_second=8, transient=True)
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         """Begin to draw, where there is a terminal."""
         if self._console.is_terminal:
             self._live.start()
@@ -52,8 +56,8 @@ class Progress:
         with self._lock:
             self._running[title] = started
         last = self._before.get(title)
-        if not self._console.is_terminal and last is not None and last >= QUIET_BELOW:
-            self.say(f"  … {title} (took {clock(last)} last time)")
+        if not self._console.is_terminal and (last is None or last >= ANNOUNCED_FROM):
+            self.say(f"  … {title}{f' (took {clock(last)} last time)' if last else ''}")
         try:
             yield
         except BaseException:

@@ -84,6 +84,11 @@ class Settings:
         return self.state / "logs"
 
     @property
+    def overlays(self) -> Path:
+        """Kustomizations of pilots that were deployed."""
+        return (self.state if self.kubeconfig is None else self.cache) / "pilots"
+
+    @property
     def pki(self) -> Path:
         """Keys and certificates of the running lab."""
         return self.state / "pki"

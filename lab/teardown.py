@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lab import cgroups, network, processes
+from lab import cgroups, network, processes, registry
 from lab.errors import LabError
 from lab.processes import Daemons
 from lab.settings import Settings
@@ -19,14 +19,14 @@ def clean(settings: Settings, daemons: Daemons) -> None:
 
     Works when parts are gone already, when all is gone, and twice in a row.
     """
-    kubelet = [process for name in ("kubelet", "kube-proxy") if (process := daemons.find(name))]
-    processes.end(kubelet)  # first of all: it would start anew what we are about to end
-    shims = [process for process in processes.strays(settings) if _is_shim(process.cmdline())]
-    processes.end(daemons.living())
+    # The kubelet first, or it would start anew what we are about to end. All but the registry may simply be
+    # killed: what they keep is removed.
+    processes.end(daemons.living("kubelet"), grace_s=0)
+    processes.end(daemons.living(registry.NAME))
+    processes.end(daemons.living(), grace_s=0)
     cgroups.thaw()
-    processes.end(shims, grace_s=0)
+    processes.end(processes.strays(settings), grace_s=0)  # shims: from now on no container can be made
     processes.end(cgroups.processes(), grace_s=0)
-    processes.end(processes.strays(settings), grace_s=0)
     _unmount_below(settings.state, settings.cache)
     network.remove(settings)
     cgroups.remove()
@@ -34,10 +34,6 @@ def clean(settings: Settings, daemons: Daemons) -> None:
     shutil.rmtree(settings.state, ignore_errors=True)
     if settings.state.exists():
         raise LabError(f"{settings.state} could not be removed altogether: see what is left there")
-
-
-def _is_shim(argv: list[str]) -> bool:
-    return bool(argv) and Path(argv[0]).name == "containerd-shim-runc-v2"
 
 
 def mounts_below(*folders: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -17,7 +18,7 @@ from lab.images import Images
 from lab.pool import Pool
 from lab.processes import Daemons, strays
 from lab.progress import Progress
-from lab.settings import Settings
+from lab.settings import HERE, Settings
 
 T = TypeVar("T")
 LOCK = Path("/run/k8spilot-lab.lock")
@@ -67,7 +68,9 @@ def facts_file(settings: Settings) -> Path:
 
 def _up_elsewhere(settings: Settings, progress: Progress) -> Facts:
     """Use the cluster of KUBECONFIG: build no node."""
-    if shutil.which("kubectl") is None:
+    if not Path(settings.admin_kubeconfig).is_file():
+        raise LabError(f"KUBECONFIG names {settings.kubeconfig}, which is no file: unset it to have a node built here")
+    if shutil.which(str(node.kubectl(settings)[0])) is None:
         raise LabError("KUBECONFIG is set, so the lab uses that cluster with `kubectl`, which is not on PATH")
     if settings.image is None and settings.registry is None:
         raise LabError(
@@ -75,12 +78,16 @@ def _up_elsewhere(settings: Settings, progress: Progress) -> Facts:
             "or in REGISTRY a registry (host:port) that this machine can push it to"
         )
     image = pool_image = settings.image
-    if image is None or pool_image is None:
+    if settings.registry is not None and (image is None or os.geteuid() == 0):
+        machine.check_root()
         machine.ensure_packages(settings, progress)
         builder = Images(settings, progress)
-        pool_image, image = builder.htcondor(), builder.project()
-        for extra in (builder.hello, builder.busybox):
-            extra()
+        builder.hello()
+        builder.busybox()
+        if image is None:
+            pool_image, image = builder.htcondor(), builder.project()
+    assert image is not None
+    assert pool_image is not None
     pool = Pool(settings, pool_image)
     with progress.step("start the HTCondor pool"):
         pool.ensure()
@@ -95,6 +102,7 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
             teardown.clean(settings, daemons)
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o711)
+    (settings.state / "recipe").write_text(_recipe())
     machine.check_ports(daemons)
     machine.ensure_packages(settings, progress)
     network.ensure(settings)
@@ -142,8 +150,20 @@ def _is_broken(settings: Settings, daemons: Daemons) -> bool:
     """Whether there are remains of a lab on which nothing can be built."""
     core_runs = [daemons.find(name) is not None for name in node.CORE]
     if all(core_runs):
-        return False
+        return _read(settings.state / "recipe") != _recipe()
     return any(core_runs) or bool(daemons.known()) or any(True for _ in strays(settings)) or network.remains()
+
+
+def _recipe() -> str:
+    """Name all that decides how the node runs: a node of another recipe is not repaired but made anew."""
+    return images.digest_of(
+        [module.key() for module in binaries.MODULES],
+        [HERE / "config", HERE / "node.py", HERE / "settings.py", HERE / "images/pause"],
+    )
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Each fault is one sentence for the operator. A pod that is put together wrongly 
 fail, one after the other, far from here.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -56,10 +57,10 @@ def local_faults(settings: Settings) -> Iterator[str]:
     for service, program in (("condor", "condor_master"), ("condor", "docker")):
         if service in settings.services and not shutil.which(program):
             yield f"{program} is not on PATH; use k8spilot's image, or one with HTCondor and the docker CLI installed"
-    program = settings.exchange / "bin/payload-init"
-    if "engine" in settings.services and not os.access(program, os.X_OK):
+    first = settings.exchange / "bin/payload-init"
+    if "engine" in settings.services and not os.access(first, os.X_OK):
         yield (
-            f"{program} is missing; an init container must run `k8spilot install` with the exchange volume at "
+            f"{first} is missing; an init container must run `k8spilot install` with the exchange volume at "
             f"{settings.exchange}"
         )
     volumes = [settings.execute, *(settings.scratch_folders if "engine" in settings.services else ())]
@@ -77,8 +78,8 @@ def _is_writable(folder: Path) -> bool:
 
 
 async def _check_rights(settings: Settings, api: ApiClient) -> None:
-    denied = [verb for verb in VERBS if not await _is_allowed(settings, api, verb)]
-    if denied:
+    allowed = await asyncio.gather(*(_is_allowed(settings, api, verb) for verb in VERBS))
+    if denied := [verb for verb, may in zip(VERBS, allowed, strict=True) if not may]:
         raise SurroundingsError(
             f"the pod's service account may not {', '.join(denied)} pods in the namespace {settings.pod_namespace}; "
             "apply manifests/serviceAccount.yaml there and set serviceAccountName in the pod"
@@ -236,7 +237,7 @@ def _volume_faults(payload: Json, pilot: Json, spec: Json, settings: Settings) -
         if mount["name"] not in emptied:
             yield (
                 f"mount the volume {mount['name']} ({path} in {name}) in {PILOT} as well and name the folder in "
-                "K8SPILOT_SCRATCH_FOLDERS, or mount it with readOnly: true: one job could leave files there for the next"
+                "K8SPILOT_SCRATCH_FOLDERS, or mount it with readOnly: true, or a job could leave files for the next"
             )
 
 

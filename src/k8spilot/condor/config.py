@@ -215,7 +215,8 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
     plain = "true" if settings.default_image else _SINGULARITY_JOB
     yield f"{_DOCKER_JOB} || (TARGET.WantContainer =!= true && ({plain}))"
-    yield 'stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",") isnt false'
+    # HTCondor takes a list that is not there for an empty one.
+    yield 'TARGET.DESIRED_Sites is undefined || stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",")'
     yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'
     if settings.osg_project_name:
         yield f'TARGET.ProjectName =?= "{settings.osg_project_name}"'

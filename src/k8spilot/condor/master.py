@@ -108,10 +108,8 @@ class Master:
         """Copy the daemons' logs to the own output until process `pid` ends."""
         logs = [self._folders.log / name for name in LOGS]
         try:
-            for file in logs:
-                file.touch()
             self._forwarder = await asyncio.create_subprocess_exec(
-                "tail", "--quiet", "--follow=name", "--retry", "--lines=0", f"--pid={pid}", *logs,
+                "tail", "--quiet", "--follow=name", "--retry", "--lines=+1", f"--pid={pid}", *logs,
                 stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:

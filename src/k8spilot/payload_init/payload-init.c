@@ -131,15 +131,15 @@ static void take_out(char **environment, const char *pattern) {
     *kept = NULL;
 }
 
-static int put_in(char **environment, int count, char *variable) {
+static void put_in(char **environment, char *variable) {
     size_t name = strcspn(variable, "=") + 1;
-    for (int i = 0; i < count; i++)
-        if (strncmp(environment[i], variable, name) == 0) {
-            environment[i] = variable;
-            return count;
+    for (; *environment; environment++)
+        if (strncmp(*environment, variable, name) == 0) {
+            *environment = variable;
+            return;
         }
-    environment[count] = variable;
-    return count + 1;
+    environment[0] = variable;
+    environment[1] = NULL;
 }
 
 static int read_command(int descriptor, struct command *command) {
@@ -159,17 +159,13 @@ static int read_command(int descriptor, struct command *command) {
     if (!command->arguments || !command->environment)
         return -1;
     memcpy(command->environment, environ, inherited * sizeof(char *));
-    int arguments = 0, variables = 0;
+    int arguments = 0;
     for (char *record = text; record < text + size; record += strlen(record) + 1) {
         char *value = record + 1;
         switch (*record) {
         case 'a': command->arguments[arguments++] = value; break;
         case 'u': take_out(command->environment, value); break;
-        case 'e':
-            while (command->environment[variables])
-                variables++;
-            put_in(command->environment, variables, value);
-            break;
+        case 'e': put_in(command->environment, value); break;
         case 'd': command->directory = value; break;
         case 'm': command->mask = strtoul(value, NULL, 8); break;
         default: errno = EINVAL; return -1;

@@ -1,0 +1,1 @@
+"""Tests of one part at a time: no root, no network, seconds."""

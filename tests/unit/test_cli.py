@@ -1,0 +1,52 @@
+"""The command line: exit statuses and where errors are told."""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from k8spilot import cli
+
+
+@pytest.fixture
+def termination_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    log = tmp_path / "termination-log"
+    log.touch()
+    monkeypatch.setattr(cli, "TERMINATION_LOG", log)
+    return log
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["k8spilot", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return caught.value.code
+
+
+def test_version_is_the_distributions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"k8spilot {version('k8spilot')}\n"
+
+
+def test_bad_settings_are_told_to_people_and_to_the_kubelet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], termination_log: Path
+) -> None:
+    monkeypatch.setenv("NUM_CPUS", "many")
+    assert call(monkeypatch, "run") == 2
+    assert capsys.readouterr().err.startswith("k8spilot: NUM_CPUS is 'many', but ")
+    assert termination_log.read_text().startswith("NUM_CPUS is 'many', but ")
+
+
+def test_install_puts_payload_init_into_the_exchange(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "payload-init"
+    source.write_bytes(b"program")
+    assert call(monkeypatch, "install", "--source", str(source), "--exchange", str(tmp_path)) == 0
+    assert (tmp_path / "bin/payload-init").read_bytes() == b"program"
+
+
+def test_install_says_what_it_cannot_copy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert call(monkeypatch, "install", "--source", str(tmp_path / "none"), "--exchange", str(tmp_path)) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,214 @@
+"""HTCondor's configuration, read by HTCondor's own parser (of its Python bindings) and evaluated with its ClassAds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import classad2
+import htcondor2  # noqa: F401 -- gives ClassAds the functions that HTCondor adds, as in its daemons
+import pytest
+
+from k8spilot.condor.config import machine_name, render
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.pools import resolve
+from k8spilot.errors import SettingsError
+from k8spilot.settings import Settings
+
+STARTED = 1_800_000_000
+BROKERS = 10
+
+_DUMP = "import htcondor2, sys; [print(f'{name}={htcondor2.param.get(name)}') for name in sys.argv[1:]]"
+
+
+def settings(**changes: Any) -> Settings:
+    known = {
+        "pod_name": "pilot-7",
+        "pod_namespace": "pilots",
+        "pod_uid": "0b5d9a6e-1c2d-4e3f-8a9b-0123456789ab",
+        "node_name": "node-1",
+        "glidein_site": "Site (A)",
+        "glidein_resource_name": "Resource A",
+        "condor_host": "cm.example",
+        "payload_cpus": 2,
+        "payload_memory_mb": 1024,
+    }
+    return Settings(**{**known, **changes})
+
+
+def written(**changes: Any) -> str:
+    known = settings(**changes)
+    return render(known, Folders.of(known), started=STARTED)
+
+
+def parsed(folder: Path, text: str, *names: str) -> dict[str, str]:
+    """Values that HTCondor reads from a configuration; `None` for what has none."""
+    file = folder / "condor_config"
+    file.write_text(text)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("_CONDOR_")}
+    dump = subprocess.run(
+        [sys.executable, "-c", _DUMP, *names],
+        env={**kept, "CONDOR_CONFIG": str(file)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not dump.stderr
+    return dict(line.split("=", 1) for line in dump.stdout.splitlines())
+
+
+def accepts(folder: Path, job: dict[str, Any], *, at: int = STARTED, docker: bool = True, **changes: Any) -> bool:
+    """Whether the slot's START takes `job` at the time `at`."""
+    names = ["START", "STARTD_ATTRS"]
+    text = written(**changes)
+    names += parsed(folder, text, "STARTD_ATTRS")["STARTD_ATTRS"].split()
+    values = parsed(folder, text, *names)
+    slot = classad2.ClassAd({"HasDocker": docker})
+    for name in values["STARTD_ATTRS"].split():
+        slot[name] = classad2.ExprTree(values[name])
+    start = classad2.ExprTree(values["START"].replace("time()", str(at)))
+    return start.eval(slot, classad2.ClassAd({"JobUniverse": 5, **job})) is True
+
+
+DOCKER = {"WantDocker": True, "DockerImage": "busybox"}
+CONTAINER = {"WantContainer": True, "WantDockerImage": True, "ContainerImage": "docker://busybox"}
+SIF = {"WantContainer": True, "WantSIF": True, "ContainerImage": "/images/a.sif"}
+SINGULARITY = {"SingularityImage": "docker://busybox"}
+
+
+def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
+    values = parsed(
+        tmp_path,
+        written(memory=500, payload_disk_mb=10),
+        "DAEMON_LIST",
+        "NUM_CPUS",
+        "MEMORY",
+        "DISK",
+        "MOUNT_UNDER_SCRATCH",
+        "DEDICATED_EXECUTE_ACCOUNT_REGEXP",
+        "EXECUTE",
+        "SEC_DEFAULT_ENCRYPTION",
+        "GLIDEIN_ToRetire",
+        "GLIDEIN_ToDie",
+        "WANT_HOLD_SUBCODE",
+    )
+    assert values == {
+        "DAEMON_LIST": "MASTER, STARTD",
+        "NUM_CPUS": "2",
+        "MEMORY": "500",
+        "DISK": "10240",
+        "MOUNT_UNDER_SCRATCH": "None",
+        "DEDICATED_EXECUTE_ACCOUNT_REGEXP": "None",
+        "EXECUTE": "/var/lib/condor/execute/slot",
+        "SEC_DEFAULT_ENCRYPTION": "REQUIRED",
+        "GLIDEIN_ToRetire": str(STARTED + 336 * 3600),
+        "GLIDEIN_ToDie": str(STARTED + 360 * 3600),
+        "WANT_HOLD_SUBCODE": values["WANT_HOLD_SUBCODE"],
+    }
+    assert "104" in values["WANT_HOLD_SUBCODE"]
+
+
+def test_the_operators_files_are_read_last(tmp_path: Path) -> None:
+    (tmp_path / "drop-ins").mkdir()
+    (tmp_path / "drop-ins/mine.conf").write_text("NUM_CPUS = 7\n")
+    text = written().replace("/etc/condor/k8spilot.d", str(tmp_path / "drop-ins"))
+    assert parsed(tmp_path, text, "NUM_CPUS") == {"NUM_CPUS": "7"}
+
+
+def test_every_advertised_attribute_has_a_value(tmp_path: Path) -> None:
+    text = written(pool="ospool", condor_host=None, osg_project_name="P")
+    for names in parsed(tmp_path, text, "STARTD_ATTRS", "MASTER_ATTRS").values():
+        for name, value in parsed(tmp_path, text, *names.split()).items():
+            assert value != "None", name
+            classad2.ExprTree(value)
+
+
+@pytest.mark.parametrize("job", [DOCKER, CONTAINER, SINGULARITY], ids=["docker", "container", "singularity"])
+def test_jobs_with_an_image_from_a_registry_are_taken(tmp_path: Path, job: dict[str, Any]) -> None:
+    assert accepts(tmp_path, job)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [{}, SIF, {"SingularityImage": "/cvmfs/image"}, {**DOCKER, "JobUniverse": 12}],
+    ids=["plain", "sif", "cvmfs", "local universe"],
+)
+def test_jobs_that_would_run_in_the_pilot_container_are_not_taken(tmp_path: Path, job: dict[str, Any]) -> None:
+    assert not accepts(tmp_path, job)
+
+
+def test_plain_jobs_run_in_the_default_image(tmp_path: Path) -> None:
+    assert accepts(tmp_path, {}, default_image="docker://rocky:9")
+    assert not accepts(tmp_path, SIF, default_image="docker://rocky:9")
+
+
+def test_the_default_container_is_the_jobs_own_image_if_it_names_one(tmp_path: Path) -> None:
+    text = written(default_image="docker://rocky:9")
+    expression = parsed(tmp_path, text, "DEFAULT_CONTAINER_IMAGE")["DEFAULT_CONTAINER_IMAGE"]
+    for job, image in (({}, "docker://rocky:9"), (SINGULARITY, "docker://busybox")):
+        assert classad2.ExprTree(expression).eval(classad2.ClassAd(), classad2.ClassAd(job)) == image
+
+
+def test_without_the_engine_no_job_is_taken(tmp_path: Path) -> None:
+    assert not accepts(tmp_path, DOCKER, docker=False)
+
+
+def test_no_job_is_taken_after_the_accepting_hours(tmp_path: Path) -> None:
+    assert accepts(tmp_path, DOCKER, accept_jobs_for_hours=1, at=STARTED + 3599)
+    assert not accepts(tmp_path, DOCKER, accept_jobs_for_hours=1, at=STARTED + 3601)
+
+
+def test_sites_are_chosen_and_avoided_by_their_name(tmp_path: Path) -> None:
+    assert accepts(tmp_path, {**DOCKER, "DESIRED_Sites": "Other,Site (A)"})
+    assert not accepts(tmp_path, {**DOCKER, "DESIRED_Sites": "Other"})
+    assert not accepts(tmp_path, {**DOCKER, "UNDESIRED_Sites": "Site (A)"})
+
+
+def test_the_operators_own_conditions_count(tmp_path: Path) -> None:
+    mine = {**DOCKER, "Owner": "alice", "ProjectName": "P"}
+    assert accepts(tmp_path, mine, glidein_start_extra='TARGET.Owner == "alice"', osg_project_name="P")
+    assert not accepts(tmp_path, mine, glidein_start_extra='TARGET.Owner == "bob"')
+    assert not accepts(tmp_path, mine, osg_project_name="Q")
+
+
+def test_an_expression_that_cannot_be_parsed_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"GLIDEIN_Start_Extra is .*true\) \|\| \(true"):
+        written(glidein_start_extra="true) || (true")
+
+
+def test_ospool_wants_projects_and_keeps_test_jobs_out(tmp_path: Path) -> None:
+    job = {**DOCKER, "ProjectName": "P"}
+    ospool: dict[str, Any] = {"condor_host": None, "pool": "ospool"}
+    assert accepts(tmp_path, job, **ospool)
+    assert not accepts(tmp_path, DOCKER, **ospool)
+    assert not accepts(tmp_path, {**job, "ITB_Sites": True}, **ospool)
+
+
+def test_a_pool_without_a_name_is_a_host_that_is_its_own_broker() -> None:
+    pool = resolve(settings(condor_host=None, pool="cm.school.example:9619"))
+    assert (pool.condor_host, pool.collector_host) == ("cm.school.example:9619",) * 2
+    assert pool.ccb_address == "$(COLLECTOR_HOST)"
+    assert not pool.is_osg
+
+
+def test_condor_host_has_priority_over_pool() -> None:
+    assert resolve(settings(condor_host="cm.example", pool="ospool")).condor_host == "cm.example"
+
+
+def test_brokers_can_be_left_out() -> None:
+    assert resolve(settings(use_ccb=False)).ccb_address == ""
+    assert resolve(settings(use_ccb=False, condor_host=None, pool="ospool")).ccb_address == ""
+
+
+def test_pods_spread_over_a_range_of_brokers_and_stay_with_theirs() -> None:
+    def broker(uid: int) -> str:
+        return resolve(settings(pod_uid=f"{uid}", ccb_range_low=9000, ccb_range_high=9000 + BROKERS - 1)).ccb_address
+
+    assert {broker(uid) for uid in range(200)} == {f"cm.example:{9000 + n}" for n in range(BROKERS)}
+    assert broker(1) == broker(1)
+
+
+def test_the_machine_is_named_after_resource_and_pod() -> None:
+    assert machine_name(settings()) == "Resource-A.pilot-7"
+    assert machine_name(settings(glidein_randomize_name=True)) == "Resource-A.0b5d9a6e1c.pilot-7"

@@ -1,0 +1,152 @@
+"""HTCondor's folders, credentials and master process, with a shell script in the master's place."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from k8spilot.condor import tokens
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.master import Master, environment
+from k8spilot.errors import SurroundingsError
+from k8spilot.settings import Settings
+
+NOW = 1_800_000_000
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    made = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
+    for folder in (made.tokens, made.passwords, made.log, made.original_tokens):
+        folder.mkdir(parents=True)
+    return made
+
+
+def settings(token: str | None = None) -> Settings:
+    return Settings(
+        pod_name="pilot", pod_namespace="pilots", services=("engine",), token=SecretStr(token) if token else None
+    )
+
+
+def idtoken(**claims: object) -> str:
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"e30.{body}.c2ln"
+
+
+def test_tokens_are_copied_for_their_owner_only(folders: Folders) -> None:
+    data = folders.original_tokens / "..data"
+    data.mkdir()
+    (data / "pool").write_text(idtoken(sub="pilot"))
+    (folders.original_tokens / "pool").symlink_to(data / "pool")  # as the kubelet mounts a Secret
+    (folders.tokens / "old").touch()
+    assert tokens.install(settings(), folders) is False
+    assert [file.name for file in folders.tokens.iterdir()] == ["pool"]
+    assert (folders.tokens / "pool").stat().st_mode & 0o777 == 0o600
+    assert not (folders.tokens / "pool").is_symlink()
+
+
+def test_a_token_may_come_from_the_environment(folders: Folders) -> None:
+    tokens.install(settings(idtoken(sub="pilot")), folders)
+    assert (folders.tokens / tokens.FROM_ENVIRONMENT).read_text() == idtoken(sub="pilot") + "\n"
+
+
+def test_a_password_alone_is_a_credential(folders: Folders) -> None:
+    folders.original_passwords.mkdir()
+    (folders.original_passwords / "POOL").write_bytes(b"secret")
+    assert tokens.install(settings(), folders) is True
+    assert (folders.passwords / "POOL").read_bytes() == b"secret"
+
+
+def test_no_credential_at_all_is_told(folders: Folders) -> None:
+    with pytest.raises(SurroundingsError, match=r"mount a Secret .* at .*tokens-orig.d or set TOKEN"):
+        tokens.install(settings(), folders)
+
+
+def test_an_expired_token_is_told_with_its_date(folders: Folders) -> None:
+    with pytest.raises(SurroundingsError, match="expired on 2001-09-09 at 01:46 UTC"):
+        tokens.install(settings(idtoken(exp=1_000_000_000)), folders)
+
+
+def test_one_good_token_is_enough() -> None:
+    text = f"# ours\n{idtoken(exp=NOW - 1)}\n\n{idtoken(exp=NOW + 1)}\n".encode()
+    assert len(tokens.token_faults(text, NOW)) == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"password", b"a.b.c", b"e30.W10.x", b"\xff.\xff.\xff"])
+def test_what_is_no_token_is_told(text: bytes) -> None:
+    assert tokens.token_faults(text, NOW) == ["not an IDTOKEN"]
+
+
+def test_the_daemons_get_neither_the_token_nor_the_clusters_address(folders: Folders) -> None:
+    inherited = {"TOKEN": "x", "KUBERNETES_SERVICE_HOST": "y", "_CONDOR_START": "z", "https_proxy": "p", "HOME": "/h"}
+    env = environment(settings(), folders, inherited)
+    assert env["DOCKER_HOST"] == "unix:///run/k8spilot/docker.sock"
+    assert env["CONDOR_CONFIG"] == str(folders.config)
+    assert (env["_CONDOR_START"], env["https_proxy"], env["HOME"]) == ("z", "p", "/root")
+    assert not {"TOKEN", "KUBERNETES_SERVICE_HOST"} & set(env)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root gives the folders to the account condor, which may be missing")
+def test_folders_are_made_for_the_own_user(tmp_path: Path) -> None:
+    made = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
+    made.prepare()
+    made.prepare()
+    assert made.execute.is_dir()
+    assert made.tokens.stat().st_mode & 0o777 == 0o700
+    assert not list(made.docker_config.iterdir())
+
+
+def script(folder: Path, text: str) -> str:
+    program = folder / "master"
+    program.write_text(f"#!/bin/sh\n{text}")
+    program.chmod(0o755)
+    return str(program)
+
+
+async def test_the_masters_exit_status_is_told(folders: Folders, tmp_path: Path) -> None:
+    master = Master(settings(), folders, program=script(tmp_path, "exit 44"))
+    await master.start()
+    assert await master.wait() == 44
+
+
+@pytest.mark.parametrize(("fast", "status"), [(False, 15), (True, 3)])
+async def test_the_master_ends_gracefully_or_fast(folders: Folders, tmp_path: Path, fast: bool, status: int) -> None:
+    ready = tmp_path / "ready"
+    program = script(tmp_path, f"trap 'exit 15' TERM; trap 'exit 3' QUIT; touch {ready}; while :; do sleep 0.01; done")
+    master = Master(settings(), folders, program=program)
+    await master.start()
+    waiting = asyncio.create_task(master.wait())
+    while not ready.exists():  # noqa: ASYNC110 -- another process makes it
+        await asyncio.sleep(0.01)
+    assert await master.stop(fast=fast) == status
+    assert await waiting == status
+    assert await master.stop() == status
+
+
+async def test_signals_to_the_pilots_group_do_not_reach_the_master(folders: Folders, tmp_path: Path) -> None:
+    master = Master(settings(), folders, program=script(tmp_path, "exec sleep 60"))
+    await master.start()
+    assert master.pid is not None
+    assert os.getpgid(master.pid) != os.getpgid(0)
+    os.kill(master.pid, signal.SIGKILL)
+    assert await master.wait() == -signal.SIGKILL
+
+
+async def test_the_daemons_logs_can_be_read_in_the_pods_log(
+    folders: Folders, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = script(tmp_path, f"sleep 0.3; echo it works >> {folders.log}/StartLog; sleep 0.5")
+    master = Master(settings(), folders, program=program)
+    await master.start()
+    await master.wait()
+    assert capfd.readouterr().out == "it works\n"
+
+
+async def test_a_missing_htcondor_is_told(folders: Folders) -> None:
+    with pytest.raises(SurroundingsError, match="cannot be started"):
+        await Master(settings(), folders, program="/nonexistent/condor_master").start()
