@@ -54,7 +54,7 @@ class Images:
 
     def hello(self) -> str:
         """Ensure the image with nothing but one small static program; return its reference."""
-        return self._static("hello", 'ENTRYPOINT ["/hello"]')
+        return self._static("hello", 'CMD ["/hello"]')
 
     def busybox(self) -> str:
         """Ensure the image with nothing but a static busybox and its links; return its reference."""

@@ -64,8 +64,8 @@ def check(settings: Settings) -> None:
     if shutil.which("apt-get") is None:
         raise LabError("the lab installs what it needs with apt-get, which this machine does not have: use Debian 12")
     for folder in {settings.cache, settings.state}:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free / 2**30
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        free = shutil.disk_usage(existing).free / 2**30
         if free < MINIMUM_FREE_GIB:
             raise LabError(
                 f"the disk below {folder} has {free:.1f} GiB free and the lab needs {MINIMUM_FREE_GIB} GiB: make room"
@@ -138,6 +138,7 @@ def _describe(pid: int | None) -> str:
     if pid is None:
         return "another process"
     try:
-        return f"process {pid} ({' '.join(psutil.Process(pid).cmdline())[:80]})"
+        words = " ".join(psutil.Process(pid).cmdline()).split()
+        return f"process {pid} ({' '.join(words)[:80]})"
     except psutil.Error:
         return f"process {pid}"

@@ -61,12 +61,13 @@ def remove(settings: Settings) -> None:
     """Remove the bridge, the pods' ends of their links, all rules of the lab, and CNI's notes of it."""
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         for port in Path(f"/sys/class/net/{BRIDGE}/brif").iterdir():
-            _ip("link", "delete", port.name)
+            # It may go by itself at this moment: its other end was in a pod that has just ended.
+            subprocess.run(["ip", "link", "delete", port.name], capture_output=True, check=False)
         _ip("link", "delete", BRIDGE)
     if _holds("iptables", "nat", "-S", CHAIN):
         for family in ("ip6tables", "iptables"):
             _remove_chains(family)
-    _remove_cni_results()
+    _remove_cni_results(settings)
     _restore_kernel_settings(settings)
 
 
@@ -112,11 +113,12 @@ def _remove_chains(family: str) -> None:
         run([f"{family}-restore", "--noflush", "-w"], what=f"remove the lab's {family} rules", stdin=text)
 
 
-def _remove_cni_results() -> None:
+def _remove_cni_results(settings: Settings) -> None:
     folder = Path("/var/lib/cni/results")
     if folder.is_dir():
-        for note in folder.glob(f"{NETWORK_NAME}-*"):
-            note.unlink(missing_ok=True)
+        for note in folder.iterdir():
+            if bytes(settings.state) in note.read_bytes():  # as the path of the pod's network namespace
+                note.unlink()
     for empty in (folder, folder.parent):
         if empty.is_dir() and not any(empty.iterdir()):
             empty.rmdir()

@@ -38,7 +38,7 @@ def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
     """Start what does not run; return when the API answers and the kubelet was started. Idempotent."""
     pki.ensure(settings)
     _write_configuration(settings, pause_image)
-    for early in (_etcd(settings), _containerd(settings), _apiserver(settings)):
+    for early in (_containerd(settings), _etcd(settings), _apiserver(settings)):
         daemons.start(early)
     _wait_for_api(settings, daemons)
     cgroups.make()
@@ -104,6 +104,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
     state = settings.state
     values = {
         "state": state,
+        "cache": settings.cache,
         "node_address": NODE_ADDRESS,
         "node_name": NODE_NAME,
         "kubelet_port": KUBELET_PORT,

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lab import node
+from lab import node, shell
 from lab.errors import LabError
 from lab.settings import (
     ACCESS_POINT,
@@ -43,16 +43,13 @@ class Pool:
         self._apply((FOLDER / "namespaces.yaml").read_text(), "make the namespaces")
         if not self._exists("secret", "signing-key"):
             self._apply(_dump(_secret("signing-key", {"signing-key": secrets.token_bytes(64)})), "keep the pool's key")
-        collector = self._deploy(CENTRAL_MANAGER)
+        self._deploy(CENTRAL_MANAGER)
         self._apply(_dump(self._registries()), "tell pilots of the registry")
         for namespace, name, identity, rights in (
             (POOL_NAMESPACE, "access-point-token", "condor", ()),
             (PILOT_NAMESPACE, "pool-token", "pilot", PILOT_RIGHTS),
         ):
             if not self._exists("secret", name, namespace):
-                if not collector:
-                    self._wait(CENTRAL_MANAGER)
-                    collector = True
                 document = _secret(name, {"token": self._token(identity, rights).encode()}, namespace)
                 self._apply(_dump(document), f"keep the token of {identity}")
         self._deploy(ACCESS_POINT)
@@ -72,8 +69,8 @@ class Pool:
         query = ("get", "service", CENTRAL_MANAGER, "-n", POOL_NAMESPACE, "-o", "jsonpath={.spec.clusterIP}")
         return self._kubectl(*query, what="ask for the central manager's address").strip()
 
-    def _deploy(self, name: str) -> bool:
-        """Create the pod `name` unless it is there as it should be; say whether it was there."""
+    def _deploy(self, name: str) -> None:
+        """Create the pod `name` unless it is there as it should be."""
         values = {"pool_domain": POOL_DOMAIN, "image": self.image, "collector": self._collector_value(name)}
         files = {"00-security": "use security:recommended\n", "start.sh": (FOLDER / "start.sh").read_text()}
         for number, source in (("10", "common"), ("20", name)):
@@ -88,7 +85,7 @@ class Pool:
                 pod["status"].get("phase") in {"Pending", "Running"} and "deletionTimestamp" not in pod["metadata"]
             )
             if healthy and annotations.get("k8spilot.lab/version") == version:
-                return True
+                return
             force = ("--grace-period=0", "--force", "--wait=true")
             self._kubectl("delete", "pod", name, "-n", POOL_NAMESPACE, *force, what=f"remove the old {name}")
         config = {
@@ -101,7 +98,6 @@ class Pool:
         if self.settings.kubeconfig is not None:
             text = text.replace("  clusterIP: \n", "")
         self._apply(_dump(config) + "---\n" + text, f"create {name}")
-        return False
 
     def _collector_value(self, name: str) -> str:
         if self.settings.kubeconfig is not None and name == CENTRAL_MANAGER:
@@ -124,7 +120,15 @@ class Pool:
         options = [option for right in rights for option in ("-authz", right)]
         command = ["condor_token_create", "-identity", f"{identity}@{POOL_DOMAIN}", *options]
         where = ("exec", "-n", POOL_NAMESPACE, CENTRAL_MANAGER, "--")
-        return self._kubectl(*where, *command, what=f"make a token for {identity}")
+        deadline = time.monotonic() + PATIENCE_S
+        while True:  # until the container runs and has put the key in its place; no daemon is needed for it
+            try:
+                return self._kubectl(*where, *command, what=f"make a token for {identity}")
+            except LabError as problem:
+                shell.check_cancelled()
+                if time.monotonic() > deadline:
+                    raise LabError(f"{problem}; its pod: {_why(self._pod(CENTRAL_MANAGER))}") from problem
+            time.sleep(0.3)
 
     def _registries(self) -> dict[str, Any]:
         address = self.settings.registry_address

@@ -1,8 +1,11 @@
 """The lab's long-running processes on this machine: start them, know them again, end them."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,24 +106,35 @@ def strays(settings: Settings) -> Iterator[psutil.Process]:
 
 
 def end(processes: Iterable[psutil.Process], *, grace_s: float = GRACE_S) -> None:
-    """Ask processes to end, then make them; return when they are gone."""
+    """Ask processes to end (with no grace: make them), make those that did not, and return when all are gone."""
     alive = list(processes)
-    for process in alive:
-        _signal(process, kill=grace_s <= 0)
-    _, left = psutil.wait_procs(alive, timeout=max(grace_s, 0.1))
-    for process in left:
-        _signal(process, kill=True)
-    _, left = psutil.wait_procs(left, timeout=GRACE_S)
-    stuck = [process.pid for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    if grace_s > 0:
+        _signal(alive, signal.SIGTERM)
+        alive = _wait(alive, grace_s)
+    _signal(alive, signal.SIGKILL)
+    stuck = [process.pid for process in _wait(alive, GRACE_S)]
     if stuck:
         raise LabError(f"processes {stuck} of the lab do not end even when killed; see what they wait for")
 
 
-def _signal(process: psutil.Process, *, kill: bool) -> None:
+def _wait(processes: list[psutil.Process], patience_s: float) -> list[psutil.Process]:
+    """Return those that have not ended after `patience_s` seconds; one that nobody has reaped yet has ended."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        processes = [process for process in processes if _lives(process)]
+        if not processes or time.monotonic() > deadline:
+            return processes
+        time.sleep(0.02)
+
+
+def _lives(process: psutil.Process) -> bool:
     try:
-        if kill:
-            process.kill()
-        else:
-            process.terminate()
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return
+        return False
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)

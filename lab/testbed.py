@@ -100,11 +100,11 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
     if _is_broken(settings, daemons):
         with progress.step("clear away what an earlier lab left"):
             teardown.clean(settings, daemons)
+    machine.check_ports(daemons)
+    machine.ensure_packages(settings, progress)
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o711)
     (settings.state / "recipe").write_text(_recipe())
-    machine.check_ports(daemons)
-    machine.ensure_packages(settings, progress)
     network.ensure(settings)
     registry.ensure(settings, daemons)
     builder = Images(settings, progress)
@@ -121,13 +121,13 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
             return pool.collector
 
         def build_rest() -> str:
-            pool_image.result()
-            image = settings.image or builder.project()
             builder.hello()
             builder.busybox()
-            return image
+            pool_image.result()  # the project's image begins with its layers
+            return settings.image or builder.project()
 
-        collector, image = together.begin(start_pool), together.begin(build_rest)
+        image = together.begin(build_rest)
+        collector = together.begin(start_pool)
     return Facts(
         str(settings.admin_kubeconfig),
         settings.registry_address,
@@ -186,7 +186,7 @@ class SideBySide:
     """Tasks in threads of their own; when one fails, the others' programs are ended and its error is raised."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor()
+        self._threads = ThreadPoolExecutor(max_workers=16)  # more than tasks: they wait for each other
         self._begun: list[Future[Any]] = []
 
     def begin(self, task: Callable[[], T]) -> "Future[T]":

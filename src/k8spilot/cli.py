@@ -41,10 +41,10 @@ def _options(
 @app.command()
 def run() -> None:
     """Be the pilot: serve the Docker socket and run HTCondor. Settings come from the environment."""
-    from k8spilot import pilot  # noqa: PLC0415 -- the other commands need nothing of this
+    from k8spilot.pilot import run as be_pilot  # noqa: PLC0415 -- the other commands need nothing of this
     from k8spilot.settings import Settings  # noqa: PLC0415
 
-    raise typer.Exit(asyncio.run(pilot.run(Settings.from_environment())) or 0)
+    raise typer.Exit(asyncio.run(be_pilot(Settings.from_environment())))
 
 
 @app.command()

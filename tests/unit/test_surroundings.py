@@ -231,5 +231,5 @@ async def test_an_unreachable_api_server_is_told(here: Settings) -> None:
 async def test_all_faults_of_the_shape_come_at_once(here: Settings) -> None:
     cluster = Cluster()
     cluster.pod["spec"].update(shareProcessNamespace=False, automountServiceAccountToken=True)
-    with pytest.raises(SurroundingsError, match="shareProcessNamespace.*; set automountServiceAccountToken"):
+    with pytest.raises(SurroundingsError, match=r"shareProcessNamespace.*; set automountServiceAccountToken"):
         await check(cluster, here)

@@ -32,6 +32,8 @@ EXECUTE = $execute
 PROCD_ADDRESS = $$(RUN)/procd_pipe
 LOCAL_CONFIG_FILE =
 LOCAL_CONFIG_DIR = $drop_ins
+# The node's kernel is not the pilot's.
+ENABLE_KERNEL_TUNING = False
 
 # --- The pool ---
 CONDOR_HOST = $condor_host

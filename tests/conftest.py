@@ -1,0 +1,13 @@
+"""What all tests share."""
+
+import pytest
+
+from tests.simulator.programs import Programs, build, obstacle
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """payload-init and the simulator's own programs, compiled."""
+    if (reason := obstacle()) is not None:
+        pytest.skip(reason)
+    return build(tmp_path_factory.mktemp("programs"))

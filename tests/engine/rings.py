@@ -1,0 +1,87 @@
+"""Where the engine's tests run: what they need to know of it beside the socket."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.engine.client import Client
+from tests.simulator.cluster import Cluster, simulate
+from tests.simulator.images import REGISTRY
+from tests.simulator.kubelet import Timing
+from tests.simulator.programs import Programs
+
+SANDBOX: Final = "/var/lib/condor/execute"
+"""The folder that the payload container shares with HTCondor."""
+
+
+class Engine(Client, ABC):
+    """The engine of one pilot, and its pod from the outside."""
+
+    @abstractmethod
+    def image(self, name: str) -> str:
+        """Reference of an image: busybox, debian (both with a shell), hello (one static program, /hello)."""
+
+    @abstractmethod
+    async def processes(self) -> list[str]:
+        """Command lines of what runs under the payload's uid, but payload-init."""
+
+    @abstractmethod
+    async def pod(self) -> dict[str, Any]:
+        """The pod, as the API server has it."""
+
+    async def payload(self) -> dict[str, Any]:
+        """The payload container's status in it."""
+        statuses = (await self.pod())["status"]["initContainerStatuses"]
+        return next(dict(one) for one in statuses if one["name"] == "payload")
+
+
+class Simulated(Engine):
+    """In the simulator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.settings.socket)
+        self.cluster = cluster
+
+    def image(self, name: str) -> str:
+        """As in the lab."""
+        tag = {"debian": "forky"}.get(name, "latest")
+        return f"{REGISTRY}/{name}:{tag}"
+
+    async def processes(self) -> list[str]:
+        """From this machine's own table."""
+        return self.cluster.processes()
+
+    async def pod(self) -> dict[str, Any]:
+        """From the simulated API server."""
+        return self.cluster.server.pod
+
+
+@asynccontextmanager
+async def simulated(programs: Programs, *, timing: Timing | None = None, **settings: Any) -> AsyncIterator[Simulated]:
+    """A simulated pod of one's own, with other settings than usual."""
+    async with simulate(programs, timing=timing, **settings) as cluster:
+        engine = Simulated(cluster)
+        async with engine:
+            try:
+                yield engine
+            finally:
+                await engine.remove_all()
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+    """Wait until something outside of the engine is so, which nothing tells of.
+
+    Raises:
+        TimeoutError: it does not come to be so.
+    """
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+def read(path: Path) -> str:
+    """A file's text; empty when there is none."""
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,225 @@
+"""A Kubernetes API server for one pod, over real HTTP: list, watch, get, patch of an image, access reviews."""
+
+import asyncio
+import copy
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+Pod = dict[str, Any]
+_PODS: Final = "/api/v1/namespaces/{namespace}/pods"
+
+
+class ApiServer:
+    """The server and the pod in it. Tests may look at `requests` and make it fail in the ways that the real one can."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod: Pod | None = pod
+        self._version = 1000
+        self._events: list[tuple[int, str, Pod]] = []
+        self._oldest = self._version
+        self._changed = asyncio.Condition()
+        self._watches: set[asyncio.Transport] = set()
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self.requests: Counter[str] = Counter()
+        """By verb: list, watch, get, patch, review."""
+        self.allowed = {"get", "list", "watch", "patch"}
+        """Verbs that access reviews grant."""
+        self.refusal: tuple[int, str] | None = None
+        """Status and message with which patches are refused, if any."""
+        self.watch_seconds: float | None = None
+        """End watches earlier than they ask for."""
+        self._runner: web.ServerRunner[web.Request] | None = None
+        pod["metadata"]["resourceVersion"] = str(self._version)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def pod(self) -> Pod:
+        """The pod as it is now; do not change it, use `update`."""
+        assert self._pod is not None, "the pod has been deleted"
+        return self._pod
+
+    async def update(self, change: Callable[[Pod], None]) -> None:
+        """Change the pod; whoever watches gets to know."""
+        async with self._changed:
+            pod = copy.deepcopy(self.pod)
+            change(pod)
+            self._record("MODIFIED", pod)
+            self._changed.notify_all()
+
+    async def delete(self) -> None:
+        """Delete the pod for good."""
+        async with self._changed:
+            self._record("DELETED", copy.deepcopy(self.pod))
+            self._pod = None
+            self._changed.notify_all()
+
+    async def until(self, wanted: Callable[[Pod], bool], seconds: float = 20.0) -> Pod:
+        """Wait until the pod is as `wanted`.
+
+        Raises:
+            TimeoutError: it does not come to be so.
+        """
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: wanted(self.pod))
+            return self.pod
+
+    def _record(self, kind: str, pod: Pod) -> None:
+        self._version += 1
+        pod["metadata"]["resourceVersion"] = str(self._version)
+        self._pod = pod
+        self._events.append((self._version, kind, pod))
+
+    # --- faults ---
+
+    async def expire(self) -> None:
+        """Forget the past (compaction): every watch ends with 410, and none can go on from where it was."""
+        async with self._changed:
+            self._version += 1
+            self._oldest = self._version
+            self._events.clear()
+            self._changed.notify_all()
+
+    def drop_watches(self) -> None:
+        """Cut the connections of all watches, without a word."""
+        for transport in list(self._watches):
+            transport.abort()
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Refuse connections, and cut those that are, for as long as the context lasts."""
+        assert self._server is not None
+        assert self._runner is not None
+        assert self._runner.server is not None
+        self._server.close()
+        for connection in self._runner.server.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        try:
+            yield
+        finally:
+            await self._listen()
+
+    # --- HTTP ---
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        """Listen on the loopback device."""
+        app = web.Application()
+        app.router.add_get(_PODS, self._list)
+        app.router.add_get(_PODS + "/{name}", self._get)
+        app.router.add_patch(_PODS + "/{name}", self._patch)
+        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
+        await runner.setup()
+        self._runner = runner
+        await self._listen()
+        try:
+            yield
+        finally:
+            assert self._server is not None
+            self._server.close()
+            self.drop_watches()
+            await runner.cleanup()
+
+    async def _listen(self) -> None:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._runner.server, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    def _is_asked_for(self, request: web.Request) -> bool:
+        metadata = self.pod["metadata"]
+        wanted = request.query.get("fieldSelector", f"metadata.name={metadata['name']}")
+        return request.match_info["namespace"] == metadata["namespace"] and wanted == f"metadata.name={metadata['name']}"
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch") in ("true", "True", "1"):
+            return await self._watch(request)
+        self.requests["list"] += 1
+        items = [self._pod] if self._pod is not None and self._is_asked_for(request) else []
+        return web.json_response(
+            {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": str(self._version)}, "items": items}
+        )
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        self.requests["watch"] += 1
+        response = web.StreamResponse(headers={"Content-Type": "application/json;stream=watch"})
+        await response.prepare(request)
+        transport = request.transport
+        assert transport is not None
+        self._watches.add(transport)
+        try:
+            async with asyncio.timeout(self.watch_seconds or float(request.query["timeoutSeconds"])):
+                await self._send_events(response, int(request.query["resourceVersion"]))
+        except TimeoutError:
+            bookmark = {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": str(self._version)}}
+            await _send(response, "BOOKMARK", bookmark)
+        except ConnectionError:
+            return response  # the test has cut it, or the pilot has gone
+        finally:
+            self._watches.discard(transport)
+        await response.write_eof()
+        return response
+
+    async def _send_events(self, response: web.StreamResponse, version: int) -> None:
+        """Send what comes after `version`; return when that is not known any more."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._version > version)
+                fresh = [event for event in self._events if event[0] > version]
+                expired = version < self._oldest
+                version = self._version
+            if expired:
+                await _send(response, "ERROR", _status(410, "too old resource version"))
+                return
+            for _, kind, pod in fresh:
+                await _send(response, kind, pod)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        self.requests["get"] += 1
+        if self._pod is None or request.match_info["name"] != self._pod["metadata"]["name"]:
+            return web.json_response(_status(404, "pods not found"), status=404)
+        return web.json_response(self._pod)
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        self.requests["patch"] += 1
+        if self.refusal is not None:
+            return web.json_response(_status(*self.refusal), status=self.refusal[0])
+        if request.content_type != "application/strategic-merge-patch+json":
+            return web.json_response(_status(415, "the body is not a strategic merge patch"), status=415)
+        body = await request.json()
+        changes = {one["name"]: one["image"] for one in body["spec"]["initContainers"]}
+        if set(body) != {"spec"} or set(body["spec"]) != {"initContainers"}:
+            return web.json_response(_status(422, "pod updates may not change fields other than image"), status=422)
+
+        def change(pod: Pod) -> None:
+            for container in pod["spec"]["initContainers"]:
+                container["image"] = changes.get(container["name"], container["image"])
+
+        await self.update(change)
+        return web.json_response(self.pod)
+
+    async def _review(self, request: web.Request) -> web.Response:
+        self.requests["review"] += 1
+        body = await request.json()
+        verb = body["spec"]["resourceAttributes"]["verb"]
+        return web.json_response({**body, "status": {"allowed": verb in self.allowed}}, status=201)
+
+
+async def _send(response: web.StreamResponse, kind: str, item: dict[str, Any]) -> None:
+    await response.write(json.dumps({"type": kind, "object": item}).encode() + b"\n")
+
+
+def _status(code: int, message: str) -> dict[str, Any]:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}

@@ -1,0 +1,150 @@
+"""All of it together: one pod on a simulated node, and a real pilot in it."""
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from kubernetes.aio.client import ApiClient, Configuration
+
+from k8spilot.pilot import Pilot
+from k8spilot.settings import Settings
+from tests.simulator.api_server import ApiServer
+from tests.simulator.container import own_uid
+from tests.simulator.images import DEVICES, Images
+from tests.simulator.kubelet import Kubelet, Timing, Volumes
+from tests.simulator.pod import NAME, NAMESPACE, pilot_pod
+from tests.simulator.programs import Programs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Cluster:
+    """The simulated node; its parts are for tests to look at and to break."""
+
+    server: ApiServer
+    kubelet: Kubelet
+    images: Images
+    volumes: Volumes
+    settings: Settings
+    pilot: Pilot
+
+    def processes(self) -> list[str]:
+        """Command lines of what runs under the payload's uid, but payload-init itself."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                command = " ".join(process.cmdline())
+                if process.uids().real == self.settings.payload_uid and "payload-init" not in command:
+                    found.append(command)
+        return found
+
+
+@asynccontextmanager
+async def simulate(programs: Programs, *, timing: Timing | None = None, **settings: Any) -> AsyncIterator[Cluster]:
+    """Run a node and a pilot; `settings` are fields of Settings that are to differ from the simulator's."""
+    folder = Path(tempfile.mkdtemp(prefix="k8spilot-"))
+    folder.chmod(0o755)  # the payload's uid has to pass
+    try:
+        async with AsyncExitStack() as parts:
+            cluster = await _put_together(programs, folder, timing or Timing(), settings, parts)
+            yield cluster
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _put_together(
+    programs: Programs, folder: Path, timing: Timing, changed: dict[str, Any], parts: AsyncExitStack
+) -> Cluster:
+    uid = own_uid()
+    volumes = _make_volumes(folder, programs)
+    images = _make_images(folder / "registry", programs)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{images.programs}:{path}"  # the pilot finds `skopeo` there
+    parts.callback(os.environ.__setitem__, "PATH", path)
+    idle = images.find("registry.test:5000/k8spilot:test")
+    assert idle is not None
+    server = ApiServer(pilot_pod(idle, uid))
+    await parts.enter_async_context(server.serve())
+    containers = folder / "containers"
+    containers.mkdir()
+    kubelet = Kubelet(server, images, programs, volumes, containers, uid, timing)
+    await _run(kubelet.run(), parts)
+    settings = Settings(
+        **{
+            "pod_name": NAME,
+            "pod_namespace": NAMESPACE,
+            "services": ("engine",),
+            "payload_uid": uid,
+            "payload_gid": uid,
+            "exchange": volumes.exchange,
+            "socket": folder / "docker.sock",
+            "execute": Path("/var/lib/condor/execute"),
+            "scratch_folders": (volumes.tmp, volumes.var_tmp),
+            "pull_secret": folder / "no-pull-secret",
+            **changed,
+        }
+    )
+    configuration = Configuration()
+    configuration.host = server.url
+    api = await parts.enter_async_context(ApiClient(configuration))
+    pilot = Pilot(settings, api)
+    await _run_pilot(pilot, parts)
+    return Cluster(server, kubelet, images, volumes, settings, pilot)
+
+
+def _make_volumes(folder: Path, programs: Programs) -> Volumes:
+    volumes = Volumes(folder / "exchange", folder / "execute", folder / "tmp", folder / "var-tmp")
+    for path in (volumes.exchange, volumes.execute, volumes.tmp, volumes.var_tmp):
+        path.mkdir()
+        path.chmod(0o1777)
+    volumes.exchange.chmod(0o755)
+    shutil.copytree(programs.payload_init.parent, volumes.exchange / "bin", ignore=shutil.ignore_patterns("container"))
+    return volumes
+
+
+def _make_images(folder: Path, programs: Programs) -> Images:
+    """The images that the lab has, too (lab/images.py), and the pilot's own."""
+    images = Images(folder)
+    images.add("k8spilot:test", entrypoint=["k8spilot"])
+    images.add("busybox:latest", command=["sh"])
+    images.add("debian:forky", command=["bash"])
+    images.add("hello:latest", mounts=[DEVICES, f"{programs.hello}:/hello:ro"], command=["/hello"])
+    return images
+
+
+async def _run(work: Any, parts: AsyncExitStack) -> None:
+    task = asyncio.create_task(work)
+
+    async def end() -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    parts.push_async_callback(end)
+
+
+async def _run_pilot(pilot: Pilot, parts: AsyncExitStack) -> None:
+    running = asyncio.create_task(pilot.run(), name="pilot")
+    serving = asyncio.create_task(pilot.serving.wait())
+
+    async def end() -> None:
+        pilot.stop()
+        async with asyncio.timeout(10):
+            status = await running
+        assert status == 0, f"the pilot ended with {status}"
+
+    parts.push_async_callback(end)
+    await asyncio.wait([running, serving], return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    serving.cancel()
+    if running.done():
+        running.result()
+        raise AssertionError("the pilot ended before it served")

@@ -1,0 +1,131 @@
+"""Images of the simulator: what a registry says of them, and what local processes see in their place."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+REGISTRY: Final = "registry.test:5000"
+
+HOST: Final = tuple(f"{folder}:{folder}:ro" for folder in ("/bin", "/usr", "/lib", "/lib64", "/etc") if Path(folder).exists())
+"""The programs of this machine, read-only: in place of the layers of an image with a shell."""
+
+DEVICES: Final = "/dev:/dev"
+
+_SKOPEO: Final = """#!/bin/sh
+# A stand-in for skopeo: answers from files, and fails in skopeo's own words.
+folder=%s
+what=${2#--}
+for last; do :; done
+reference=${last#docker://}
+repository=${reference%%[:@]*}
+case $reference in *:*/*) host=${reference%%%%/*} rest=${reference#*/} repository=$host/${rest%%%%[:@]*};; esac
+tag=${reference#"$repository"}
+fail() {
+    printf 'time="2026-01-01T00:00:00Z" level=fatal msg="Error parsing image name \\\\"%%s\\\\": %%s"\\n' "$last" "$1" >&2
+    exit 1
+}
+echo "$what $reference" >>"$folder/asked"
+[ -e "$folder/away" ] && fail "pinging container registry ${reference%%%%/*}: dial tcp: connect: connection refused"
+[ -e "$folder/$what/$reference" ] || fail "reading manifest ${tag#?} in $repository: manifest unknown: manifest unknown"
+exec cat "$folder/$what/$reference"
+"""
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image, as registry, kubelet and runtime see it."""
+
+    reference: str
+    """registry/repository:tag."""
+    mounts: tuple[str, ...]
+    """What a container of it sees, as container.c takes it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
+
+    @property
+    def repository(self) -> str:
+        """The reference without its tag."""
+        return self.reference.rpartition(":")[0]
+
+
+class Images:
+    """A registry: its images, and a `skopeo` that asks it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._images: list[LocalImage] = []
+        self.programs = folder / "programs"
+        """To be first on PATH."""
+        self.programs.mkdir(parents=True)
+        skopeo = self.programs / "skopeo"
+        skopeo.write_text(_SKOPEO % folder)
+        skopeo.chmod(0o755)
+
+    def add(
+        self,
+        name: str,
+        *,
+        mounts: Sequence[str] = HOST,
+        entrypoint: Sequence[str] = (),
+        command: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        directory: str = "",
+    ) -> LocalImage:
+        """Push an image `name:tag`, over one that has the name already."""
+        reference = f"{REGISTRY}/{name}"
+        configuration = {
+            "created": "2026-01-01T00:00:00Z",
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {
+                "Env": [f"{key}={value}" for key, value in (environment or {}).items()],
+                "Entrypoint": list(entrypoint),
+                "Cmd": list(command),
+                "WorkingDir": directory,
+            },
+        }
+        config = json.dumps(configuration)
+        manifest = json.dumps({"schemaVersion": 2, "config": {"digest": f"sha256:{_digest(config + reference)}"}})
+        digest = f"sha256:{_digest(manifest)}"
+        image = LocalImage(reference, (DEVICES, *mounts), dict(environment or {}), digest)
+        for known in (reference, f"{image.repository}@{digest}"):
+            self._write(f"raw/{known}", manifest)
+            self._write(f"config/{known}", config)
+        self._images = [one for one in self._images if one.reference != reference] + [image]
+        return image
+
+    def find(self, reference: str) -> LocalImage | None:
+        """What the runtime pulls for `reference`: by digest if there is one, whatever the tag."""
+        name, _, digest = reference.partition("@")
+        for image in self._images:
+            if digest and image.digest == digest and name.startswith(image.repository):
+                return image
+            if not digest and image.reference == name:
+                return image
+        return None
+
+    def set_reachable(self, *, reachable: bool) -> None:
+        """Let the pilot reach the registry, or not; the kubelet has a way of its own."""
+        away = self._folder / "away"
+        if reachable:
+            away.unlink(missing_ok=True)
+        else:
+            away.touch()
+
+    @property
+    def asked(self) -> list[str]:
+        """What the registry has been asked for: `raw REFERENCE`, `config REFERENCE`."""
+        log = self._folder / "asked"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def _write(self, name: str, text: str) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

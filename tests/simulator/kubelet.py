@@ -1,0 +1,286 @@
+"""The kubelet's dealings with the payload container.
+
+What it does, as on a real node (Kubernetes 1.36), and what of it is a trap:
+
+- A changed image: the running container gets SIGTERM, SIGKILL at the end of the pod's grace period; the next one
+  starts at once. The status follows a moment later, and until then shows the container before.
+- One change a sync: the next waits for the relist, which also is when an exit is noticed.
+- An image that cannot be pulled: the old container is gone; waiting with ErrImagePull in the runtime's words, then
+  ImagePullBackOff; a change to a good image is taken at once.
+- A reference that a container ran before (image changes count as restarts): CrashLoopBackOff for long.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.simulator.api_server import ApiServer, Pod
+from tests.simulator.container import LocalContainer, now
+from tests.simulator.images import Images, LocalImage
+from tests.simulator.pod import payload_image, payload_status
+from tests.simulator.programs import Programs
+
+logger = logging.getLogger(__name__)
+
+COMMAND: Final = ("/k8spilot/bin/payload-init", "/k8spilot/payload.sock")
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds; a real node's in brackets."""
+
+    relist: float = 0.06
+    """Between looks at the runtime [1.0]."""
+    status: float = 0.025
+    """From a change to the pod's status that shows it [0.07]."""
+    pull_error: float = 0.05
+    """Until a failed pull shows [0.6]."""
+    pull_again: float = 0.3
+    """Between tries to pull [10 and more]."""
+    back_off: float = 15.0
+    """For a reference that was used before [10 and more]: long enough that no test can overlook it."""
+    grace: float = 60.0
+    """The pod's terminationGracePeriodSeconds."""
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """Folders of this machine that stand for the pod's volumes."""
+
+    exchange: Path
+    execute: Path
+    tmp: Path
+    var_tmp: Path
+
+    def mounts(self) -> Iterator[str]:
+        """As the payload container has them (manifests/pilot-pod.yaml)."""
+        yield f"{self.exchange}:/k8spilot:ro"
+        yield f"{self.execute}:/var/lib/condor/execute"
+        yield f"{self.tmp}:/tmp"
+        yield f"{self.var_tmp}:/var/tmp"
+
+
+class Kubelet:
+    """Runs the payload container of the pod in `server`. Tests may look at what it did."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        images: Images,
+        programs: Programs,
+        volumes: Volumes,
+        folder: Path,
+        uid: int,
+        timing: Timing,
+    ) -> None:
+        self._server = server
+        self._images = images
+        self._programs = programs
+        self._volumes = volumes
+        self._folder = folder
+        self._uid = uid
+        self._timing = timing
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._starts: Counter[str] = Counter()
+        self._changed_to = ""
+        """The reference of the last change of image; an ended container of it is restarted."""
+        self._failing = ""
+        """The reference that cannot be pulled, while that is so."""
+        self.container: LocalContainer | None = None
+        self.ended: LocalContainer | None = None
+        """The container before it."""
+        self.restarts = -1
+        self.back_offs = 0
+        """How often the trap has closed."""
+        self.starts: list[str] = []
+        """References of all containers started, in order."""
+        self.unpullable: dict[str, str] = {}
+        """Repositories that only the kubelet cannot pull, with the runtime's words."""
+
+    async def run(self) -> None:
+        """Be the kubelet until cancelled."""
+        watch = self._spawn(self._watch_spec())
+        try:
+            while True:
+                if await self._sync():
+                    await asyncio.sleep(self._timing.relist)
+                    continue
+                await self._wake.wait()
+                self._wake.clear()
+        finally:
+            watch.cancel()
+            for task in self._tasks:
+                task.cancel()
+            if self.container is not None:
+                await self.container.kill()
+
+    async def _watch_spec(self) -> None:
+        seen = ""
+        while True:
+            pod = await self._server.until(lambda pod: payload_image(pod) != seen, seconds=1e9)
+            seen = payload_image(pod)
+            self._wake.set()
+
+    async def _sync(self) -> bool:
+        """Bring the container to what the spec asks for; whether anything was done."""
+        wanted = payload_image(self._server.pod)
+        running = self.container is not None and self.container.running
+        if running and self.container is not None and self.container.image == wanted:
+            return False
+        if self.container is not None:
+            await self.container.stop(self._timing.grace)
+            self.ended, self.container = self.container, None
+        image = self._images.find(wanted)
+        words = self._pull_error(wanted, image)
+        if image is None or words is not None:
+            self._refuse(wanted, words or "not found")
+            return False
+        self._failing = ""
+        if self._is_backing_off(wanted):
+            self._wait(wanted, "CrashLoopBackOff", "back-off restarting failed container payload")
+            return False
+        await self._start(wanted, image)
+        return True
+
+    def _is_backing_off(self, wanted: str) -> bool:
+        """Whether `wanted` has to wait. A container that ended by itself is restarted at once, the first time."""
+        allowed = 2 if self._changed_to == wanted else 1
+        if self._starts[wanted] < allowed:
+            self._changed_to = wanted
+            return False
+        if self._changed_to != f"{wanted} waits":
+            self.back_offs += 1
+            logger.error("CrashLoopBackOff: %s was used before.", wanted)
+            self._changed_to = f"{wanted} waits"
+            self._later(self._timing.back_off, lambda: self._forgive(wanted))
+        return True
+
+    def _forgive(self, wanted: str) -> None:
+        self._starts[wanted] = 0
+        self._wake.set()
+
+    async def _start(self, wanted: str, image: LocalImage) -> None:
+        container = await LocalContainer.start(
+            self._programs,
+            self._folder,
+            uid=self._uid,
+            image=wanted,
+            image_id=f"{image.repository}@{image.digest}",
+            mounts=[*image.mounts, *self._volumes.mounts()],
+            environment={
+                "PATH": _PATH,
+                "HOME": "/",
+                "HOSTNAME": "pilot",
+                "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+                "KUBERNETES_SERVICE_PORT": "443",
+                **image.environment,
+            },
+            command=COMMAND,
+        )
+        self.container = container
+        self._starts[wanted] += 1
+        self.starts.append(wanted)
+        self.restarts += 1
+        self._spawn(self._see_end(container))
+        self._later(self._timing.status, self._show_running)
+
+    async def _see_end(self, container: LocalContainer) -> None:
+        await container.process.wait()
+        await asyncio.sleep(self._timing.relist)
+        if self.container is container:
+            self.ended = container
+            self._show(lambda status: self._show_ended(status, container))
+            self._wake.set()
+
+    # --- status ---
+
+    def _show_running(self) -> None:
+        container = self.container
+        if container is None or not container.running:
+            return
+
+        def change(status: dict[str, Any]) -> None:
+            status |= {
+                "image": container.image,
+                "imageID": container.image_id,
+                "containerID": container.identifier,
+                "restartCount": self.restarts,
+                "ready": True,
+                "state": {"running": {"startedAt": container.started}},
+            }
+            if self.ended is not None:
+                status["lastState"] = {"terminated": self.ended.terminated}
+
+        self._show(change)
+
+    def _show_ended(self, status: dict[str, Any], container: LocalContainer) -> None:
+        if status.get("containerID") == container.identifier:
+            status["state"] = {"terminated": container.terminated}
+            status["ready"] = False
+
+    def _wait(self, wanted: str, reason: str, message: str) -> None:
+        def change(status: dict[str, Any]) -> None:
+            status["image"] = wanted
+            status["ready"] = False
+            status["state"] = {"waiting": {"reason": reason, "message": message}}
+            if self.ended is not None:
+                status["lastState"] = {"terminated": self.ended.terminated}
+
+        self._show(change)
+
+    def _pull_error(self, wanted: str, image: LocalImage | None) -> str | None:
+        for repository, words in self.unpullable.items():
+            if wanted.startswith(repository):
+                return words
+        if image is None:
+            return f'rpc error: code = NotFound desc = failed to pull and unpack image "{wanted}": {wanted}: not found'
+        return None
+
+    def _refuse(self, wanted: str, words: str) -> None:
+        again = self._failing == wanted
+        self._failing = wanted
+        reason = "ImagePullBackOff" if again else "ErrImagePull"
+        message = f'Back-off pulling image "{wanted}": ErrImagePull: {words}' if again else words
+
+        def show() -> None:
+            if payload_image(self._server.pod) == wanted:
+                self._wait(wanted, reason, message)
+
+        self._later(self._timing.pull_error, show)
+        self._later(self._timing.pull_again, self._wake.set)
+
+    def _show(self, change: Callable[[dict[str, Any]], None]) -> None:
+        def update(pod: Pod) -> None:
+            change(payload_status(pod))
+            pod["status"]["lastSeen"] = now()
+
+        self._spawn(self._server.update(update))
+
+    # --- tasks ---
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        async def act() -> None:
+            await asyncio.sleep(seconds)
+            action()
+
+        self._spawn(act())
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                with contextlib.suppress(AssertionError):  # the pod has been deleted
+                    task.result()
+
+        task.add_done_callback(done)
+        return task

@@ -1,0 +1,51 @@
+"""The pilot's pod as the API server has it, made from the project's own manifest."""
+
+from typing import Any, Final
+
+import yaml
+
+from tests.simulator.images import REGISTRY, LocalImage
+from tests.simulator.programs import CHECKOUT
+
+NAMESPACE: Final = "pilots"
+NAME: Final = "pilot"
+PAYLOAD: Final = "payload"
+
+
+def pilot_pod(idle: LocalImage, uid: int) -> dict[str, Any]:
+    """The pod after its start: `install` has ended, `payload` is about to run the idle image, `pilot` runs."""
+    (pod,) = yaml.safe_load_all((CHECKOUT / "manifests/pilot-pod.yaml").read_text())
+    pod["metadata"] |= {"name": NAME, "namespace": NAMESPACE, "uid": "6f1f7e53-0000-4000-8000-000000000000"}
+    for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
+        container["image"] = idle.reference
+        if container["name"] == PAYLOAD:
+            container["securityContext"] |= {"runAsUser": uid, "runAsGroup": uid}
+    pod["status"] = {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:00Z",
+        "initContainerStatuses": [
+            {"name": "install", "image": idle.reference, "restartCount": 0, "state": {"terminated": {"exitCode": 0}}},
+            {"name": PAYLOAD, "image": idle.reference, "imageID": "", "restartCount": 0, "state": {"waiting": {}}},
+        ],
+        "containerStatuses": [
+            {
+                "name": "pilot",
+                "image": idle.reference,
+                "imageID": f"{REGISTRY}/k8spilot@{idle.digest}",
+                "containerID": "containerd://" + "0" * 64,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            }
+        ],
+    }
+    return pod
+
+
+def payload_image(pod: dict[str, Any]) -> str:
+    """The image that the spec asks for."""
+    return next(str(one["image"]) for one in pod["spec"]["initContainers"] if one["name"] == PAYLOAD)
+
+
+def payload_status(pod: dict[str, Any]) -> dict[str, Any]:
+    """The payload container's status; a part of `pod`."""
+    return next(one for one in pod["status"]["initContainerStatuses"] if one["name"] == PAYLOAD)

@@ -1,0 +1,50 @@
+"""The native programs that the simulator needs, compiled for the occasion."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+_SOURCES: Final = {
+    "payload-init": "src/k8spilot/payload_init/payload-init.c",
+    "container": "tests/simulator/container.c",
+    "hello": "lab/images/hello/hello.c",
+}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Paths of static executables."""
+
+    payload_init: Path
+    container: Path
+    hello: Path
+
+
+def obstacle() -> str | None:
+    """Why the simulator cannot run here, or None."""
+    if os.geteuid() != 0:
+        return "the simulator starts containers under uids of their own and needs root"
+    if _compiler() is None:
+        return "the simulator compiles payload-init and needs musl-gcc or gcc"
+    return None
+
+
+def build(folder: Path) -> Programs:
+    """Compile the programs into `folder`."""
+    compiler = _compiler()
+    assert compiler is not None
+    for name, source in _SOURCES.items():
+        subprocess.run(
+            [compiler, "-std=c11", "-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", folder / name, CHECKOUT / source],
+            check=True,
+        )
+    folder.chmod(0o755)
+    return Programs(folder / "payload-init", folder / "container", folder / "hello")
+
+
+def _compiler() -> str | None:
+    return shutil.which("musl-gcc") or shutil.which("gcc")
