@@ -64,8 +64,10 @@ def _run(options: argparse.Namespace) -> int:
         else:
             pilot.deploy(lab, options.name)
         return 0
-    answers = {"kubeconfig": lab.kubeconfig, "registry": lab.registry, "image": lab.image}
-    print(answers[options.command])
+    answer = {"kubeconfig": str(lab.kubeconfig), "registry": lab.registry, "image": lab.image}[options.command]
+    if not answer:
+        raise LabError("KUBECONFIG is set and REGISTRY is not: say there which registry images can be pushed to")
+    print(answer)
     return 0
 
 

@@ -124,7 +124,9 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
     }
     for source, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(Template((HERE / "config" / source).read_text()).substitute(values))
+        text = Template((HERE / "config" / source).read_text()).substitute(values)
+        if not target.exists() or target.read_text() != text:  # kube-proxy ends when its file is written
+            target.write_text(text)
     (state / "cdi").mkdir(exist_ok=True)
 
 

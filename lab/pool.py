@@ -133,6 +133,8 @@ class Pool:
     def _registries(self) -> dict[str, Any]:
         address = self.settings.registry_address
         drop_in = f'# Plain HTTP: the registry of a test bed.\n[[registry]]\nlocation = "{address}"\ninsecure = true\n'
+        if self.settings.kubeconfig is not None and self.settings.registry is None:
+            drop_in = "# The cluster's registries speak for themselves.\n"
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -6,7 +6,7 @@ import json
 import os
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -81,9 +81,11 @@ class Attachment:
             parts[found[0]].append(found[1])
         return b"".join(parts[1]), b"".join(parts[2])
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Hang up."""
         self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
 
 class Job:
@@ -100,7 +102,7 @@ class Job:
         async with asyncio.timeout(SECONDS):
             stdout, stderr = await self.attached.output()
             answer = (await self.waiting).json
-        self.attached.close()
+        await self.attached.close()
         return Result(answer["StatusCode"], stdout, stderr, (answer.get("Error") or {}).get("Message", ""))
 
     async def kill(self, signal: str) -> None:
@@ -124,6 +126,7 @@ class Client:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._session: aiohttp.ClientSession | None = None
+        self._attached: list[Attachment] = []
 
     async def __aenter__(self) -> "Client":
         """Open the session."""
@@ -133,9 +136,11 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
+        """Close it, and what is still attached."""
         assert self._session is not None
         await self._session.close()
+        for attached in self._attached:
+            await attached.close()
 
     async def ask(
         self,
@@ -186,7 +191,8 @@ class Client:
         writer.write(request.encode())
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 "), head
-        return Attachment(reader, writer)
+        self._attached.append(Attachment(reader, writer))
+        return self._attached[-1]
 
     @asynccontextmanager
     async def _wait(self, name: str, condition: str) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -262,6 +268,7 @@ class Client:
         async with asyncio.timeout(SECONDS):
             answer = await reader.read()
         writer.close()
+        await writer.wait_closed()
         return answer
 
 

@@ -1,11 +1,133 @@
-"""How jobs end."""
+"""How jobs end, and how they are ended."""
 
 import pytest
 
-from tests.engine.rings import Engine
+from tests.engine.rings import SANDBOX, Engine
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 126, 127, 255])
 async def test_exit_code_is_the_jobs_own(engine: Engine, code: int) -> None:
     result = await engine.shell(engine.image("busybox"), f"exit {code}")
     assert (result.code, result.error) == (code, "")
+
+
+@pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("USR1", 10)])
+async def test_death_by_signal_is_128_and_its_number(engine: Engine, name: str, number: int) -> None:
+    result = await engine.shell(engine.image("busybox"), f"ulimit -c 0; kill -{name} $$; sleep 60")
+    assert result.code == 128 + number
+
+
+@pytest.mark.parametrize(("signal", "number"), [("TERM", 15), ("SIGKILL", 9), ("1", 1)])
+async def test_kill_sends_signals_by_name_and_number(engine: Engine, signal: str, number: int) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "echo ready; exec sleep 60")
+    await job.until_output(b"ready")
+    await job.kill(signal)
+    assert (await job.result()).code == 128 + number
+
+
+async def test_a_job_may_handle_its_signal(engine: Engine) -> None:
+    script = "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
+    job = await engine.begin_shell(engine.image("busybox"), script)
+    await job.until_output(b"ready")
+    await job.kill("TERM")
+    result = await job.result()
+    assert (result.code, result.stdout) == (3, b"saved\n")
+
+
+async def test_a_job_that_ignores_sigterm_goes_on_until_sigkill(engine: Engine) -> None:
+    script = "trap '' TERM; echo ready; while :; do echo still; sleep 0.05; done"
+    job = await engine.begin_shell(engine.image("busybox"), script)
+    await job.until_output(b"ready")
+    await job.kill("TERM")
+    await job.until_output(b"still\nstill\nstill\n")
+    assert (await engine.inspect(job.name))["State"]["Running"]
+    await job.kill("KILL")
+    assert (await job.result()).code == 137
+
+
+async def test_kill_of_an_ended_container_is_refused_at_once(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "exit 4")
+    await job.result()
+    answer = await engine.ask("POST", f"/containers/{job.name}/kill", params={"signal": "9"})
+    assert answer.status == 409
+    assert "not running" in answer.message
+    assert (await engine.inspect(job.name))["State"]["ExitCode"] == 4
+
+
+async def test_kill_of_a_created_container_is_refused(engine: Engine) -> None:
+    name = await engine.create(engine.image("busybox"), "true")
+    assert (await engine.ask("POST", f"/containers/{name}/kill")).status == 409
+
+
+async def test_kill_with_what_is_no_signal_is_refused(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "exec sleep 60")
+    answer = await engine.ask("POST", f"/containers/{job.name}/kill", params={"signal": "NOPE"})
+    assert answer.status in (400, 409)
+    assert "NOPE" in answer.message
+    assert (await engine.inspect(job.name))["State"]["Running"]
+
+
+async def test_an_unknown_executable_is_127_with_a_line_on_stderr(engine: Engine) -> None:
+    result = await engine.run(engine.image("busybox"), "/no/such/program", "argument")
+    assert result.code == 127
+    assert result.stderr.count(b"\n") == 1
+    assert b"/no/such/program" in result.stderr
+    assert b"No such file" in result.stderr
+
+
+@pytest.mark.parametrize("program", ["/proc/version", "/etc"])
+async def test_what_cannot_be_executed_is_126_with_a_line_on_stderr(engine: Engine, program: str) -> None:
+    result = await engine.run(engine.image("busybox"), program)
+    assert result.code == 126
+    assert program.encode() in result.stderr
+
+
+async def test_a_script_without_a_first_line_is_given_to_the_shell(engine: Engine) -> None:
+    script = f"{SANDBOX}/script-without-interpreter"
+    made = await engine.shell(engine.image("busybox"), f"echo 'exit $1' > {script}; chmod 755 {script}")
+    assert made.code == 0
+    assert (await engine.run(engine.image("busybox"), script, "9")).code == 9
+
+
+async def test_a_static_program_alone_in_its_image_runs(engine: Engine) -> None:
+    result = await engine.run(engine.image("hello"), "/hello", "7", "x y")
+    assert result.code == 7
+    assert b"hello from an image" in result.stdout
+    assert b"argument 2: x y\n" in result.stdout
+
+
+async def test_inspect_tells_the_life_of_a_container(engine: Engine) -> None:
+    name = await engine.create(engine.image("busybox"), "sh", "-c", "echo ready; exec sleep 60")
+    created = (await engine.inspect(name))["State"]
+    job = await engine.start(name)
+    await job.until_output(b"ready")
+    running = (await engine.inspect(name))["State"]
+    await job.kill("KILL")
+    await job.result()
+    ended = (await engine.inspect(name))["State"]
+    assert [one["Status"] for one in (created, running, ended)] == ["created", "running", "exited"]
+    assert [one["Running"] for one in (created, running, ended)] == [False, True, False]
+    assert created["StartedAt"] == "0001-01-01T00:00:00Z"
+    assert running["Pid"] > 0
+    assert ended["Pid"] == 0
+    assert ended["ExitCode"] == 137
+    assert ended["OOMKilled"] is False
+    assert ended["Error"] == ""
+    assert ended["StartedAt"] <= ended["FinishedAt"]
+
+
+async def test_the_result_stays_until_the_container_is_removed(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "exit 6")
+    await job.result()
+    again = await engine.begin_wait(job.name, "")
+    assert (await again).json["StatusCode"] == 6
+    assert (await engine.inspect(job.name))["State"]["ExitCode"] == 6
+    await engine.remove(job.name)
+    assert (await engine.ask("GET", f"/containers/{job.name}/json")).status == 404
+
+
+async def test_started_twice_runs_once(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "echo once")
+    assert (await engine.ask("POST", f"/containers/{job.name}/start")).status == 304
+    assert (await job.result()).stdout == b"once\n"
+    assert (await engine.ask("POST", f"/containers/{job.name}/start")).status == 304

@@ -183,7 +183,7 @@ ROUTES: Final = [
     web.post("/containers/create", create),
     web.post("/containers/prune", prune),
     web.get("/containers/json", listing),
-    web.get("/containers/{id}/json", inspect),
+    web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` asks here for images first, slashes and all
     web.post("/containers/{id}/start", start),
     web.post("/containers/{id}/attach", attach),
     web.post("/containers/{id}/wait", wait),

@@ -40,7 +40,7 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
     try:
         return await handler(request)
     except web.HTTPException as error:
-        if error.status == HTTPStatus.NOT_FOUND:
+        if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
             return _answer(HTTPStatus.NOT_IMPLEMENTED, f"k8spilot does not serve {request.method} {request.path} yet")
         return _answer(HTTPStatus(error.status), error.text or error.reason)
     except PilotError as error:

@@ -139,23 +139,24 @@ class Channel:
 
     def _hear(self, words: list[str], descriptors: list[int]) -> bool:
         """Take a message in; False when it makes no sense now."""
+        known = False
         match words:
-            case ["hello", "1", "fresh" | "used" as word, *names] if len(names) == len(descriptors):
-                if self.hello.done():
-                    return False
+            case ["hello", "1", "fresh" | "used" as word, *names] if (
+                len(names) == len(descriptors) and not self.hello.done()
+            ):
                 self.fresh = word == "fresh"
                 self.cgroup = dict(zip(names, descriptors, strict=True))
-                return _once(self.hello, None)
+                known = _once(self.hello, None)
             case ["started", _]:
-                return _once(self.started, None)
+                known = _once(self.started, None)
             case ["failed", number, stage]:
                 logger.info("The command could not be run: %s failed with errno %s.", stage, number)
-                return _once(self.started, None)
+                known = _once(self.started, None)
             case ["exit", status] if status.isdecimal():
-                return _once(self.exited, int(status))
+                known = _once(self.exited, int(status))
             case ["swept"]:
-                return _once(self.swept, None)
-        return False
+                known = _once(self.swept, None)
+        return known
 
 
 def _once(future: "asyncio.Future[T]", value: T) -> bool:

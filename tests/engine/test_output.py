@@ -1,0 +1,108 @@
+"""What jobs write reaches who is attached: all of it, apart, in order."""
+
+import asyncio
+
+import psutil
+
+from tests.engine.rings import Engine, Simulated
+
+MEGABYTE = 1 << 20
+
+
+async def test_stdout_and_stderr_come_apart(engine: Engine) -> None:
+    result = await engine.shell(engine.image("busybox"), "echo out; echo err >&2; echo more")
+    assert (result.stdout, result.stderr) == (b"out\nmore\n", b"err\n")
+
+
+async def test_bytes_of_any_kind_come_as_they_are(engine: Engine) -> None:
+    octal = "".join(f"\\{number:03o}" for number in range(256))
+    result = await engine.run(engine.image("busybox"), "printf", octal)
+    assert result.stdout == bytes(range(256))
+
+
+async def test_output_without_a_newline_comes_at_once(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "printf prompt; exec sleep 60")
+    assert await job.until_output(b"prompt") == b"prompt"
+    await job.kill("KILL")
+    await job.result()
+
+
+async def test_there_is_no_input(engine: Engine) -> None:
+    result = await engine.shell(engine.image("busybox"), "cat; echo end")
+    assert result.stdout == b"end\n"
+
+
+async def test_megabytes_on_both_streams_come_whole(engine: Engine) -> None:
+    script = "dd if=/dev/zero bs=65536 count=320 2>/dev/null & dd if=/dev/zero bs=65536 count=160 >&2 2>/dev/null; wait"
+    result = await engine.shell(engine.image("busybox"), script)
+    assert result.code == 0
+    assert len(result.stdout) == 20 * MEGABYTE
+    assert len(result.stderr) == 10 * MEGABYTE
+
+
+async def test_the_order_of_lines_is_kept(engine: Engine) -> None:
+    result = await engine.shell(engine.image("busybox"), "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done")
+    assert result.stdout.split() == [str(number).encode() for number in range(20000)]
+
+
+async def test_the_last_bytes_come_before_wait_answers(engine: Engine) -> None:
+    name = await engine.create(engine.image("busybox"), "sh", "-c", "echo first; printf last")
+    attached = await engine.attach(name)
+    waiting = await engine.begin_wait(name)
+    await engine.call("POST", f"/containers/{name}/start")
+    assert (await waiting).json["StatusCode"] == 0
+    async with asyncio.timeout(5):
+        assert await attached.output() == (b"first\nlast", b"")
+    await attached.close()
+
+
+async def test_nobody_attached_does_not_stop_the_job(engine: Engine) -> None:
+    name = await engine.create(engine.image("busybox"), "dd", "if=/dev/zero", "bs=65536", "count=320")
+    waiting = await engine.begin_wait(name)
+    await engine.call("POST", f"/containers/{name}/start")
+    assert (await waiting).json["StatusCode"] == 0
+
+
+async def test_who_hangs_up_does_not_stop_the_job(engine: Engine) -> None:
+    script = "echo ready; dd if=/dev/zero bs=65536 count=320 2>/dev/null; exit 5"
+    job = await engine.begin_shell(engine.image("busybox"), script)
+    await job.until_output(b"ready")
+    await job.attached.close()
+    assert (await job.waiting).json["StatusCode"] == 5
+
+
+async def test_attached_twice_is_served_twice(engine: Engine) -> None:
+    name = await engine.create(engine.image("busybox"), "echo", "for both")
+    first, second = await engine.attach(name), await engine.attach(name)
+    waiting = await engine.begin_wait(name)
+    await engine.call("POST", f"/containers/{name}/start")
+    await waiting
+    for attached in (first, second):
+        assert await attached.output() == (b"for both\n", b"")
+        await attached.close()
+
+
+async def test_a_slow_reader_loses_nothing(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "dd if=/dev/zero bs=65536 count=512 2>/dev/null; exit 2")
+    length = 0
+    while (found := await job.attached.frame()) is not None:
+        if length < 4 * MEGABYTE:
+            await asyncio.sleep(0.02)
+        length += len(found[1])
+    assert length == 32 * MEGABYTE
+    assert (await job.waiting).json["StatusCode"] == 2
+
+
+async def test_a_reader_that_stops_slows_the_job_and_not_the_pilot(simulator: Simulated) -> None:
+    script = "while :; do dd if=/dev/zero bs=65536 count=16 2>/dev/null; echo >> /var/lib/condor/execute/megabytes; done"
+    progress = simulator.cluster.volumes.execute / "megabytes"
+    job = await simulator.begin_shell(simulator.image("busybox"), script)
+    before = psutil.Process().memory_info().rss
+    written = -1
+    while not progress.exists() or written != progress.stat().st_size:
+        written = progress.stat().st_size if progress.exists() else -1
+        await asyncio.sleep(0.3)
+    assert written < 16, "the job wrote on although nobody read"
+    assert psutil.Process().memory_info().rss - before < 32 * MEGABYTE
+    await job.kill("KILL")
+    assert (await job.result()).code == 137
