@@ -124,9 +124,10 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
 def _forget_others(folder: Path) -> None:
     """Remove what the cache has of other versions of the same module."""
     prefix = folder.name.rpartition("-")[0]
-    for other in folder.parent.glob(f"{prefix}-*"):
-        if other != folder:
-            shutil.rmtree(other, ignore_errors=True)
+    for pattern in (f"{prefix}-*", f".{prefix}-*"):  # the latter: a build that was killed
+        for other in folder.parent.glob(pattern):
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _ensure_go(settings: Settings) -> Path:

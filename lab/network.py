@@ -93,8 +93,17 @@ def _holds(program: str, table: str, *arguments: str) -> bool:
 
 
 def _remove_chains(family: str) -> None:
-    """Take the KUBE- chains and ours out of every table of `family` in one transaction each."""
-    saved = run([f"{family}-save"], what=f"read the {family} rules")
+    orders = removal_orders(run([f"{family}-save"], what=f"read the {family} rules"))
+    if orders:
+        run([f"{family}-restore", "--noflush", "-w"], what=f"remove the lab's {family} rules", stdin=orders)
+
+
+def removal_orders(saved: str) -> str:
+    """Return what `iptables-restore --noflush` must read to take the KUBE- chains and ours out of `saved`.
+
+    `saved` is the output of iptables-save. Chains and rules of others are not named at all; one transaction
+    a table; "" if there is nothing to remove.
+    """
     orders: list[str] = []
     table: list[str] = []
     chains: list[str] = []
@@ -108,9 +117,7 @@ def _remove_chains(family: str) -> None:
             table.append("-D" + line.removeprefix("-A"))
         elif line == "COMMIT" and chains:
             orders += [*table, *(f"-X {chain}" for chain in chains), line]
-    if orders:
-        text = "\n".join(orders) + "\n"
-        run([f"{family}-restore", "--noflush", "-w"], what=f"remove the lab's {family} rules", stdin=text)
+    return "".join(f"{order}\n" for order in orders)
 
 
 def _remove_cni_results(settings: Settings) -> None:

@@ -113,6 +113,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         "pod_network": POD_NETWORK,
         "network_name": NETWORK_NAME,
         "pause_image": pause_image,
+        "name_servers": json.dumps(_name_servers()),
         "registry_address": settings.registry_address,
     }
     targets = {
@@ -128,6 +129,13 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         if not target.exists() or target.read_text() != text:  # kube-proxy ends when its file is written
             target.write_text(text)
     (state / "cdi").mkdir(exist_ok=True)
+
+
+def _name_servers() -> list[str]:
+    """The machine's name servers as far as pods can reach them; never none."""
+    lines = Path("/etc/resolv.conf").read_text().splitlines() if Path("/etc/resolv.conf").exists() else []
+    servers = [line.split()[1] for line in lines if line.startswith("nameserver ") and len(line.split()) > 1]
+    return [server for server in servers if not server.startswith("127.")][:3] or [NODE_ADDRESS]
 
 
 def _etcd(settings: Settings) -> Daemon:

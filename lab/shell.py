@@ -1,11 +1,13 @@
 """Run other programs; a failure becomes one sentence with the program's own last words."""
 
+import contextlib
 import os
 import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from lab.errors import LabError
 
@@ -32,34 +34,29 @@ def run(
     `env` is added to this process's environment; `timeout` is in seconds. Raises LabError.
     """
     command = [str(argument) for argument in argv]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        if log is not None:
+    with contextlib.ExitStack() as files:
+        if log is None:
+            out, err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        else:
             log.parent.mkdir(parents=True, exist_ok=True)
-        target = log.open("wb+") if log is not None else out
-        errors = target if log is not None else err
+            out = err = files.enter_context(log.open("wb+"))
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                stdout=target,
-                stderr=errors,
+                stdout=out,
+                stderr=err,
                 env={**os.environ, **(env or {})},
                 cwd=cwd,
             )
         except FileNotFoundError as problem:
             raise LabError(f"could not {what}: there is no program `{command[0]}` on this machine") from problem
         _wait(process, stdin, timeout, f"could not {what}: `{command[0]}` did not end within {timeout} s")
+        output = _read(out)
         if process.returncode:
-            errors.seek(0)
-            target.seek(0)
-            words = errors.read().decode(errors="replace") or target.read().decode(errors="replace")
-            where = f" (all of it: {log})" if log else ""
-            raise LabError(f"could not {what}: {last_words(words, process.returncode)}{where}")
-        if log is not None:
-            target.close()
-            return ""
-        out.seek(0)
-        return out.read().decode(errors="replace")
+            words = last_words(_read(err) or output, process.returncode)
+            raise LabError(f"could not {what}: {words}{f' (all of it: {log})' if log else ''}")
+        return "" if log else output
 
 
 def cancel() -> None:
@@ -74,6 +71,11 @@ def check_cancelled() -> None:
     """Raise LabError if the work was called off: for loops that wait without running a program."""
     if _cancelled.is_set():
         raise LabError("called off, because something else failed")
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _wait(process: subprocess.Popen[bytes], stdin: str | None, timeout: float | None, too_long: str) -> None:
@@ -96,6 +98,7 @@ def _wait(process: subprocess.Popen[bytes], stdin: str | None, timeout: float | 
 def last_words(output: str, code: int) -> str:
     """Return the line of a failed program's output that most likely says why."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("command terminated with")] or lines  # kubectl's own
     telling = [line for line in lines if line.lower().startswith(("error", "e:", "fatal", "panic:"))]
     chosen = (telling or lines)[-1:] or [f"it ended with code {code} and said nothing"]
     return chosen[0][:600]

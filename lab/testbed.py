@@ -89,7 +89,7 @@ def _up_elsewhere(settings: Settings, progress: Progress) -> Facts:
     assert image is not None
     assert pool_image is not None
     pool = Pool(settings, pool_image)
-    with progress.step("start the HTCondor pool"):
+    with progress.step(f"{_verb(settings)} the HTCondor pool"):
         pool.ensure()
     return Facts(str(settings.kubeconfig), settings.registry or "", image, pool_image, pool.collector)
 
@@ -116,7 +116,7 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
         def start_pool() -> str:
             ready.result()
             pool = Pool(settings, pool_image.result())
-            with progress.step("start the HTCondor pool"):
+            with progress.step(f"{_verb(settings)} the HTCondor pool"):
                 pool.ensure()
             return pool.collector
 
@@ -141,9 +141,14 @@ def _start_node(settings: Settings, daemons: Daemons, progress: Progress, pause:
     folders = binaries.ensure(settings, progress)
     binaries.link(folders, settings.bin)
     pki.ensure(settings)
-    with progress.step("start the node"):
+    with progress.step(f"{_verb(settings)} the node"):
         node.start(settings, daemons, pause)
         node.wait_ready(settings, daemons)
+
+
+def _verb(settings: Settings) -> str:
+    """What is done to a part of the lab: what takes long the first time takes no time when all is well."""
+    return "check" if facts_file(settings).exists() else "start"
 
 
 def _is_broken(settings: Settings, daemons: Daemons) -> bool:

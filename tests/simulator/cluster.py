@@ -20,7 +20,7 @@ from tests.simulator.api_server import ApiServer
 from tests.simulator.container import own_uid
 from tests.simulator.images import DEVICES, Images
 from tests.simulator.kubelet import Kubelet, Timing, Volumes
-from tests.simulator.pod import NAME, NAMESPACE, pilot_pod
+from tests.simulator.pod import NAME, NAMESPACE, payload_status, pilot_pod
 from tests.simulator.programs import Programs
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ async def _put_together(
     api = await parts.enter_async_context(ApiClient(configuration))
     pilot = Pilot(settings, api)
     await _run_pilot(pilot, parts)
+    await server.until(lambda pod: "running" in payload_status(pod)["state"])
     return Cluster(server, kubelet, images, volumes, settings, pilot)
 
 

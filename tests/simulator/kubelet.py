@@ -103,6 +103,8 @@ class Kubelet:
         """References of all containers started, in order."""
         self.unpullable: dict[str, str] = {}
         """Repositories that only the kubelet cannot pull, with the runtime's words."""
+        self.slow: set[str] = set()
+        """Repositories whose pull takes until they are taken out; the kubelet does nothing else meanwhile."""
 
     async def run(self) -> None:
         """Be the kubelet until cancelled."""
@@ -137,6 +139,8 @@ class Kubelet:
         if self.container is not None:
             await self.container.stop(self._timing.grace)
             self.ended, self.container = self.container, None
+        while any(wanted.startswith(one) for one in self.slow):
+            await asyncio.sleep(0.01)
         image = self._images.find(wanted)
         words = self._pull_error(wanted, image)
         if image is None or words is not None:

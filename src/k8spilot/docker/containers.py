@@ -58,6 +58,11 @@ async def start(request: web.Request) -> web.Response:
     container = _container(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
+    await asyncio.shield(asyncio.ensure_future(_start(container)))  # whole or not at all, whoever hangs up
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+async def _start(container: Container) -> None:
     try:
         container.run = await container.payload.start(container.command, container.sinks)
     except PilotError as error:
@@ -65,7 +70,6 @@ async def start(request: web.Request) -> web.Response:
         container.settled.set()
         raise
     container.run.ended.add_done_callback(lambda _: container.settled.set())
-    return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def attach(request: web.Request) -> web.StreamResponse:

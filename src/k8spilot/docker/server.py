@@ -71,7 +71,8 @@ def application(engine: Engine) -> web.Application:
 @asynccontextmanager
 async def serve(engine: Engine, path: Path, group: int | None = None) -> AsyncIterator[None]:
     """Serve on a unix socket that only root and `group` can reach, for as long as the context lasts."""
-    runner = web.AppRunner(application(engine), access_log=None, handle_signals=False)
+    # Who hangs up gives up: a docker CLI that was killed with its starter leaves nobody who would remove a container.
+    runner = web.AppRunner(application(engine), access_log=None, handle_signals=False, handler_cancellation=True)
     await runner.setup()
     assert runner.server is not None
     loop, manager = asyncio.get_running_loop(), runner.server

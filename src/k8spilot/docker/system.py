@@ -80,7 +80,6 @@ def architecture() -> str:
 ROUTES: Final = [
     web.get("/_ping", ping),
     web.head("/_ping", ping),
-    web.head("/_ping", ping),
     web.get("/version", version),
     web.get("/info", info),
 ]

@@ -111,7 +111,11 @@ class PayloadContainer:
         self._claimed = True
         binding = self._binding
         assert binding is not None
-        await asyncio.wait([binding])
+        try:
+            await asyncio.wait([binding])
+        except asyncio.CancelledError:  # whoever wanted it has gone
+            self._free()
+            raise
         if binding.cancelled():
             raise Refused(f"the job was removed while image {reference} was bound")
         if (error := binding.exception()) is not None:
@@ -132,13 +136,17 @@ class PayloadContainer:
         """
         if self.state is not State.BINDING or self._binding is None:
             raise Refused(f"payload container {self.name} is {self.state.value}; nothing can be started in it")
+        binding = self._binding
         try:
-            channel, identity = await self._binder.confirm(await asyncio.shield(self._binding))
+            channel, identity = await self._binder.confirm(await asyncio.shield(binding))
             # Only now is the container before it proven gone, and with it whoever could still write there.
             await asyncio.to_thread(self._scratch.clean)
         except PilotError:
-            self._advance(Event.FAIL)
+            if self._binding is binding:
+                self._advance(Event.FAIL)
             raise
+        if self._binding is not binding:
+            raise Refused("the job was removed before it started")
         self._advance(Event.BOUND)
         self._run = run = Run(channel, identity, Stdio(sinks), read_traffic())
         self._advance(Event.START)

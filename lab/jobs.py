@@ -1,0 +1,231 @@
+"""Jobs as their users see them: submitted on the access point, followed by their event log, collected at the end."""
+
+import base64
+import io
+import secrets
+import shlex
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import htcondor2
+
+from lab.api import Lab
+from lab.errors import LabError
+from lab.settings import PILOT_NAMESPACE
+from lab.streams import Stream
+
+SUBMIT_FILE = "job.sub"
+LOG = "job.log"
+DEFAULTS = {
+    "universe": "container",
+    "executable": "/bin/true",
+    "output": "out.$(Process)",
+    "error": "err.$(Process)",
+    "log": LOG,
+    "should_transfer_files": "YES",
+    "when_to_transfer_output": "ON_EXIT",
+    "transfer_executable": "false",
+    "request_cpus": "1",
+    "request_memory": "128M",
+    "request_disk": "64M",
+}
+"""What every submit description begins with; commands given later have priority."""
+
+BAD_NEWS = frozenset({"JobHeldEvent", "JobAbortedEvent", "ShadowExceptionEvent", "JobEvictedEvent"})
+_LOOK_S = 0.05
+
+
+class JobTrouble(LabError):
+    """A job did not come to what was waited for."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One entry of a job's event log."""
+
+    proc: int
+    kind: str
+    """HTCondor's name of the event's class: SubmitEvent, ExecuteEvent, JobTerminatedEvent, JobHeldEvent, ..."""
+    seen: float
+    """When it was read here (time.monotonic)."""
+    attributes: Mapping[str, Any]
+
+
+class Jobs:
+    """The jobs of one condor_submit. Its methods raise LabError."""
+
+    def __init__(self, lab: Lab, user: str, folder: str, cluster: int, count: int) -> None:
+        self.lab = lab
+        self.user = user
+        self.folder = folder
+        """Where its files are, in the user's home."""
+        self.cluster = cluster
+        self.count = count
+        self.events: list[Event] = []
+        self._stream = Stream.of_user_file(lab, user, f"{folder}/{LOG}")
+        self._copy = tempfile.NamedTemporaryFile(prefix="k8spilot-events-", suffix=".log")  # noqa: SIM115
+        self._log = htcondor2.JobEventLog(self._copy.name)
+
+    def look(self) -> list[Event]:
+        """What has happened since the last look."""
+        # Whole events only: the reader takes a second to get over half of one.
+        for block in self._stream.blocks(b"\n...\n"):
+            self._copy.write(block)
+        self._copy.flush()
+        now = time.monotonic()
+        found = [
+            Event(event.proc, str(event["MyType"]), now, dict(event))
+            for event in self._log.events(stop_after=0)
+            if event.cluster == self.cluster
+        ]
+        self.events += found
+        return found
+
+    def wait(self, *kinds: str, proc: int = 0, timeout: float = 60, ignore: frozenset[str] = frozenset()) -> Event:
+        """Return the first event of job `proc` that is one of `kinds`, once it has happened.
+
+        Raises JobTrouble when that takes more than `timeout` seconds, or when the job was held, removed or evicted
+        instead and that is not to be ignored.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            for event in self.events:
+                if event.proc != proc:
+                    continue
+                if event.kind in kinds:
+                    return event
+                if event.kind in BAD_NEWS - ignore:
+                    raise JobTrouble(f"job {self.cluster}.{proc}: {event.kind}: {words(event)}")
+            if time.monotonic() > deadline:
+                seen = ", ".join(event.kind for event in self.events if event.proc == proc) or "nothing"
+                raise JobTrouble(
+                    f"job {self.cluster}.{proc} has no {' or '.join(kinds)} within {timeout:.0f} s; it has {seen}"
+                )
+            if not self.look():
+                time.sleep(_LOOK_S)
+
+    def ended(self, proc: int = 0, timeout: float = 60, ignore: frozenset[str] = frozenset()) -> Event:
+        """Return the event of the job's own end. Raises JobTrouble, as `wait`."""
+        return self.wait("JobTerminatedEvent", proc=proc, timeout=timeout, ignore=ignore)
+
+    def held(self, proc: int = 0, timeout: float = 60) -> Event:
+        """Return the event of the job's being put on hold. Raises JobTrouble when it ends instead."""
+        event = self.wait("JobHeldEvent", "JobTerminatedEvent", proc=proc, timeout=timeout, ignore=BAD_NEWS)
+        if event.kind != "JobHeldEvent":
+            raise JobTrouble(f"job {self.cluster}.{proc} ended and was not held: {words(event)}")
+        return event
+
+    def files(self) -> dict[str, bytes]:
+        """Fetch all files of the jobs' folder: what was submitted, and what came back."""
+        script = f"cd {shlex.quote(self.folder)} && tar -c . | base64"
+        archive = base64.b64decode(self.lab.access_point(self.user, script))
+        found = {}
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                if member.isfile() and (content := tar.extractfile(member)) is not None:
+                    found[member.name.removeprefix("./")] = content.read()
+        return found
+
+    def command(self, tool: str, *options: str) -> str:
+        """Run condor_rm, condor_hold or the like for all of the jobs, as their user."""
+        return self.lab.access_point(self.user, [tool, *options, str(self.cluster)])
+
+    def remove(self) -> None:
+        """Remove the jobs, wherever they are, and their files."""
+        self.close()
+        script = f"condor_rm {self.cluster}; rm -rf {shlex.quote(self.folder)}"
+        self.lab.access_point(self.user, f"({script}) >/dev/null 2>&1; true")
+
+    def close(self) -> None:
+        """Follow the event log no longer."""
+        self._stream.close()
+        self._log.close()
+        self._copy.close()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the jobs."""
+        self.remove()
+
+
+def submit(
+    lab: Lab,
+    user: str,
+    commands: Mapping[str, str],
+    *,
+    files: Mapping[str, str | bytes] | None = None,
+    pilot: str | None = None,
+    count: int = 1,
+) -> Jobs:
+    """Submit `count` jobs as `user` and return them.
+
+    `commands` are submit commands over DEFAULTS. `files` are put beside the submit file; what begins with `#!` can
+    be executed. With `pilot`, only the pod of that name may run them. Raises LabError with condor_submit's words.
+    """
+    folder = f"jobs/{secrets.token_hex(6)}"
+    chosen = {**DEFAULTS, **commands}
+    if pilot is not None:
+        own = f'TARGET.K8SPodName == "{pilot}"'
+        chosen["requirements"] = f"({chosen['requirements']}) && {own}" if "requirements" in chosen else own
+    text = "".join(f"{name} = {value}\n" for name, value in chosen.items()) + f"queue {count}\n"
+    archive = _pack({**(files or {}), SUBMIT_FILE: text})
+    script = f"mkdir -p {folder} && cd {folder} && base64 -d | tar -x && condor_submit -terse {SUBMIT_FILE}"
+    answer = lab.access_point(user, script, input=archive)
+    cluster = answer.strip().splitlines()[-1].split(".")[0]
+    if not cluster.isdecimal():
+        raise LabError(f"condor_submit answered {answer.strip()!r}")
+    return Jobs(lab, user, folder, int(cluster), count)
+
+
+def wait_in_pool(lab: Lab, pilot: str, timeout: float = 60) -> None:
+    """Return once the slot of the pod `pilot` can be matched; raise LabError when that takes too long."""
+    query = ["condor_status", "-constraint", f'K8SPodName == "{pilot}"', "-af", "Name"]
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            if lab.access_point("alice", query).strip():
+                return
+        except LabError as problem:
+            reason = str(problem)
+        else:
+            reason = "the pool does not know it"
+        if time.monotonic() > deadline:
+            log = lab.kubectl("logs", "-n", PILOT_NAMESPACE, pilot, "-c", "pilot", "--tail=3").strip()
+            raise LabError(
+                f"the slot of pod {pilot} is not in the pool after {timeout:.0f} s: {reason}; it says: {log}"
+            )
+        time.sleep(0.3)
+
+
+def words(event: Event) -> str:
+    """Say what an event is about, in HTCondor's words."""
+    facts = event.attributes
+    if event.kind == "JobHeldEvent":
+        return f"{facts.get('HoldReason')} ({facts.get('HoldReasonCode')}/{facts.get('HoldReasonSubCode')})"
+    if event.kind == "JobTerminatedEvent":
+        how = f"exit code {facts.get('ReturnValue')}" if facts.get("TerminatedNormally") else "a signal"
+        return f"it ended with {how}"
+    return str(facts.get("Reason") or facts.get("Message") or "no reason is given")
+
+
+def _pack(files: Mapping[str, str | bytes]) -> str:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in files.items():
+            data = content.encode() if isinstance(content, str) else content
+            entry = tarfile.TarInfo(str(Path(name)))
+            entry.size, entry.mtime = len(data), int(time.time())
+            entry.mode = 0o755 if data.startswith(b"#!") else 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    return base64.encodebytes(buffer.getvalue()).decode()

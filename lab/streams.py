@@ -1,0 +1,75 @@
+"""Follow what a container of the lab writes, while it writes it."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from lab import node
+from lab.api import Lab
+from lab.settings import ACCESS_POINT, PILOT_NAMESPACE, POOL_NAMESPACE
+
+# The far end goes with this one: `kubectl exec` that dies closes the input that `cat` waits on.
+_FOLLOW = "tail -q -n +1 -F {files} 2>/dev/null & cat >/dev/null; kill $!"
+
+
+class Stream:
+    """The output of a kubectl command that runs until `close`."""
+
+    def __init__(self, lab: Lab, *arguments: str) -> None:
+        with tempfile.NamedTemporaryFile(prefix="k8spilot-stream-", suffix=".log") as target:
+            self._reader = open(target.name, "rb")  # noqa: PTH123, SIM115 -- open until close()
+            self._process = subprocess.Popen(
+                [*(str(part) for part in node.kubectl(lab.settings)), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=target,
+                stderr=subprocess.DEVNULL,
+            )
+        self._rest = b""
+
+    @classmethod
+    def of_user_file(cls, lab: Lab, user: str, path: str) -> Self:
+        """Follow a file in `user`'s home on the access point, which may not be there yet."""
+        script = _FOLLOW.format(files=path)
+        return cls(lab, "exec", "-i", "-n", POOL_NAMESPACE, ACCESS_POINT, "--", "su", "-", user, "-c", script)
+
+    @classmethod
+    def of_pilot_files(cls, lab: Lab, pod: str, *paths: str) -> Self:
+        """Follow files of the pilot container."""
+        script = _FOLLOW.format(files=" ".join(paths))
+        return cls(lab, "exec", "-i", "-n", PILOT_NAMESPACE, pod, "-c", "pilot", "--", "sh", "-c", script)
+
+    @classmethod
+    def of_pilot(cls, lab: Lab, pod: str) -> Self:
+        """Follow what the pilot itself says."""
+        return cls(lab, "logs", "--follow", "-n", PILOT_NAMESPACE, pod, "-c", "pilot")
+
+    def blocks(self, end: bytes = b"\n") -> Iterator[bytes]:
+        """What has come since the last call, in whole blocks with their `end`."""
+        *whole, self._rest = (self._rest + self._reader.read()).split(end)
+        for block in whole:
+            yield block + end
+
+    def lines(self) -> Iterator[str]:
+        """The whole lines that have come since the last call."""
+        for block in self.blocks():
+            yield block.decode("utf-8", "replace").rstrip("\n")
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._process.terminate()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()

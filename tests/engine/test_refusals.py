@@ -1,0 +1,73 @@
+"""Options of `docker create` that a pod cannot fulfil are refused with a sentence, never dropped."""
+
+from typing import Any
+
+import pytest
+
+from tests.engine.rings import SANDBOX, Engine
+
+REFUSED: dict[str, Any] = {
+    "Tty": True,
+    "OpenStdin": True,
+    "Volumes": {"/data": {}},
+    "Mounts": [{"Type": "bind", "Source": "/etc", "Target": "/etc"}],
+    "Tmpfs": {"/scratch": "size=1g"},
+    "VolumesFrom": ["other"],
+    "Privileged": True,
+    "CapAdd": ["SYS_ADMIN"],
+    "SecurityOpt": ["seccomp=unconfined"],
+    "NetworkMode": "host",
+    "PortBindings": {"80/tcp": [{"HostPort": ""}]},
+    "PublishAllPorts": True,
+    "Devices": [{"PathOnHost": "/dev/sda"}],
+    "DeviceRequests": [{"Count": -1}],
+    "ShmSize": 1 << 30,
+    "ReadonlyRootfs": True,
+    "PidMode": "host",
+    "IpcMode": "host",
+    "UTSMode": "host",
+    "UsernsMode": "host",
+    "Runtime": "kata",
+    "Ulimits": [{"Name": "nofile", "Soft": 1}],
+    "Sysctls": {"net.ipv4.ip_forward": "1"},
+    "Dns": ["192.0.2.1"],
+    "ExtraHosts": ["a:192.0.2.1"],
+    "Links": ["other"],
+    "StorageOpt": {"size": "1G"},
+    "CgroupParent": "/other",
+    "RestartPolicy": {"Name": "always"},
+}
+OF_THE_REQUEST = ("Tty", "OpenStdin", "Volumes")
+
+BINDS = [
+    "/etc:/etc",
+    "/etc/passwd:/etc/passwd:ro",
+    f"{SANDBOX}/slot/dir_1:/data",
+    f"{SANDBOX}/../../../etc:{SANDBOX}/../../../etc",
+    f"{SANDBOX}-other:{SANDBOX}-other",
+    f"{SANDBOX}/slot:{SANDBOX}/slot:ro",
+    "named-volume:/data",
+]
+
+
+@pytest.mark.parametrize("option", sorted(REFUSED))
+async def test_an_option_that_a_pod_cannot_fulfil_is_refused_by_its_name(engine: Engine, option: str) -> None:
+    asked = {option: REFUSED[option]}
+    body = asked if option in OF_THE_REQUEST else {"HostConfig": asked}
+    answer = await engine.ask("POST", "/containers/create", {"Image": engine.image("busybox"), "Cmd": ["true"], **body})
+    assert answer.status == 409
+    assert f"docker option {option}" in answer.message
+    assert await engine.containers() == []
+
+
+@pytest.mark.parametrize("bind", BINDS)
+async def test_a_mount_that_is_not_the_sandbox_is_refused(engine: Engine, bind: str) -> None:
+    body = {"Image": engine.image("busybox"), "Cmd": ["true"], "HostConfig": {"Binds": [bind]}}
+    answer = await engine.ask("POST", "/containers/create", body)
+    assert answer.status == 409
+    assert f"--volume {bind}" in answer.message
+
+
+async def test_a_stream_of_stats_is_refused(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "exec sleep 60")
+    assert (await engine.ask("GET", f"/containers/{job.name}/stats")).status == 501

@@ -1,0 +1,87 @@
+"""The lab's parts that need no machine of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from lab import network, shell
+from lab.errors import LabError
+from lab.images import digest_of
+from lab.progress import clock
+from lab.settings import Settings
+
+SAVED = """\
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:DOCKER - [0:0]
+:K8SPILOT-LAB - [0:0]
+:KUBE-FORWARD - [0:0]
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -j K8SPILOT-LAB
+-A FORWARD -j DOCKER
+-A K8SPILOT-LAB -i k8spilot0 -j ACCEPT
+-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+COMMIT
+*mangle
+:PREROUTING ACCEPT [0:0]
+COMMIT
+"""
+
+
+def test_only_the_labs_rules_are_removed() -> None:
+    assert network.removal_orders(SAVED).splitlines() == [
+        "*filter",
+        ":K8SPILOT-LAB - [0:0]",
+        ":KUBE-FORWARD - [0:0]",
+        '-D FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD',
+        "-D FORWARD -j K8SPILOT-LAB",
+        "-X K8SPILOT-LAB",
+        "-X KUBE-FORWARD",
+        "COMMIT",
+    ]
+    assert not network.removal_orders("*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1:00 min"), (276, "4:36 min")]
+)
+def test_times_as_people_read_them(seconds: float, words: str) -> None:
+    assert clock(seconds) == words
+
+
+def test_the_key_of_an_image_names_contents_and_modes(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    program = source / "program"
+    program.write_text("a")
+    first = digest_of(["x"], [source])
+    (source / "__pycache__").mkdir()
+    (source / "__pycache__/program.pyc").write_text("left out")
+    assert digest_of(["x"], [source]) == first
+    program.chmod(0o755)
+    second = digest_of(["x"], [source])
+    program.write_text("b")
+    assert len({first, second, digest_of(["x"], [source]), digest_of(["y"], [source])}) == 4
+
+
+def test_a_failure_is_one_sentence_with_the_programs_last_words(tmp_path: Path) -> None:
+    script = "echo output; echo 'Error: no such thing' >&2; echo bye >&2; exit 3"
+    with pytest.raises(LabError, match=r"^could not try: Error: no such thing$"):
+        shell.run(["sh", "-c", script], what="try")
+    log = tmp_path / "logs/try.log"
+    with pytest.raises(LabError, match=rf"no such thing \(all of it: {log}\)$"):
+        shell.run(["sh", "-c", script], what="try", log=log)
+    with pytest.raises(LabError, match="there is no program `k8spilot-nothing`"):
+        shell.run(["k8spilot-nothing"], what="try")
+    with pytest.raises(LabError, match="did not end within"):
+        shell.run(["sleep", "60"], what="try", timeout=0.05)
+
+
+def test_the_labs_own_kubeconfig_is_no_foreign_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    own = Settings.from_environment()
+    monkeypatch.setenv("KUBECONFIG", str(own.admin_kubeconfig))
+    assert Settings.from_environment().kubeconfig is None
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert Settings.from_environment().kubeconfig == tmp_path / "config"
