@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 PILOT_CONTAINER: Final = "pilot"
 SOCKET_NAME: Final = "payload.sock"
 _POD_SECONDS: Final = 60.0
+_PAYLOAD_SECONDS: Final = 10.0
 
 
 async def run(settings: Settings) -> int:
@@ -101,6 +102,7 @@ class Pilot:
         settings = self._settings
         async with AsyncExitStack() as parts:
             listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET_NAME, settings.payload_uid))
+            await self._hear_payload(listener)
             payload = self._payload(listener, tasks)
             parts.callback(payload.close)
             engine = Engine([payload], str(settings.execute))
@@ -111,6 +113,21 @@ class Pilot:
                 return await self._run_condor()
             await self._stop.wait()
         return 0
+
+    async def _hear_payload(self, listener: Listener) -> None:
+        """Wait for payload-init: what connects after the first bind is then known to be the container of that bind.
+
+        A pilot that starts again may find the payload container without an image that runs; the next bind mends that.
+        """
+        try:
+            async with asyncio.timeout(_PAYLOAD_SECONDS):
+                await listener.until(lambda _: True)
+        except TimeoutError:
+            logger.warning(
+                "payload-init of container %s has not connected within %.0f s; jobs are bound all the same.",
+                self._settings.payload_container,
+                _PAYLOAD_SECONDS,
+            )
 
     def _payload(self, listener: Listener, tasks: asyncio.TaskGroup) -> PayloadContainer:
         settings = self._settings

@@ -31,6 +31,8 @@ _DEFINITE: Final = re.compile(
 )
 """Words of the OCI distribution specification's error codes, and of skopeo, that are about the image itself."""
 _LOGGED: Final = re.compile(r'level=fatal msg="(?P<message>(?:[^"\\]|\\.)*)"')
+_PREFIX: Final = re.compile(r'^Error parsing image name "[^"]*": ')
+"""What skopeo says first whatever went wrong; the name is right."""
 
 
 class Registry:
@@ -108,6 +110,7 @@ def _words(errors: str) -> str:
     """Skopeo's own sentence, out of its log line."""
     match = _LOGGED.search(errors)
     words = match["message"].replace('\\"', '"') if match else errors
+    words = _PREFIX.sub("", words)
     return " ".join(words.split())[:400]
 
 

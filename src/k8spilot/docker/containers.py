@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.docker import views
+from k8spilot.docker.answers import json_answer
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import ENGINE, JSON, Container, Engine
 from k8spilot.docker.streams import frame, take_over
@@ -50,7 +51,7 @@ async def create(request: web.Request) -> web.Response:
     container.name = name or container.identifier[:12]
     engine.containers[container.name] = container
     engine.remember(asked.image, image)
-    return web.json_response({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+    return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
 
 
 async def start(request: web.Request) -> web.Response:
@@ -125,14 +126,14 @@ async def kill(request: web.Request) -> web.Response:
 
 async def inspect(request: web.Request) -> web.Response:
     """GET /containers/ID/json."""
-    return web.json_response(views.inspect(_container(request)))
+    return json_answer(views.inspect(_container(request)))
 
 
 async def listing(request: web.Request) -> web.Response:
     """GET /containers/json."""
     everything = request.query.get("all") in ("1", "true")
     shown = [one for one in request.app[ENGINE].containers.values() if everything or one.running]
-    return web.json_response([views.summary(one) for one in shown])
+    return json_answer([views.summary(one) for one in shown])
 
 
 async def stats(request: web.Request) -> web.Response:
@@ -143,8 +144,7 @@ async def stats(request: web.Request) -> web.Response:
     run = container.run
     if run is None:
         raise Refused(f"container {container.name} has not been started")
-    body = json.dumps(views.stats(container, run.usage, run.traffic), separators=(",", ":"))
-    response = web.Response(text=body, content_type="application/json")
+    response = json_answer(views.stats(container, run.usage, run.traffic))
     response.force_close()
     return response
 
@@ -173,7 +173,7 @@ async def prune(request: web.Request) -> web.Response:
     ]
     for container in gone:
         await _remove(engine, container)
-    return web.json_response({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
+    return json_answer({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
 
 
 async def _remove(engine: Engine, container: Container) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.docker import system
+from k8spilot.docker.answers import json_answer
 from k8spilot.docker.state import ENGINE, NotFound
 from k8spilot.errors import PilotError, Refused
 from k8spilot.model.reference import Reference
@@ -41,13 +42,13 @@ async def pull(request: web.Request) -> web.StreamResponse:
 
 async def listing(_request: web.Request) -> web.Response:
     """GET /images/json: none, so that HTCondor pulls for every job and leaves the cleaning to the kubelet."""
-    return web.json_response([])
+    return json_answer([])
 
 
 async def inspect(request: web.Request) -> web.Response:
     """GET /images/NAME/json."""
     image = request.app[ENGINE].image(request.match_info["name"])
-    return web.json_response(
+    return json_answer(
         {
             "Id": image.identifier,
             "RepoTags": [f"{image.reference.repository}:{image.reference.tag}"] if image.reference.tag else [],
@@ -83,7 +84,7 @@ async def remove(request: web.Request) -> web.Response:
     """DELETE /images/NAME: the name is forgotten; layers are the kubelet's."""
     name = request.match_info["name"]
     request.app[ENGINE].forget(name)
-    return web.json_response([{"Untagged": name}])
+    return json_answer([{"Untagged": name}])
 
 
 async def nothing_else(request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.docker import containers, images, system
+from k8spilot.docker.answers import json_answer
 from k8spilot.docker.state import ENGINE, Engine, NotFound
 from k8spilot.docker.streams import Connection
 from k8spilot.errors import PilotError, Refused
@@ -55,7 +56,7 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def _answer(status: HTTPStatus, message: str) -> web.Response:
-    return web.json_response({"message": message}, status=status)
+    return json_answer({"message": message}, status=status)
 
 
 def application(engine: Engine) -> web.Application:

@@ -7,6 +7,7 @@ from typing import Final
 from aiohttp import web
 
 import k8spilot
+from k8spilot.docker.answers import json_answer
 from k8spilot.docker.state import ENGINE
 
 API_VERSION: Final = "1.45"
@@ -28,7 +29,7 @@ async def ping(_request: web.Request) -> web.Response:
 
 async def version(_request: web.Request) -> web.Response:
     """GET /version."""
-    return web.json_response(
+    return json_answer(
         {
             "Version": k8spilot.__version__,
             "ApiVersion": API_VERSION,
@@ -46,7 +47,7 @@ async def info(request: web.Request) -> web.Response:
     """GET /info."""
     engine = request.app[ENGINE]
     running = sum(container.running for container in engine.containers.values())
-    return web.json_response(
+    return json_answer(
         {
             "ID": engine.payload.name,
             "Name": platform.node(),

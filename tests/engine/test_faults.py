@@ -1,0 +1,195 @@
+"""The cluster fails in the ways that clusters do."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.rings import Engine, Simulated, simulated
+from tests.simulator.kubelet import Timing
+from tests.simulator.pod import payload_image, payload_status
+from tests.simulator.programs import Programs
+
+
+async def test_a_watch_that_breaks_during_a_bind_does_not_matter(simulator: Simulated) -> None:
+    await simulator.pull(simulator.image("busybox"))
+    simulator.cluster.server.drop_watches()
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3
+
+
+async def test_a_watch_that_expires_is_begun_anew(simulator: Simulated) -> None:
+    server = simulator.cluster.server
+    await server.expire()
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3
+    assert server.requests["list"] == 2
+
+
+async def test_a_watch_that_ends_in_time_goes_on_where_it_was(programs: Programs) -> None:
+    async with simulated(programs) as simulator:
+        server = simulator.cluster.server
+        server.watch_seconds = 0.05
+        server.drop_watches()
+        for _ in range(3):
+            assert (await simulator.shell(simulator.image("busybox"), "sleep 0.1; exit 2")).code == 2
+        assert server.requests["watch"] > 5
+        assert server.requests["list"] <= 2
+
+
+async def test_an_api_server_that_is_away_for_a_moment_delays_a_bind(simulator: Simulated) -> None:
+    server = simulator.cluster.server
+    async with server.away():
+        creating = asyncio.create_task(simulator.create(simulator.image("busybox"), "sh", "-c", "exit 4"))
+        await asyncio.sleep(0.3)
+        assert not creating.done()
+    assert (await (await simulator.start(await creating)).result()).code == 4
+
+
+async def test_an_api_server_that_goes_away_after_the_patch_delays_the_start(simulator: Simulated) -> None:
+    server = simulator.cluster.server
+    await simulator.pull(simulator.image("busybox"))
+    await server.until(lambda pod: "/busybox:" in payload_image(pod))
+    async with server.away():
+        name = await simulator.create(simulator.image("busybox"), "sh", "-c", "exit 4")
+    assert (await (await simulator.start(name)).result()).code == 4
+
+
+async def test_an_api_server_that_is_away_does_not_disturb_a_running_job(simulator: Simulated) -> None:
+    job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; sleep 0.3; exit 5")
+    await job.until_output(b"ready")
+    async with simulator.cluster.server.away():
+        assert (await job.result()).code == 5
+        await simulator.remove(job.name)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 6")).code == 6
+
+
+async def test_a_refused_patch_fails_create_in_the_servers_words(simulator: Simulated) -> None:
+    server = simulator.cluster.server
+    server.refusal = (403, "pods is forbidden: no image for you")
+    answer = await simulator.ask("POST", "/containers/create", {"Image": simulator.image("busybox"), "Cmd": ["true"]})
+    assert answer.status == 500
+    assert "no image for you" in answer.message
+    server.refusal = None
+    assert (await simulator.shell(simulator.image("busybox"), "exit 1")).code == 1
+
+
+async def test_an_image_that_only_the_kubelet_cannot_pull_fails_create_in_the_runtimes_words(
+    simulator: Simulated,
+) -> None:
+    words = 'failed to pull and unpack image: unexpected status from HEAD request: 401 Unauthorized'
+    simulator.cluster.kubelet.unpullable["registry.test:5000/debian"] = words
+    answer = await simulator.ask("POST", "/containers/create", {"Image": simulator.image("debian"), "Cmd": ["true"]})
+    assert answer.status == 500
+    assert f"ErrImagePull: {words}" in answer.message
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
+    again = await simulator.ask("POST", "/containers/create", {"Image": simulator.image("debian"), "Cmd": ["true"]})
+    assert words in again.message
+
+
+async def test_a_registry_that_cannot_be_asked_makes_binds_by_tag(simulator: Simulated) -> None:
+    simulator.cluster.images.set_reachable(reachable=False)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3
+    assert simulator.cluster.kubelet.starts[-1] == simulator.image("busybox")
+    simulator.cluster.images.set_reachable(reachable=True)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
+
+
+async def test_the_same_tag_again_is_bound_even_if_the_registry_cannot_be_asked(programs: Programs) -> None:
+    async with simulated(programs, timing=Timing(back_off=0.5)) as simulator:
+        simulator.cluster.images.set_reachable(reachable=False)
+        for code in (3, 4):
+            assert (await simulator.shell(simulator.image("busybox"), f"exit {code}")).code == code
+        assert simulator.cluster.kubelet.back_offs == 1  # known, and logged as a warning
+
+
+async def test_an_image_by_digest_is_bound_by_it(simulator: Simulated) -> None:
+    image = simulator.cluster.images.find(simulator.image("busybox"))
+    assert image is not None
+    assert (await simulator.shell(f"{image.repository}@{image.digest}", "exit 7")).code == 7
+    assert simulator.cluster.kubelet.starts[-1].endswith(image.digest)
+
+
+async def test_a_tag_that_moves_binds_the_new_image(simulator: Simulated) -> None:
+    images = simulator.cluster.images
+    for version in ("one", "two"):
+        image = images.add("moving:latest", environment={"VERSION": version})
+        result = await simulator.shell(image.reference, "echo $VERSION")
+        assert result.stdout.decode() == f"{version}\n"
+
+
+async def test_a_bind_that_takes_too_long_is_given_up(programs: Programs) -> None:
+    async with simulated(programs, bind_timeout_seconds=0.5) as simulator:
+        simulator.cluster.kubelet.slow.add("registry.test:5000/debian")
+        body = {"Image": simulator.image("debian"), "Cmd": ["true"]}
+        answer = await simulator.ask("POST", "/containers/create", body)
+        assert answer.status == 500
+        assert "within" in answer.message
+        simulator.cluster.kubelet.slow.clear()
+        assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
+
+
+async def test_out_of_memory_is_told_when_the_kernel_killed_the_job_alone(simulator: Simulated) -> None:
+    job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; exec sleep 60")
+    await job.until_output(b"ready")
+    assert simulator.cluster.kubelet.container is not None
+    simulator.cluster.kubelet.container.count_oom_kill()
+    await job.kill("KILL")
+    assert (await job.result()).code == 137
+    assert (await simulator.inspect(job.name))["State"]["OOMKilled"] is True
+
+
+async def test_out_of_memory_is_told_when_the_kernel_killed_the_whole_container(simulator: Simulated) -> None:
+    job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; exec sleep 60")
+    await job.until_output(b"ready")
+    assert simulator.cluster.kubelet.container is not None
+    simulator.cluster.kubelet.container.out_of_memory = True
+    simulator.cluster.kubelet.container.kill_first()
+    result = await job.result()
+    assert (result.code, result.error) == (137, "")
+    assert (await simulator.inspect(job.name))["State"]["OOMKilled"] is True
+    await simulator.remove(job.name)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
+
+
+@pytest.mark.node
+async def test_a_job_that_eats_all_memory_is_out_of_memory_on_the_node(node: Engine) -> None:
+    job = await node.begin(node.image("debian"), "perl", "-e", 'my @all; while (1) { push @all, "x" x 10_000_000; }')
+    await job.result()
+    state = (await node.inspect(job.name))["State"]
+    assert (state["OOMKilled"], state["ExitCode"]) == (True, 137)
+    await node.remove(job.name)
+    assert (await node.shell(node.image("busybox"), "exit 2")).code == 2
+
+
+async def test_a_container_that_the_kubelet_stops_under_its_job_has_no_result(simulator: Simulated) -> None:
+    job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; exec sleep 60")
+    await job.until_output(b"ready")
+    await simulator.cluster.pilot.pod.set_image("payload", simulator.image("debian"))  # somebody with kubectl
+    result = await job.result()
+    assert "no result" in result.error
+    await simulator.remove(job.name)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
+
+
+async def test_the_pilot_ends_with_its_pod(programs: Programs) -> None:
+    async with simulated(programs) as simulator:
+        await simulator.cluster.server.delete()
+        await asyncio.wait_for(simulator.cluster.ended.wait(), 10)
+
+
+async def test_a_pilot_that_starts_again_takes_over_a_container_that_runs(programs: Programs) -> None:
+    async with simulated(programs) as simulator:
+        await simulator.shell(simulator.image("busybox"), "exit 0")
+        status = payload_status(simulator.cluster.server.pod)
+        await simulator.cluster.restart_pilot()
+        assert payload_status(simulator.cluster.server.pod) == status
+        assert (await simulator.shell(simulator.image("busybox"), "exit 5")).code == 5
+
+
+async def test_a_job_whose_pilot_ended_does_not_go_on(programs: Programs) -> None:
+    async with simulated(programs) as simulator:
+        job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; exec sleep 60")
+        await job.until_output(b"ready")
+        await simulator.cluster.restart_pilot()
+        job.waiting.cancel()
+        assert await simulator.containers() == []
+        assert (await simulator.shell(simulator.image("busybox"), "exit 5")).code == 5
+        assert await simulator.processes() == []

@@ -1,0 +1,213 @@
+"""Jobs are hostile: what one does to its container, or leaves behind, harms no other, and forges no result."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.client import Job
+from tests.engine.rings import Engine, Simulated, eventually
+
+FORGE = """
+use Socket;
+socket(my $pilot, AF_UNIX, SOCK_SEQPACKET, 0) or die "socket: $!";
+connect($pilot, sockaddr_un("/k8spilot/payload.sock")) or die "connect: $!";
+send($pilot, "hello 1 fresh", MSG_NOSIGNAL);
+send($pilot, "exit 0", MSG_NOSIGNAL);
+recv($pilot, my $answer, 100, 0);
+print length($answer // "") ? "heard" : "turned away";
+"""
+
+LEAVE = """
+for folder in /tmp /var/tmp; do
+    mkdir -p $folder/of-the-last/deep && echo secret > $folder/of-the-last/deep/file && ln -s /etc $folder/link
+    echo hidden > $folder/.hidden; mkfifo $folder/pipe; chmod 000 $folder/of-the-last
+done
+echo secret > /dev/shm/of-the-last
+perl -e 'defined shmget(0x51510000 + $$, 100, 0600 | 01000) or die $!; defined semget(0x51510000 + $$, 1, 0600 | 01000) or die $!;
+         defined msgget(0x51510000 + $$, 0600 | 01000) or die $!'
+"""
+
+LOOK = """
+find /tmp /var/tmp /dev/shm -mindepth 1 -user $(id -u) 2>/dev/null
+for kind in shm sem msg; do
+    while read key id perms rest; do
+        case $key in *[0-9]) [ $((key & 0xffff0000)) = $((0x51510000)) ] && echo $kind $key;; esac
+    done < /proc/sysvipc/$kind
+done
+true
+"""
+
+
+async def _is_lost(engine: Engine, job: Job) -> None:
+    """Nothing says that the job has a result."""
+    result = await job.result()
+    assert "no result" in result.error
+    answer = await engine.ask("GET", f"/containers/{job.name}/json")
+    assert answer.status == 500
+    assert "no result" in answer.message
+    await engine.remove(job.name)
+
+
+async def _next_job_is_fine(engine: Engine) -> None:
+    assert (await engine.shell(engine.image("debian"), "echo fine; exit 3")).stdout == b"fine\n"
+
+
+async def test_what_runs_on_in_the_background_is_dead_before_wait_answers(engine: Engine) -> None:
+    script = "(trap '' TERM HUP INT; exec sleep 31557) & setsid sleep 31557 & echo done; exit 3"
+    result = await asyncio.wait_for(engine.shell(engine.image("debian"), script), 20)
+    assert (result.code, result.stdout) == (3, b"done\n")
+    assert await engine.processes() == []
+
+
+async def test_a_fork_that_never_stops_ends_with_its_job(engine: Engine) -> None:
+    script = "spawn() { sleep 0.01; spawn & }; spawn & sleep 0.3; exit 5"
+    result = await asyncio.wait_for(engine.shell(engine.image("busybox"), script), 30)
+    assert result.code == 5
+    assert await engine.processes() == []
+
+
+async def test_a_job_that_kills_payload_init_has_no_result(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "echo ready; kill -KILL $PPID; sleep 60; exit 0")
+    await _is_lost(engine, job)
+    await _next_job_is_fine(engine)
+
+
+async def test_a_job_that_asks_payload_init_to_end_has_no_result(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "echo ready; kill -TERM $PPID; sleep 60; exit 0")
+    await _is_lost(engine, job)
+    await _next_job_is_fine(engine)
+
+
+async def test_a_job_that_kills_everything_it_can_has_no_result(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "trap '' TERM; kill -KILL -1; exit 0")
+    await _is_lost(engine, job)
+    await _next_job_is_fine(engine)
+
+
+async def test_a_job_that_stops_payload_init_can_be_removed(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "kill -STOP $PPID; echo stopped; exec sleep 60")
+    await job.until_output(b"stopped")
+    async with asyncio.timeout(15):
+        await engine.remove(job.name)
+    await _next_job_is_fine(engine)
+
+
+async def test_a_job_that_stops_payload_init_and_ends_has_no_result_once_it_is_killed(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), "echo ready; kill -STOP $PPID; exit 0")
+    await job.until_output(b"ready")
+    await job.kill("KILL")
+    async with asyncio.timeout(15):
+        assert (await job.result()).error
+    await engine.remove(job.name)
+    await _next_job_is_fine(engine)
+
+
+async def test_a_forged_connection_is_turned_away_and_changes_nothing(engine: Engine) -> None:
+    result = await engine.run(engine.image("debian"), "perl", "-e", FORGE + "exit 4;")
+    assert (result.code, result.stdout) == (4, b"turned away")
+    await _next_job_is_fine(engine)
+
+
+async def test_a_forged_connection_in_place_of_a_killed_payload_init_is_no_result(engine: Engine) -> None:
+    script = "fork or exit 0; setpgrp; kill KILL => getppid; " + FORGE + "sleep 60"
+    job = await engine.begin(engine.image("debian"), "sh", "-c", 'perl -e "$1" & sleep 60', "sh", script)
+    await _kill_payload_init_from_within(engine, job)
+    await _next_job_is_fine(engine)
+
+
+async def _kill_payload_init_from_within(engine: Engine, job: Job) -> None:
+    """The job's perl cannot know when its parent has gone, so whatever it got to do, there must be no code 0."""
+    await job.kill("KILL")
+    result = await job.result()
+    assert result.error or result.code == 137
+    await engine.remove(job.name)
+
+
+async def test_nothing_that_a_job_leaves_is_there_for_the_next(engine: Engine) -> None:
+    assert (await engine.shell(engine.image("debian"), LEAVE)).code == 0
+    result = await engine.shell(engine.image("debian"), LOOK)
+    assert (result.stdout, result.stderr) == (b"", b"")
+
+
+async def test_links_that_a_job_leaves_lead_the_cleaning_nowhere(simulator: Simulated) -> None:
+    outside = simulator.cluster.volumes.execute / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    script = f"ln -s {outside} /tmp/link; ln -s {outside}/kept /var/tmp/link; mkdir /tmp/a; ln -s {outside} /tmp/a/b"
+    assert (await simulator.shell(simulator.image("busybox"), script)).code == 0
+    assert (await simulator.shell(simulator.image("busybox"), "ls -A /tmp /var/tmp | grep -v :; true")).code == 0
+    assert (outside / "kept").read_text() == "kept"
+    assert list(simulator.cluster.volumes.tmp.iterdir()) == []
+
+
+async def test_the_job_has_no_way_to_the_pilots_volumes_and_descriptors(engine: Engine) -> None:
+    script = """
+        touch /k8spilot/x 2>/dev/null && echo wrote; ls /k8spilot
+        ls /var/run/secrets/kubernetes.io 2>/dev/null
+        ls -l /proc/$PPID/fd/ 2>/dev/null && echo descriptors
+        ls /proc/self/fd | tr '\\n' ' '
+    """
+    result = await engine.shell(engine.image("busybox"), script)
+    lines = result.stdout.decode().splitlines()
+    assert lines[:2] == ["bin", "payload.sock"]
+    assert lines[2].split() == ["0", "1", "2", "3"]  # and ls's own
+
+
+async def test_a_job_cannot_gain_privileges(engine: Engine) -> None:
+    result = await engine.shell(engine.image("debian"), "grep -E '^(Cap(Eff|Prm)|NoNewPrivs)' /proc/self/status; id -u")
+    *status, uid = result.stdout.decode().split("\n")[:-1]
+    assert [line.split()[1] for line in status] == ["0" * 16, "0" * 16, "1"]
+    assert int(uid) > 0
+
+
+async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("debian"), f"{LEAVE}\nkill -KILL $PPID; sleep 60")
+    await _is_lost(engine, job)
+    result = await engine.shell(engine.image("debian"), LOOK)
+    assert result.stdout == b""
+
+
+@pytest.mark.parametrize("message", ["hello 9 fresh", "hello 1 fresh one-file", "exit -5", "nonsense", "started", ""])
+async def test_a_stranger_at_the_socket_does_no_harm(simulator: Simulated, message: str) -> None:
+    """Of the job's uid, while payload-init is away: it is cut off, and the next container is served."""
+    script = FORGE.replace("hello 1 fresh", message)
+    job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
+    await job.until_output(b"ready")
+    simulator.cluster.kubelet.slow.add("registry.test:5000/debian")  # no container comes after this one
+    assert simulator.cluster.kubelet.container is not None
+    simulator.cluster.kubelet.container.kill_first()
+    assert (await job.result()).error
+    uid = simulator.cluster.settings.payload_uid
+    socket = str(simulator.cluster.settings.exchange / "payload.sock")
+    stranger = await asyncio.create_subprocess_exec(
+        "perl", "-e", script.replace("/k8spilot/payload.sock", socket), user=uid, group=uid, stdout=-1, extra_groups=[]
+    )
+    output, _ = await asyncio.wait_for(stranger.communicate(), 10)
+    assert output == b"turned away"
+    simulator.cluster.kubelet.slow.clear()
+    await simulator.remove(job.name)
+    await _next_job_is_fine(simulator)
+
+
+async def test_a_process_of_another_uid_is_turned_away(simulator: Simulated) -> None:
+    job = await simulator.begin_shell(simulator.image("debian"), "echo ready; sleep 0.5; exit 6")
+    await job.until_output(b"ready")
+    socket = str(simulator.cluster.settings.exchange / "payload.sock")
+    stranger = await asyncio.create_subprocess_exec(
+        *("perl", "-e", FORGE.replace("/k8spilot/payload.sock", socket)), user=46999, group=46999, stdout=-1, extra_groups=[]
+    )
+    output, _ = await asyncio.wait_for(stranger.communicate(), 10)
+    assert output == b"turned away"
+    assert (await job.result()).code == 6
+
+
+async def test_the_idle_container_comes_back_after_it_was_killed(simulator: Simulated) -> None:
+    kubelet = simulator.cluster.kubelet
+    assert kubelet.container is not None
+    kubelet.container.kill_first()
+
+    async def is_back() -> bool:
+        return kubelet.restarts == 1
+
+    await eventually(is_back)
+    await _next_job_is_fine(simulator)
