@@ -74,16 +74,14 @@ class Jobs:
 
     def look(self) -> list[Event]:
         """What has happened since the last look."""
-        # Whole events only: the reader takes a second to get over half of one.
+        found = []
         for block in self._stream.blocks(b"\n...\n"):
+            # One whole event at a time: the reader takes a second over half of one, and over none.
             self._copy.write(block)
-        self._copy.flush()
-        now = time.monotonic()
-        found = [
-            Event(event.proc, str(event["MyType"]), now, dict(event))
-            for event in self._log.events(stop_after=0)
-            if event.cluster == self.cluster
-        ]
+            self._copy.flush()
+            event = next(self._log.events(stop_after=1), None)
+            if event is not None and event.cluster == self.cluster:
+                found.append(Event(event.proc, str(event["MyType"]), time.monotonic(), dict(event)))
         self.events += found
         return found
 

@@ -26,6 +26,13 @@ async def engine(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixtur
 
 
 @pytest.fixture
+async def node() -> AsyncIterator[Engine]:
+    """The engine on the node, for tests that only a real kernel and kubelet can pass."""
+    pytest.skip("the node's ring comes later")
+    yield  # type: ignore[unreachable]
+
+
+@pytest.fixture
 async def simulator(programs: Programs, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Simulated]:
     """As `engine`, for tests that look into the node or break it."""
     caplog.set_level(logging.INFO)

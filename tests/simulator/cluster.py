@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,36 @@ class Cluster:
     images: Images
     volumes: Volumes
     settings: Settings
-    pilot: Pilot
+    api: ApiClient
+    pilot: Pilot = field(init=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the pilot has ended, by itself or not."""
+    _running: "asyncio.Task[int] | None" = None
+
+    async def start_pilot(self) -> None:
+        """Run a pilot, as `k8spilot run` does with the engine alone."""
+        self.ended.clear()
+        self.pilot = Pilot(self.settings, self.api)
+        self._running = asyncio.create_task(self.pilot.run(), name="pilot")
+        self._running.add_done_callback(lambda _: self.ended.set())
+        waits = [asyncio.create_task(event.wait()) for event in (self.pilot.serving, self.ended)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        for task in waits:
+            task.cancel()
+        assert not self.ended.is_set(), f"the pilot ended before it served: {self._running.exception()!r}"
+
+    async def stop_pilot(self) -> None:
+        """End it as the kubelet does."""
+        assert self._running is not None
+        self.pilot.stop()
+        async with asyncio.timeout(10):
+            status = await self._running
+        assert status == 0, f"the pilot ended with {status}"
+
+    async def restart_pilot(self) -> None:
+        """As after a crash, but tidier: the container `pilot` starts again, while `payload` runs on."""
+        await self.stop_pilot()
+        await self.start_pilot()
 
     def processes(self) -> list[str]:
         """Command lines of what runs under the payload's uid, but payload-init itself."""
@@ -96,10 +125,11 @@ async def _put_together(
     configuration = Configuration()
     configuration.host = server.url
     api = await parts.enter_async_context(ApiClient(configuration))
-    pilot = Pilot(settings, api)
-    await _run_pilot(pilot, parts)
+    cluster = Cluster(server, kubelet, images, volumes, settings, api)
+    await cluster.start_pilot()
+    parts.push_async_callback(cluster.stop_pilot)
     await server.until(lambda pod: "running" in payload_status(pod)["state"])
-    return Cluster(server, kubelet, images, volumes, settings, pilot)
+    return cluster
 
 
 def _make_volumes(folder: Path, programs: Programs) -> Volumes:
@@ -131,21 +161,3 @@ async def _run(work: Any, parts: AsyncExitStack) -> None:
             await task
 
     parts.push_async_callback(end)
-
-
-async def _run_pilot(pilot: Pilot, parts: AsyncExitStack) -> None:
-    running = asyncio.create_task(pilot.run(), name="pilot")
-    serving = asyncio.create_task(pilot.serving.wait())
-
-    async def end() -> None:
-        pilot.stop()
-        async with asyncio.timeout(10):
-            status = await running
-        assert status == 0, f"the pilot ended with {status}"
-
-    parts.push_async_callback(end)
-    await asyncio.wait([running, serving], return_when=asyncio.FIRST_COMPLETED, timeout=10)
-    serving.cancel()
-    if running.done():
-        running.result()
-        raise AssertionError("the pilot ended before it served")

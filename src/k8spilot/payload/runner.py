@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -34,7 +35,6 @@ _DRAIN_SECONDS: Final = 30.0
 _STATUS_SECONDS: Final = 10.0
 """The kubelet needs about a second to tell how a container ended."""
 _UNCLAIMED_SECONDS: Final = 120.0
-_KILL: Final = 9
 
 
 class PayloadContainer:
@@ -63,6 +63,7 @@ class PayloadContainer:
         self._claimed = False
         self._binding: asyncio.Future[Binding] | None = None
         self._later: asyncio.Future[None] | None = None
+        self._following: asyncio.Future[None] | None = None
         self._run: Run | None = None
 
     @property
@@ -150,7 +151,7 @@ class PayloadContainer:
         self._advance(Event.BOUND)
         self._run = run = Run(channel, identity, Stdio(sinks), read_traffic())
         self._advance(Event.START)
-        self._spawn(lambda: self._follow(run, command), "run")
+        self._following = self._spawn(lambda: self._follow(run, command), "run")
         await asyncio.wait(_any(run.running, run.ended), return_when=asyncio.FIRST_COMPLETED)
         if not run.running.done():
             await run.ended
@@ -164,14 +165,18 @@ class PayloadContainer:
         """
         if self.state not in ALIVE:
             raise Refused(f"payload container {self.name} is {self.state.value}; no job runs in it")
+        run = self.run
+        if number == signal.SIGKILL:
+            self._spawn(lambda: _insist(run), "kill")
         if self.state is not State.ENDING:
-            self.run.channel.signal(number)
+            run.channel.signal(number)
 
     async def remove(self) -> None:
         """End the job if it still runs, and free the container for the next."""
         if self.state in ALIVE:
+            self.run.abandoned.set()
             with contextlib.suppress(PayloadLost):
-                self.kill(_KILL)
+                self.kill(signal.SIGKILL)
             await asyncio.wait([self.run.ended])
         self._free()
 
@@ -187,9 +192,9 @@ class PayloadContainer:
 
     def close(self) -> None:
         """Let go of everything that is under way, at the end of the pilot."""
-        self._cancel_later()
-        if self._binding is not None:
-            self._binding.cancel()
+        for work in (self._later, self._binding, self._following):
+            if work is not None:
+                work.cancel()
 
     async def _bind(self, reference: Reference) -> Binding:
         began = asyncio.get_running_loop().time()
@@ -220,9 +225,7 @@ class PayloadContainer:
                         run.running.set_result(None)
                     await asyncio.wait(_any(channel.exited, channel.closed), return_when=asyncio.FIRST_COMPLETED)
                     outcome = await self._settle(run)
-                    if (await asyncio.wait([pump], timeout=_DRAIN_SECONDS))[1]:
-                        logger.warning("The job's output did not end with its processes; the rest is dropped.")
-                        pump.cancel()
+                    await _drain(run, pump)
         except PayloadLost as error:
             self._advance(Event.LOSE)
             run.ended.set_exception(error)
@@ -236,7 +239,8 @@ class PayloadContainer:
             run.ended.set_result(outcome)
             logger.info("The job ended with code %d.", outcome.code)
         finally:
-            run.ended.exception()  # known to have been looked at, whether or not somebody waits
+            if run.ended.done():
+                run.ended.exception()  # known to have been looked at, whether or not somebody waits
 
     async def _settle(self, run: "Run") -> Outcome:
         """The result, after all that the job left running is dead."""
@@ -340,6 +344,8 @@ class Run:
         self.running: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[Outcome] = loop.create_future()
         """The result; raises PayloadLost when there is none."""
+        self.abandoned = asyncio.Event()
+        """Set when nobody wants its output any more."""
         self.last_usage = Usage()
         self._traffic = traffic
 
@@ -365,6 +371,28 @@ def _release(command: Command, run: Run) -> None:
     finally:
         os.close(memory)
         run.stdio.hand_over()
+
+
+async def _insist(run: Run) -> None:
+    """End the container of a run whose payload-init does not do its work: its job may have stopped it."""
+    if (await asyncio.wait([run.ended], timeout=_SWEEP_SECONDS))[1] and not run.channel.exited.done():
+        logger.warning("%r does not end its job; it is killed.", run.channel)
+        run.channel.kill()
+
+
+async def _drain(run: Run, pump: "asyncio.Task[None]") -> None:
+    """Wait for the rest of the output, as long as somebody takes it. Its writers are dead by now."""
+    abandoned = asyncio.ensure_future(run.abandoned.wait())
+    try:
+        while not pump.done() and not run.abandoned.is_set():
+            before = run.stdio.carried
+            await asyncio.wait(_any(pump, abandoned), timeout=_DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not pump.done() and run.stdio.carried == before and not run.stdio.writing:
+                logger.warning("The job's output does not end with its processes; there is nothing more in it.")
+                break
+    finally:
+        abandoned.cancel()
+        pump.cancel()
 
 
 def _any(*futures: "asyncio.Future[Any]") -> "tuple[asyncio.Future[Any], ...]":

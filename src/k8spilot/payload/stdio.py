@@ -30,6 +30,10 @@ class Stdio:
 
     def __init__(self, sinks: list[Sink]) -> None:
         self.sinks = sinks
+        self.carried = 0
+        """Bytes read from the job so far."""
+        self.writing = 0
+        """Streams that wait for somebody to take their bytes."""
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._reading: dict[int, int] = {}
         self._writing: dict[int, int] = {}
