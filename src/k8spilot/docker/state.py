@@ -14,7 +14,8 @@ from k8spilot.errors import PilotError
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload.runner import PayloadContainer, Run
+from k8spilot.payload.run import Run
+from k8spilot.payload.runner import PayloadContainer
 from k8spilot.payload.stdio import Sink
 
 _IMAGES: Final = 256

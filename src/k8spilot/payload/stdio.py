@@ -77,13 +77,19 @@ class Stdio:
             transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
             try:
                 while data := await reader.read(_PIPE_BYTES):
-                    for sink in list(self.sinks):
-                        try:
-                            await sink(stream, data)
-                        except ConnectionError:
-                            logger.info(
-                                "Whoever was attached to the job's output has gone; it is dropped from here on."
-                            )
-                            self.sinks.remove(sink)
+                    self.carried += len(data)
+                    await self._give(stream, data)
             finally:
                 transport.close()
+
+    async def _give(self, stream: int, data: bytes) -> None:
+        self.writing += 1
+        try:
+            for sink in list(self.sinks):
+                try:
+                    await sink(stream, data)
+                except ConnectionError:
+                    logger.info("Whoever was attached to the job's output has gone; it is dropped from here on.")
+                    self.sinks.remove(sink)
+        finally:
+            self.writing -= 1
