@@ -10,8 +10,9 @@ from lab import node
 from lab.api import Lab
 from lab.settings import ACCESS_POINT, PILOT_NAMESPACE, POOL_NAMESPACE
 
+# Looks 20 times a second: inotify does not work for the file systems of containers.
 # The far end goes with this one: `kubectl exec` that dies closes the input that `cat` waits on.
-_FOLLOW = "tail -q -n +1 -F {files} 2>/dev/null & cat >/dev/null; kill $!"
+_FOLLOW = "tail -s 0.05 -q -n +1 -F {files} 2>/dev/null & cat >/dev/null; kill $!"
 
 
 class Stream:

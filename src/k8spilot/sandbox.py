@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 _SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
 _REMOVE: Final = 0  # IPC_RMID, linux/ipc.h
-_KINDS: Final = {"shm": "shmctl", "sem": "semctl", "msg": "msgctl"}
+_KINDS: Final = {"shm": ("shmid", "shmctl"), "sem": ("semid", "semctl"), "msg": ("msqid", "msgctl")}
+"""Kind -> column of its identifier in its table, function that removes it."""
 
 
 class Scratch:
@@ -72,7 +73,7 @@ def _remove(entry: os.DirEntry[str]) -> None:
 def _remove_ipc(uid: int) -> None:
     """Remove System V shared memory, semaphores and queues of `uid` (proc_sysvipc(5))."""
     libc = ctypes.CDLL(None, use_errno=True)
-    for kind, function in _KINDS.items():
+    for kind, (column, function) in _KINDS.items():
         table = Path("/proc/sysvipc", kind)
         if not table.exists():
             continue
@@ -82,7 +83,7 @@ def _remove_ipc(uid: int) -> None:
             values = dict(zip(names, row.split(), strict=False))
             if int(values["uid"]) != uid and int(values["cuid"]) != uid:
                 continue
-            identifier = int(values[f"{kind}id"])
+            identifier = int(values[column])
             arguments = (identifier, 0, _REMOVE) if kind == "sem" else (identifier, _REMOVE, None)
             if getattr(libc, function)(*arguments) != 0:
                 logger.warning("System V %s %d of the last job cannot be removed.", kind, identifier)

@@ -32,6 +32,10 @@ _STATUS: Final = {
 }
 """Statuses of the Engine API. A failed bind is none of these: on 404 the CLI would pull and try again."""
 
+_QUIET: Final = logging.getLogger("k8spilot.docker.access")
+"""aiohttp's line for every request; errors are logged here, and what they mean to a job in payload/."""
+_QUIET.disabled = True
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -81,7 +85,7 @@ async def serve(engine: Engine, path: Path, group: int | None = None) -> AsyncIt
     path.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
-        server = await loop.create_unix_server(lambda: Connection(manager, loop=loop), str(path))
+        server = await loop.create_unix_server(lambda: Connection(manager, loop=loop, access_log=_QUIET), str(path))
     finally:
         os.umask(before)
     if group is not None:
