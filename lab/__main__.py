@@ -1,11 +1,11 @@
-"""The lab's command line: python -m lab up, down, kubeconfig, registry, pilot."""
+"""The lab's command line: python -m lab up, down, kubeconfig, registry, image, pilot, demo."""
 
 import argparse
 import logging
 import os
 import sys
 
-from lab import pilot, testbed
+from lab import demo, pilot, testbed
 from lab.api import Lab
 from lab.errors import LabError
 from lab.progress import Progress
@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("kubeconfig", help="print the path of the admin kubeconfig")
     commands.add_parser("registry", help="print host:port of the registry")
     commands.add_parser("image", help="print the reference of the project's image")
+    commands.add_parser("demo", help="bring all up and show real jobs of two users in one pilot pod")
     one = commands.add_parser("pilot", help="deploy one pilot pod from the manifests")
     one.add_argument("name", nargs="?", default="pilot", help="name of the pod (pilot)")
     one.add_argument("--delete", action="store_true", help="remove it instead")
@@ -57,6 +58,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"kubeconfig  {lab.kubeconfig}\nregistry    {lab.registry}\nimage       {lab.image}", file=sys.stderr)
         print(f"pool        {lab.pool_host}", file=sys.stderr)
         return 0
+    if options.command == "demo":
+        return demo.main()
     lab = Lab.attach()
     if options.command == "pilot":
         if options.delete:

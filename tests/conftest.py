@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab.api import Lab
 from tests.simulator.programs import Programs, build, obstacle
 
 
@@ -11,3 +12,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     if (reason := obstacle()) is not None:
         pytest.skip(reason)
     return build(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    """The lab, brought up if it is not, with the image of this checkout."""
+    return Lab.up()

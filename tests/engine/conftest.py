@@ -1,35 +1,60 @@
 """The engine, in both places where it is tested."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
+from lab.api import Lab
+from tests.engine.node import NodePod
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.programs import Programs
 
 
-def _no_faults(caplog: pytest.LogCaptureFixture) -> None:
-    """The pilot logs ERROR for a fault of its own, the kubelet for a reference that came back: none may be."""
+def _no_faults(engine: Simulated, caplog: pytest.LogCaptureFixture) -> None:
+    """The pilot logs ERROR for a fault of its own only; and it never runs into the kubelet's back-off."""
     errors = [one.getMessage() for one in caplog.get_records("call") if one.levelno >= logging.ERROR]
     assert not errors, errors
+    assert engine.cluster.kubelet.back_offs == 0
+
+
+@pytest.fixture(scope="session")
+def node_pod(lab: Lab, worker_id: str) -> Iterator[NodePod]:
+    """A pilot pod of this test process's own."""
+    pod = NodePod(lab, f"engine-{worker_id}")
+    with pod.deployed():
+        yield pod
+
+
+@asynccontextmanager
+async def _on_node(pod: NodePod) -> AsyncIterator[Engine]:
+    with pod.reached() as path:
+        async with pod.engine(path) as engine:
+            await engine.remove_all()
+            try:
+                yield engine
+            finally:
+                await engine.remove_all()
 
 
 @pytest.fixture(params=["simulator", pytest.param("node", marks=pytest.mark.node)])
 async def engine(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Engine]:
     """An engine that has no container."""
     if request.param == "node":
-        pytest.skip("the node's ring comes later")
+        async with _on_node(request.getfixturevalue("node_pod")) as on_node:
+            yield on_node
+        return
     async with simulated(request.getfixturevalue("programs")) as engine:
         yield engine
-    _no_faults(caplog)
+    _no_faults(engine, caplog)
 
 
 @pytest.fixture
-async def node() -> AsyncIterator[Engine]:
+async def node(node_pod: NodePod) -> AsyncIterator[Engine]:
     """The engine on the node, for tests that only a real kernel and kubelet can pass."""
-    pytest.skip("the node's ring comes later")
-    yield  # type: ignore[unreachable]
+    async with _on_node(node_pod) as engine:
+        yield engine
 
 
 @pytest.fixture
@@ -38,4 +63,4 @@ async def simulator(programs: Programs, caplog: pytest.LogCaptureFixture) -> Asy
     caplog.set_level(logging.INFO)
     async with simulated(programs) as engine:
         yield engine
-    _no_faults(caplog)
+    _no_faults(engine, caplog)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.engine.rings import Engine, Simulated, simulated
+from tests.simulator.cluster import simulate
 from tests.simulator.kubelet import Timing
 from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
@@ -170,9 +171,9 @@ async def test_a_container_that_the_kubelet_stops_under_its_job_has_no_result(si
 
 
 async def test_the_pilot_ends_with_its_pod(programs: Programs) -> None:
-    async with simulated(programs) as simulator:
-        await simulator.cluster.server.delete()
-        await asyncio.wait_for(simulator.cluster.ended.wait(), 10)
+    async with simulate(programs) as cluster:
+        await cluster.server.delete()
+        await asyncio.wait_for(cluster.ended.wait(), 10)
 
 
 async def test_a_pilot_that_starts_again_takes_over_a_container_that_runs(programs: Programs) -> None:

@@ -23,17 +23,16 @@ for folder in /tmp /var/tmp; do
     echo hidden > $folder/.hidden; mkfifo $folder/pipe; chmod 000 $folder/of-the-last
 done
 echo secret > /dev/shm/of-the-last
-perl -e 'defined shmget(0x51510000 + $$, 100, 0600 | 01000) or die $!; defined semget(0x51510000 + $$, 1, 0600 | 01000) or die $!;
-         defined msgget(0x51510000 + $$, 0600 | 01000) or die $!'
+perl -e 'defined shmget(0, 100, 0600 | 01000) or die $!; defined semget(0, 1, 0600 | 01000) or die $!;
+         defined msgget(0, 0600 | 01000) or die $!'
 """
 
 LOOK = """
 find /tmp /var/tmp /dev/shm -mindepth 1 -user $(id -u) 2>/dev/null
-for kind in shm sem msg; do
-    while read key id perms rest; do
-        case $key in *[0-9]) [ $((key & 0xffff0000)) = $((0x51510000)) ] && echo $kind $key;; esac
-    done < /proc/sysvipc/$kind
-done
+perl -e 'for (["shm", 7], ["sem", 4], ["msg", 7]) {
+    open my $table, "<", "/proc/sysvipc/$_->[0]" or die $!;
+    while (my $row = <$table>) { print "$_->[0] $row" if (split " ", $row)[$_->[1]] eq $<; }
+}'
 true
 """
 

@@ -19,6 +19,7 @@ class ApiServer:
 
     def __init__(self, pod: Pod) -> None:
         self._pod: Pod | None = pod
+        self._metadata = pod["metadata"]
         self._version = 1000
         self._events: list[tuple[int, str, Pod]] = []
         self._oldest = self._version
@@ -139,7 +140,7 @@ class ApiServer:
         self._port = self._server.sockets[0].getsockname()[1]
 
     def _is_asked_for(self, request: web.Request) -> bool:
-        metadata = self.pod["metadata"]
+        metadata = self._metadata
         wanted = request.query.get("fieldSelector", f"metadata.name={metadata['name']}")
         return request.match_info["namespace"] == metadata["namespace"] and wanted == f"metadata.name={metadata['name']}"
 

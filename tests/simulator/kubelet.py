@@ -138,7 +138,10 @@ class Kubelet:
             return False
         if self.container is not None:
             await self.container.stop(self._timing.grace)
-            self.ended, self.container = self.container, None
+            ended = self.ended = self.container
+            self.container = None
+            if not running:  # by itself: the relist has seen it before its task did
+                self._show(lambda status: self._show_ended(status, ended))
         while any(wanted.startswith(one) for one in self.slow):
             await asyncio.sleep(0.01)
         image = self._images.find(wanted)
@@ -161,7 +164,7 @@ class Kubelet:
             return False
         if self._changed_to != f"{wanted} waits":
             self.back_offs += 1
-            logger.error("CrashLoopBackOff: %s was used before.", wanted)
+            logger.warning("CrashLoopBackOff: %s was used before.", wanted)
             self._changed_to = f"{wanted} waits"
             self._later(self._timing.back_off, lambda: self._forgive(wanted))
         return True

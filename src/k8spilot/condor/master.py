@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 LOGS = ("MasterLog", "StartLog")
 """Logs that are copied to the own output, for `kubectl logs`."""
 
+_FLUSH_SECONDS = 0.1
+"""How long the copying of the logs goes on after the master's end; it is told of changes at once."""
+
 _PASSED_ON = frozenset(
     {"PATH", "LANG", "LC_ALL", "TZ"}
     # File transfer plugins fetch from the web.
@@ -79,13 +82,16 @@ class Master:
                 "use k8spilot's image, or one with HTCondor installed"
             ) from error
         log.info("condor_master started, pid %d", self._process.pid)
-        await self._forward(self._process.pid)
+        await self._forward()
 
     async def wait(self) -> int:
         """Wait until the master has ended; return its exit status, negative when a signal ended it."""
         status = await self._started().wait()
-        if self._forwarder is not None:
-            await self._forwarder.wait()  # it sees that the master has gone, and has copied all by then
+        if (forwarder := self._forwarder) is not None:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            if forwarder.returncode is None:
+                forwarder.terminate()
+            await forwarder.wait()
         return status
 
     async def stop(self, *, fast: bool = False) -> int:
@@ -104,12 +110,12 @@ class Master:
             raise RuntimeError("the master has not been started")
         return self._process
 
-    async def _forward(self, pid: int) -> None:
-        """Copy the daemons' logs to the own output until process `pid` ends."""
+    async def _forward(self) -> None:
+        """Copy the daemons' logs to the own output."""
         logs = [self._folders.log / name for name in LOGS]
         try:
             self._forwarder = await asyncio.create_subprocess_exec(
-                "tail", "--quiet", "--follow=name", "--retry", "--lines=+1", f"--pid={pid}", *logs,
+                "tail", "--quiet", "--follow=name", "--retry", "--lines=+1", *logs,
                 stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:

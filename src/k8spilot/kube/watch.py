@@ -159,7 +159,8 @@ class OwnPod:
                 version = seen["metadata"]["resourceVersion"]
                 if event["type"] == "DELETED":
                     await self._lose()
-                elif event["type"] != "BOOKMARK":
+                    break  # the server would keep the watch open
+                if event["type"] != "BOOKMARK":
                     await self._see(seen)
         return version
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from k8spilot.errors import BindError, ClusterError, RegistryUnreachable
@@ -39,6 +39,8 @@ class Binding:
     before: ContainerView
     last: Channel | None
     """The connection of the container before it."""
+    asked: float
+    """When the change was asked for (the event loop's clock, seconds)."""
 
 
 class Binder:
@@ -68,7 +70,8 @@ class Binder:
             binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
         changed = binding.result()
         await self._arrive(changed)
-        return Binding(image.result(), wanted, changed.before, changed.last)
+        logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
+        return replace(changed, image=image.result())
 
     async def confirm(self, binding: Binding) -> tuple[Channel, str]:
         """The connection and the id of the container that the pod's status shows to run the bound image.
@@ -111,7 +114,7 @@ class Binder:
             raise BindError(str(error)) from error
 
     async def _change(self, image: Image, wanted: str) -> Binding:
-        binding = Binding(image, wanted, self._view(self._pod.pod), self._listener.current)
+        binding = Binding(image, wanted, self._view(self._pod.pod), self._listener.current, _now())
         for attempt in range(1, _TRIES + 1):
             try:
                 await self._pod.set_image(self._name, wanted)
@@ -160,6 +163,10 @@ class Binder:
         if view is None:
             raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
         return view
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _thaw(channel: Channel | None) -> None:

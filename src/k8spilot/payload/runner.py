@@ -68,6 +68,11 @@ class PayloadContainer:
             raise Refused(f"nothing has been started in payload container {self.name} yet")
         return self._run
 
+    @property
+    def api_requests(self) -> int:
+        """Requests to the Kubernetes API that the pilot has made so far."""
+        return self._pod.requests
+
     def begin(self, reference: Reference) -> None:
         """Begin to bind an image, in the background. Does nothing if that image is under way already.
 

@@ -1,0 +1,143 @@
+"""The demonstration: real HTCondor jobs of two users in one pilot pod, each in the container image that it asks for."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+
+from rich.console import Console
+from rich.live import Live
+
+from lab import jobs, pilot
+from lab.api import Lab
+from lab.demo.log import PilotLog
+from lab.demo.plan import PLAN
+from lab.demo.view import Row, closing_table, hints, live_table
+from lab.errors import LabError
+from lab.jobs import BAD_NEWS, Event
+
+PILOT = "demo"
+LIMIT_S = 120.0
+"""For all jobs together; they take a sixth of it."""
+
+_INPUT_TRANSFERRED = 3  # FileTransferEventType in HTCondor's condor_event.h
+_LOOK_S = 0.05
+
+
+def main() -> int:
+    """Bring everything up, run the jobs, show what happens; return 0 if all of it came out right. Raises LabError."""
+    console = Console(highlight=False)
+    began = time.monotonic()
+    lab = Lab.up()
+    with lab.progress, lab.progress.step("deploy a pilot and wait for its slot"):
+        pilot.deploy(lab, PILOT)
+        jobs.wait_in_pool(lab, PILOT)
+    with ExitStack() as parts:
+        log = parts.enter_context(closing(PilotLog(lab, PILOT)))
+        rows = _submit(lab, parts)
+        _follow(rows, log, console)
+        faults = [fault for row in rows for fault in _faults(row)]
+    console.print(closing_table(rows))
+    console.print(f"{len(rows)} jobs, {time.monotonic() - began:.0f} s with all set-up.")
+    console.print(hints(lab, PILOT), markup=False, soft_wrap=True)
+    for fault in faults:
+        console.print(f"✗ {fault}", style="red", markup=False, soft_wrap=True)
+    if not faults:
+        console.print("✓ Every exit code, output and file is as it should be.", style="green")
+    return 1 if faults else 0
+
+
+def _submit(lab: Lab, parts: ExitStack) -> list[Row]:
+    """Submit all jobs; `parts` removes them at the end."""
+    rows = []
+    for job in PLAN:
+        commands = {
+            "container_image": f"docker://{lab.registry}/{job.image}",
+            "executable": job.executable,
+            "arguments": job.arguments,
+            "transfer_output_files": '""',
+            **job.commands,
+        }
+        submitted = jobs.submit(lab, job.user, commands, files=job.files, pilot=PILOT, count=job.count)
+        parts.callback(submitted.remove)
+        now = time.monotonic()
+        rows += [Row(job, submitted, number, now) for number in range(job.count)]
+    return rows
+
+
+def _follow(rows: Sequence[Row], log: PilotLog, console: Console) -> None:
+    """Show what happens until all jobs are over, or the time is."""
+    deadline = time.monotonic() + LIMIT_S
+    live = Live(console=console, get_renderable=lambda: live_table(rows), refresh_per_second=8)
+    with ExitStack() as parts:
+        if console.is_terminal:
+            parts.enter_context(live)
+        else:
+            console.print("seconds since submission, job, user, image, state:")
+        while not all(row.over for row in rows) and time.monotonic() < deadline:
+            before = {row.name: set(row.reached) for row in rows}
+            _look(rows, log)
+            if not console.is_terminal:
+                for row in rows:
+                    _say(row, before[row.name], console)
+            time.sleep(_LOOK_S)
+    for row in rows:
+        if not row.over:
+            row.trouble = f"not done within {LIMIT_S:.0f} s"
+
+
+def _look(rows: Sequence[Row], log: PilotLog) -> None:
+    by_name = {row.name: row for row in rows}
+    for news in log.look():
+        if (row := by_name.get(news.job)) is not None:
+            row.reach(news.state, time.monotonic())
+            row.bind_s = news.bind_s if news.bind_s is not None else row.bind_s
+    for cluster in {id(row.jobs): row.jobs for row in rows}.values():
+        for event in cluster.look():
+            if (row := by_name.get(f"{cluster.cluster}.{event.proc}")) is not None:
+                _take(row, event)
+
+
+def _take(row: Row, event: Event) -> None:
+    """Note what an event of HTCondor's log means for the job."""
+    if event.kind == "FileTransferEvent" and event.attributes["Type"] == _INPUT_TRANSFERRED:
+        row.reach("files in", event.seen)
+    elif event.kind == "ExecuteEvent":
+        row.reach("running", event.seen)
+    elif event.kind == "JobTerminatedEvent":
+        row.reach("done", event.seen)
+        row.code = event.attributes.get("ReturnValue")
+    elif event.kind in BAD_NEWS:
+        row.trouble = jobs.words(event)
+
+
+def _say(row: Row, before: set[str], console: Console) -> None:
+    for state, seconds in row.reached.items():
+        if state not in before:
+            extra = f" in {row.bind_s:.2f} s" if state == "bound" else ""
+            extra = f" with exit code {row.code}" if state == "done" else extra
+            words = f"{row.name:>6}  {row.plan.user:5}  {row.plan.image:12}  {state}{extra}"
+            console.print(f"{seconds:6.1f}  {words}", markup=False)
+
+
+def _faults(row: Row) -> list[str]:
+    """Compare what came of a job with what must; fill in its output. One sentence for each fault."""
+    plan, title = row.plan, f"job {row.name} ({row.plan.shows})"
+    if row.trouble:
+        return [f"{title}: {row.trouble}"]
+    try:
+        files = row.jobs.files()
+    except LabError as problem:
+        return [f"{title}: {problem}"]
+    texts = {name: content.decode(errors="replace") for name, content in files.items()}
+    row.output, errors = texts.get(f"out.{row.proc}", ""), texts.get(f"err.{row.proc}", "")
+    faults = [f"{title}: its output lacks {text!r}: {row.output!r}" for text in plan.output if text not in row.output]
+    if row.code != plan.code:
+        faults.append(f"{title}: its exit code is {row.code}, not {plan.code}; it says {errors!r}")
+    if errors != plan.errors:
+        faults.append(f"{title}: its standard error is {errors!r}, not {plan.errors!r}")
+    for name, content in plan.returned.items():
+        if texts.get(name) != content:
+            faults.append(f"{title}: its file {name} is {texts.get(name)!r}, not {content!r}")
+    if row.bind_s is None:
+        faults.append(f"{title}: the pilot's log tells of no bind")
+    return faults

@@ -1,0 +1,113 @@
+"""What people see of the demonstration: rows of jobs with the times of their states."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.table import Table
+from rich.text import Text
+
+from lab.api import Lab
+from lab.demo.plan import Job
+from lab.jobs import Jobs
+from lab.progress import clock
+from lab.settings import ACCESS_POINT, PILOT_NAMESPACE, POOL_NAMESPACE
+
+STATES = ("idle", "claimed", "files in", "bound", "running", "done")
+"""In this order, but for some milliseconds."""
+
+
+@dataclass
+class Row:
+    """One job."""
+
+    plan: Job
+    jobs: Jobs
+    proc: int
+    submitted: float
+    """time.monotonic of its submission."""
+    reached: dict[str, float] = field(default_factory=lambda: {"idle": 0.0})
+    """State -> seconds since its submission."""
+    bind_s: float | None = None
+    """The pilot's own figure: from the beginning of the bind to payload-init in the new image."""
+    code: int | None = None
+    output: str = ""
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """HTCondor's id of the job."""
+        return f"{self.jobs.cluster}.{self.proc}"
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come of it."""
+        return "done" in self.reached or bool(self.trouble)
+
+    @property
+    def ran_s(self) -> float | None:
+        """Seconds from its start to its end, the return of its files included."""
+        if "done" in self.reached and "running" in self.reached:
+            return self.reached["done"] - self.reached["running"]
+        return None
+
+    def reach(self, state: str, seen: float) -> None:
+        """Note that the job came to `state` at `seen` (time.monotonic)."""
+        self.reached.setdefault(state, seen - self.submitted)
+
+
+def live_table(rows: Sequence[Row]) -> Table:
+    """Where each job is, and when it came there."""
+    table = Table(box=None, pad_edge=False, caption="seconds since the job's submission", caption_justify="left")
+    table.add_column("job")
+    table.add_column("user")
+    table.add_column("image")
+    for state in STATES:
+        table.add_column(state, justify="right", min_width=8)
+    for row in rows:
+        current = [state for state in STATES if state in row.reached][-1]
+        cells = []
+        for state in STATES:
+            if state in row.reached:
+                cells.append(Text(f"{row.reached[state]:.1f}", style="bold green" if state == current else ""))
+            else:
+                cells.append(Text("·", style="dim"))
+        if not row.over:
+            cells[0] = Text(f"{time.monotonic() - row.submitted:.1f}") if current == "idle" else cells[0]
+        table.add_row(row.name, row.plan.user, row.plan.image, *cells)
+    return table
+
+
+def closing_table(rows: Sequence[Row]) -> Table:
+    """What came of each job."""
+    table = Table(pad_edge=False, title="Jobs", title_justify="left")
+    for name in ("job", "user", "image"):
+        table.add_column(name, no_wrap=True)
+    for name in ("exit", "bind", "run"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("its own output")
+    for row in rows:
+        table.add_row(
+            row.name,
+            row.plan.user,
+            row.plan.image,
+            "-" if row.code is None else str(row.code),
+            "-" if row.bind_s is None else f"{row.bind_s:.2f} s",
+            "-" if row.ran_s is None else clock(row.ran_s),
+            Text("\n".join((row.output or row.trouble).splitlines()[:3])),
+        )
+    return table
+
+
+def hints(lab: Lab, pilot: str) -> str:
+    """Say how to look around: commands that work as they are printed."""
+    kubectl = f"{lab.settings.bin}/kubectl" if lab.settings.kubeconfig is None else "kubectl"
+    on_access_point = f"$K exec -it -n {POOL_NAMESPACE} {ACCESS_POINT} -- su - alice"
+    return f"""
+The lab stays up; `make lab-down` ends it. To look around:
+  K="{kubectl} --kubeconfig {lab.kubeconfig}"
+  $K get pods --all-namespaces
+  $K logs -n {PILOT_NAMESPACE} {pilot} -c pilot
+  {on_access_point} -c condor_status
+  {on_access_point} -c "condor_run -a universe=container -a container_image=docker://{lab.registry}/busybox uname"
+  {on_access_point}"""

@@ -1,0 +1,154 @@
+"""The engine of a pilot pod on the lab's node."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from lab import node, pilot
+from lab.api import Lab
+from lab.errors import LabError
+from lab.settings import PILOT_NAMESPACE
+from tests.engine.rings import Engine
+
+SOCKET: Final = Path("/run/k8spilot/docker.sock")
+_PATIENCE_S: Final = 60.0
+_TAGS: Final = {"debian": "forky"}
+
+
+class OnNode(Engine):
+    """In pod `name`, over a socket of this machine at `path`."""
+
+    def __init__(self, lab: Lab, name: str, path: Path) -> None:
+        super().__init__(path)
+        self._lab = lab
+        self._name = name
+
+    def image(self, name: str) -> str:
+        """In the lab's registry."""
+        return f"{self._lab.registry}/{name}:{_TAGS.get(name, 'latest')}"
+
+    async def processes(self) -> list[str]:
+        """From the pilot container, which shares the pod's process namespace."""
+        command = ("exec", "-n", PILOT_NAMESPACE, self._name, "-c", "pilot", "--", "ps", "-e", "-o", "uid=,args=")
+        rows = (await asyncio.to_thread(self._lab.kubectl, *command)).splitlines()
+        found = [row.split(maxsplit=1) for row in rows]
+        return [command for uid, command in found if uid == "65534" and "payload-init" not in command]
+
+    async def pod(self) -> dict[str, Any]:
+        """From the API server."""
+        command = ("get", "pod", self._name, "-n", PILOT_NAMESPACE, "-o", "json")
+        found: dict[str, Any] = json.loads(await asyncio.to_thread(self._lab.kubectl, *command))
+        return found
+
+
+class NodePod:
+    """A pilot pod that only serves the engine, for the tests of one process, one after another."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self._lab = lab
+        self._name = name
+        self._bridge: Path | None = None
+
+    @contextmanager
+    def deployed(self) -> Iterator[None]:
+        """Deploy it, and delete it at the end.
+
+        Raises:
+            AssertionError: at the end, when the pilot has logged a fault of its own.
+        """
+        pilot.deploy(self._lab, self._name, {"K8SPILOT_SERVICES": "engine"})
+        try:
+            self._await_engine()
+            yield
+            log = self._lab.kubectl("logs", "-n", PILOT_NAMESPACE, self._name, "-c", "pilot")
+            faults = [line for line in log.splitlines() if " ERROR " in line]
+            assert not faults, faults
+        finally:
+            pilot.delete(self._lab, self._name)
+
+    def _await_engine(self) -> None:
+        """Wait until the pilot serves; a container runs before its program does."""
+        client = ("docker", "--host", f"unix://{SOCKET}", "version")
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._lab.kubectl("exec", "-n", PILOT_NAMESPACE, self._name, "-c", "pilot", "--", *client)
+            except LabError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    @contextmanager
+    def reached(self) -> Iterator[Path]:
+        """A socket of this machine that leads to the engine's."""
+        if (path := self._on_this_machine()) is not None:
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="k8spilot-") as folder:
+            path = Path(folder) / "docker.sock"
+            with _bridge(path, self._dial()):
+                yield path
+
+    def engine(self, path: Path) -> OnNode:
+        """The engine, over `path`."""
+        return OnNode(self._lab, self._name, path)
+
+    def _dial(self) -> list[str]:
+        command = ("docker", "--host", f"unix://{SOCKET}", "system", "dial-stdio")
+        where = ("exec", "-i", "-n", PILOT_NAMESPACE, self._name, "-c", "pilot", "--")
+        return [str(word) for word in (*node.kubectl(self._lab.settings), *where, *command)]
+
+    def _on_this_machine(self) -> Path | None:
+        """The socket in the pilot container's root, when the node is this machine: hundreds of execs are slow."""
+        if self._lab.settings.kubeconfig is not None:
+            return None
+        query = ("get", "pod", self._name, "-n", PILOT_NAMESPACE, "-o", "jsonpath={.metadata.uid}")
+        uid = self._lab.kubectl(*query)
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                path = process / "root" / SOCKET.relative_to("/")
+                if uid in (process / "cgroup").read_text().replace("_", "-") and path.is_socket():
+                    return path
+            except OSError:  # it has ended
+                continue
+        return None
+
+
+@contextmanager
+def _bridge(path: Path, command: list[str]) -> Iterator[None]:
+    """Listen at `path`; each connection becomes standard input and output of one `command`."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                started.append(subprocess.Popen(command, stdin=connection, stdout=connection))
+
+    thread = threading.Thread(target=serve, name="bridge")
+    thread.start()
+    try:
+        yield
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+        for process in started:
+            process.terminate()
+            process.wait()
