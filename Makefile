@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check unit lab lab-down kubeconfig registry test demo bench clean
+.PHONY: help venv check lab lab-down kubeconfig registry demo test bench clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -36,3 +36,16 @@ kubeconfig: venv  ## print the path of the admin kubeconfig
 
 registry: venv  ## print host:port of the lab's registry
 	@$(LAB) registry
+
+demo: venv  ## bring the lab up, deploy a pilot, run real jobs and show what happens
+	@$(LAB) demo
+
+# The lab comes first: it installs what the tests need, too.
+test: check lab  ## all tests: unit, the engine on simulator and node, end to end
+	$(BIN)/pytest --numprocesses 2 $(TESTS)
+
+bench: venv  ## the figures, measured in one run; also in build/bench.json
+	@$(BIN)/python -m bench
+
+clean: lab-down  ## end the lab, remove what was built in this folder (the lab's cache stays)
+	rm -rf $(VENV) build

@@ -127,7 +127,10 @@ def _idle(lab: Lab, program: Inside, figures: Figures) -> None:
 
 def _process(lab: Lab) -> tuple[float, float]:
     """Resident KiB and CPU seconds of k8spilot."""
-    script = "pid=$(pgrep -f 'k8spilot run' | head -1); grep VmRSS /proc/$pid/status; getconf CLK_TCK; cut -d')' -f2 /proc/$pid/stat"
+    script = """
+        pid=$(pgrep -f '[b]in/k8spilot run')
+        getconf CLK_TCK; grep VmRSS /proc/$pid/status; cat /proc/$pid/stat
+    """
     where = ("exec", POD, "-n", PILOT_NAMESPACE, "-c", "pilot", "--", "sh", "-c", script)
     ticks, rss, stat = lab.kubectl(*where).splitlines()
     columns = stat.rpartition(")")[2].split()

@@ -101,8 +101,6 @@ def _take(row: Row, event: Event) -> None:
     """Note what an event of HTCondor's log means for the job."""
     if event.kind == "FileTransferEvent" and event.attributes["Type"] == _INPUT_TRANSFERRED:
         row.reach("files in", event.seen)
-    elif event.kind == "ExecuteEvent":
-        row.reach("running", event.seen)
     elif event.kind == "JobTerminatedEvent":
         row.reach("done", event.seen)
         row.code = event.attributes.get("ReturnValue")
@@ -138,6 +136,6 @@ def _faults(row: Row) -> list[str]:
     for name, content in plan.returned.items():
         if texts.get(name) != content:
             faults.append(f"{title}: its file {name} is {texts.get(name)!r}, not {content!r}")
-    if row.bind_s is None:
-        faults.append(f"{title}: the pilot's log tells of no bind")
+    if row.bind_s is None or "running" not in row.reached:
+        faults.append(f"{title}: the pilot's log does not tell of its bind and start")
     return faults

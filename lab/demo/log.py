@@ -1,4 +1,4 @@
-"""What the pilot's side knows of the demonstration's jobs: when each was claimed, and how long its bind took."""
+"""What the pilot's side knows of the demonstration's jobs: when each was claimed and ran, how long its bind took."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from lab.api import Lab
 from lab.streams import Stream
 
 _CLAIMED = re.compile(r"Remote job ID is (\d+\.\d+)")  # condor_startd
-_BOUND = re.compile(r"Bound (?P<image>\S+) in (?P<seconds>[0-9.]+) s")  # k8spilot
+_BOUND = re.compile(r"Bound \S+ in (?P<seconds>[0-9.]+) s")  # k8spilot
+_RUNS = re.compile(r"HTCJob(?P<cluster>\d+)_(?P<proc>\d+)_\S* runs\.")  # k8spilot; the name is HTCondor's
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class PilotLog:
             # One payload container, one job at a time: what is bound is bound for the job that was claimed last.
             if (match := _BOUND.search(line)) is not None:
                 yield News(self._job, "bound", float(match["seconds"]))
+            elif (match := _RUNS.search(line)) is not None:
+                yield News(f"{match['cluster']}.{match['proc']}", "running")
 
     def close(self) -> None:
         """Follow no longer."""

@@ -14,7 +14,7 @@ from lab.progress import clock
 from lab.settings import ACCESS_POINT, PILOT_NAMESPACE, POOL_NAMESPACE
 
 STATES = ("idle", "claimed", "files in", "bound", "running", "done")
-"""In this order, but for some milliseconds."""
+"""In this order."""
 
 
 @dataclass
@@ -102,12 +102,15 @@ def closing_table(rows: Sequence[Row]) -> Table:
 def hints(lab: Lab, pilot: str) -> str:
     """Say how to look around: commands that work as they are printed."""
     kubectl = f"{lab.settings.bin}/kubectl" if lab.settings.kubeconfig is None else "kubectl"
-    on_access_point = f"$K exec -it -n {POOL_NAMESPACE} {ACCESS_POINT} -- su - alice"
+    access_point = f"$K exec -it -n {POOL_NAMESPACE} {ACCESS_POINT} -- su - alice"
+    job = f"universe=container container_image=docker://{lab.registry}/busybox executable=/bin/uname arguments=-a"
+    files = "transfer_executable=false output=uname.out log=uname.log"
     return f"""
 The lab stays up; `make lab-down` ends it. To look around:
   K="{kubectl} --kubeconfig {lab.kubeconfig}"
   $K get pods --all-namespaces
   $K logs -n {PILOT_NAMESPACE} {pilot} -c pilot
-  {on_access_point} -c condor_status
-  {on_access_point} -c "condor_run -a universe=container -a container_image=docker://{lab.registry}/busybox uname"
-  {on_access_point}"""
+  {access_point} -c condor_status
+  {access_point} -c "condor_submit {job} {files} -queue 1"
+  {access_point} -c "condor_wait uname.log; cat uname.out"
+  {access_point}"""

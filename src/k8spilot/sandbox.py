@@ -7,23 +7,19 @@ by descriptor without following links (shutil.rmtree does), and only what belong
 others have files too.
 """
 
-import ctypes
-import logging
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from k8spilot.errors import PilotError
 
-logger = logging.getLogger(__name__)
-
 _SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
-_REMOVE: Final = 0  # IPC_RMID, linux/ipc.h
-_KINDS: Final = {"shm": ("shmid", "shmctl"), "sem": ("semid", "semctl"), "msg": ("msqid", "msgctl")}
-"""Kind -> column of its identifier in its table, function that removes it."""
+_KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid", "-q")}
+"""Kind of System V IPC -> column of its identifier in its table, option of ipcrm(1) that removes it."""
 
 
 class Scratch:
@@ -49,7 +45,7 @@ class Scratch:
                     if entry.stat(follow_symlinks=False).st_uid == self._uid:
                         _remove(entry)
             _remove_ipc(self._uid)
-        except OSError as error:
+        except (OSError, subprocess.CalledProcessError) as error:
             raise PilotError(
                 f"what the last job left cannot be removed ({error}); the slot takes no job until that is mended"
             ) from error
@@ -71,9 +67,12 @@ def _remove(entry: os.DirEntry[str]) -> None:
 
 
 def _remove_ipc(uid: int) -> None:
-    """Remove System V shared memory, semaphores and queues of `uid` (proc_sysvipc(5))."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for kind, (column, function) in _KINDS.items():
+    """Remove System V shared memory, semaphores and queues of `uid` (proc_sysvipc(5)).
+
+    As their owner: the kernel lets nobody else do it without CAP_SYS_ADMIN, which no pilot has. No job runs now that
+    could signal a process of its uid.
+    """
+    for kind, (column, option) in _KINDS.items():
         table = Path("/proc/sysvipc", kind)
         if not table.exists():
             continue
@@ -81,9 +80,6 @@ def _remove_ipc(uid: int) -> None:
         names = header.split()
         for row in rows:
             values = dict(zip(names, row.split(), strict=False))
-            if int(values["uid"]) != uid and int(values["cuid"]) != uid:
-                continue
-            identifier = int(values[column])
-            arguments = (identifier, 0, _REMOVE) if kind == "sem" else (identifier, _REMOVE, None)
-            if getattr(libc, function)(*arguments) != 0:
-                logger.warning("System V %s %d of the last job cannot be removed.", kind, identifier)
+            if uid in (int(values["uid"]), int(values["cuid"])):
+                command = ["ipcrm", option, values[column]]
+                subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, user=uid)

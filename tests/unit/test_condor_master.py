@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import pwd
 import signal
 from pathlib import Path
 
@@ -91,14 +92,24 @@ def test_the_daemons_get_neither_the_token_nor_the_clusters_address(folders: Fol
     assert not {"TOKEN", "KUBERNETES_SERVICE_HOST"} & set(env)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root gives the folders to the account condor, which may be missing")
-def test_folders_are_made_for_the_own_user(tmp_path: Path) -> None:
+def test_folders_belong_to_htcondors_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8spilot.condor.folders.ACCOUNT", pwd.getpwuid(os.geteuid()).pw_name)
     made = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
+    made.execute_volume.mkdir(mode=0o777)
     made.prepare()
-    made.prepare()
+    made.prepare()  # after a restart in place
     assert made.execute.is_dir()
     assert made.tokens.stat().st_mode & 0o777 == 0o700
     assert not list(made.docker_config.iterdir())
+    if os.geteuid() == 0:  # what no job can replace
+        assert made.execute_volume.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_missing_account_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8spilot.condor.folders.os.geteuid", lambda: 0)
+    monkeypatch.setattr("k8spilot.condor.folders.ACCOUNT", "no-such-account")
+    with pytest.raises(SurroundingsError, match="no account `no-such-account`"):
+        Folders(execute_volume=tmp_path, root=tmp_path).prepare()
 
 
 def script(folder: Path, text: str) -> str:
@@ -108,10 +119,11 @@ def script(folder: Path, text: str) -> str:
     return str(program)
 
 
-async def test_the_masters_exit_status_is_told(folders: Folders, tmp_path: Path) -> None:
-    master = Master(settings(), folders, program=script(tmp_path, "exit 44"))
+@pytest.mark.parametrize(("said", "told"), [(0, 0), (44, 44), (99, 0)], ids=["ended", "failed", "drained"])
+async def test_the_masters_exit_status_is_told(folders: Folders, tmp_path: Path, said: int, told: int) -> None:
+    master = Master(settings(), folders, program=script(tmp_path, f"exit {said}"))
     await master.start()
-    assert await master.wait() == 44
+    assert await master.wait() == told
 
 
 @pytest.mark.parametrize(("fast", "status"), [(False, 15), (True, 3)])

@@ -15,8 +15,11 @@ log = logging.getLogger(__name__)
 LOGS = ("MasterLog", "StartLog")
 """Logs that are copied to the own output, for `kubectl logs`."""
 
-_FLUSH_SECONDS = 0.1
-"""How long the copying of the logs goes on after the master's end; it is told of changes at once."""
+NO_RESTART = 99
+"""HTCondor's exit status of a daemon that has ended for good by its own rules (DAEMON_NO_RESTART)."""
+
+_LOOK_SECONDS = 0.2
+"""How often the logs are looked at for new lines."""
 
 _PASSED_ON = frozenset(
     {"PATH", "LANG", "LC_ALL", "TZ"}
@@ -85,14 +88,18 @@ class Master:
         await self._forward()
 
     async def wait(self) -> int:
-        """Wait until the master has ended; return its exit status, negative when a signal ended it."""
+        """Wait until the master has ended.
+
+        Returns:
+            Its exit status: 0 for every end in good order, negative when a signal ended it.
+        """
         status = await self._started().wait()
         if (forwarder := self._forwarder) is not None:
-            await asyncio.sleep(_FLUSH_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS * 1.5)
             if forwarder.returncode is None:
                 forwarder.terminate()
             await forwarder.wait()
-        return status
+        return 0 if status == NO_RESTART else status
 
     async def stop(self, *, fast: bool = False) -> int:
         """Tell the master to end, and wait for it; return its exit status.
@@ -115,7 +122,8 @@ class Master:
         logs = [self._folders.log / name for name in LOGS]
         try:
             self._forwarder = await asyncio.create_subprocess_exec(
-                "tail", "--quiet", "--follow=name", "--retry", "--lines=+1", *logs,
+                "tail", "--quiet", "--follow=name", "--retry", "--lines=+1",
+                f"--sleep-interval={_LOOK_SECONDS}", *logs,
                 stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:

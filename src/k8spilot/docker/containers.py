@@ -70,6 +70,7 @@ async def _start(container: Container) -> None:
         container.error = str(error)
         container.settled.set()
         raise
+    logger.info("%s runs.", container.name)
     container.run.ended.add_done_callback(lambda _: container.settled.set())
 
 
