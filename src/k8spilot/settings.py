@@ -146,8 +146,8 @@ class Settings(BaseSettings):
     payload_memory_mb: Annotated[int, Field(ge=1)] | None = Field(default=None, validation_alias="PAYLOAD_MEMORY_MB")
     """limits.memory of the payload container in MiB."""
 
-    payload_disk_mb: Annotated[int, Field(ge=1)] | None = Field(default=None, validation_alias="PAYLOAD_DISK_MB")
-    """limits.ephemeral-storage of the payload container in MiB; otherwise EXECUTE's free space."""
+    payload_disk_mb: Annotated[int, Field(ge=0)] = Field(default=0, validation_alias="PAYLOAD_DISK_MB")
+    """limits.ephemeral-storage of the payload container in MiB; 0, as without one, for EXECUTE's free space."""
 
     # --- How the pilot works ---
 

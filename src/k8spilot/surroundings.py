@@ -82,7 +82,7 @@ async def _check_rights(settings: Settings, api: ApiClient) -> None:
     if denied := [verb for verb, may in zip(VERBS, allowed, strict=True) if not may]:
         raise SurroundingsError(
             f"the pod's service account may not {', '.join(denied)} pods in the namespace {settings.pod_namespace}; "
-            "apply manifests/serviceAccount.yaml there and set serviceAccountName in the pod"
+            "apply the project's manifests there (kubectl apply -k) and set serviceAccountName in the pod"
         )
 
 

@@ -110,7 +110,7 @@ class NodePod:
 
     def _on_this_machine(self) -> Path | None:
         """The socket in the pilot container's root, when the node is this machine: hundreds of execs are slow."""
-        if self._lab.settings.kubeconfig is not None:
+        if True or self._lab.settings.kubeconfig is not None:
             return None
         query = ("get", "pod", self._name, "-n", PILOT_NAMESPACE, "-o", "jsonpath={.metadata.uid}")
         uid = self._lab.kubectl(*query)
@@ -139,7 +139,7 @@ def _bridge(path: Path, command: list[str]) -> Iterator[None]:
             except OSError:
                 return
             with connection:
-                started.append(subprocess.Popen(command, stdin=connection, stdout=connection))
+                started.append(subprocess.Popen(command, stdin=connection.fileno(), stdout=connection.fileno()))
 
     thread = threading.Thread(target=serve, name="bridge")
     thread.start()

@@ -78,7 +78,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
         TimeoutError: it does not come to be so.
     """
     async with asyncio.timeout(seconds):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 -- there is no event to wait for
             await asyncio.sleep(0.02)
 
 

@@ -10,7 +10,7 @@ AWKWARD = ["", " ", "a b", "'", '"', "\\", "$HOME `x`", "tab\tand\nnewline", "na
 
 def variables(output: bytes) -> dict[str, str]:
     """The environment from the output of `env -0`."""
-    return dict(one.split("=", 1) for one in output.decode().split("\0") if one)  # type: ignore[misc]
+    return dict(one.split("=", 1) for one in output.decode().split("\0") if one)
 
 
 ENV = ("sh", "-c", "cat /proc/self/environ")

@@ -164,7 +164,9 @@ async def test_an_unknown_image_fails_create_in_the_registrys_words_and_the_slot
 
 async def test_an_invalid_reference_fails_create_and_says_how_to_write_it(engine: Engine) -> None:
     await engine.pull("registry.test:5000/Upper:latest")
-    answer = await engine.ask("POST", "/containers/create", {"Image": "registry.test:5000/Upper:latest", "Cmd": ["true"]})
+    answer = await engine.ask(
+        "POST", "/containers/create", {"Image": "registry.test:5000/Upper:latest", "Cmd": ["true"]}
+    )
     assert answer.status == 500
     assert "[registry/]repository[:tag][@digest]" in answer.message
 
@@ -175,14 +177,14 @@ async def test_no_image_is_refused(engine: Engine) -> None:
 
 async def test_whoever_goes_away_while_create_waits_leaves_the_slot_free(simulator: Simulated) -> None:
     """HTCondor's startd kills a starter and its docker CLI, whose container nobody would ever remove."""
-    simulator.cluster.kubelet.slow.add("registry.test:5000/debian")
+    pulled = simulator.cluster.kubelet.hold("registry.test:5000/debian")
     name = unique_name()
     body = {"Image": simulator.image("debian"), "Cmd": ["true"]}
     creating = asyncio.create_task(simulator.ask("POST", "/containers/create", body, {"name": name}))
     await simulator.cluster.server.until(lambda _: simulator.cluster.server.requests["patch"] == 1)
     creating.cancel()
     await asyncio.wait([creating])
-    simulator.cluster.kubelet.slow.clear()
+    pulled.set()
 
     async def is_free() -> bool:
         body = {"Image": simulator.image("busybox"), "Cmd": ["true"]}

@@ -75,7 +75,7 @@ async def test_a_refused_patch_fails_create_in_the_servers_words(simulator: Simu
 async def test_an_image_that_only_the_kubelet_cannot_pull_fails_create_in_the_runtimes_words(
     simulator: Simulated,
 ) -> None:
-    words = 'failed to pull and unpack image: unexpected status from HEAD request: 401 Unauthorized'
+    words = "failed to pull and unpack image: unexpected status from HEAD request: 401 Unauthorized"
     simulator.cluster.kubelet.unpullable["registry.test:5000/debian"] = words
     answer = await simulator.ask("POST", "/containers/create", {"Image": simulator.image("debian"), "Cmd": ["true"]})
     assert answer.status == 500
@@ -118,12 +118,12 @@ async def test_a_tag_that_moves_binds_the_new_image(simulator: Simulated) -> Non
 
 async def test_a_bind_that_takes_too_long_is_given_up(programs: Programs) -> None:
     async with simulated(programs, bind_timeout_seconds=0.5) as simulator:
-        simulator.cluster.kubelet.slow.add("registry.test:5000/debian")
+        pulled = simulator.cluster.kubelet.hold("registry.test:5000/debian")
         body = {"Image": simulator.image("debian"), "Cmd": ["true"]}
         answer = await simulator.ask("POST", "/containers/create", body)
         assert answer.status == 500
         assert "within" in answer.message
-        simulator.cluster.kubelet.slow.clear()
+        pulled.set()
         assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
 
 

@@ -175,7 +175,7 @@ async def test_a_stranger_at_the_socket_does_no_harm(simulator: Simulated, messa
     script = FORGE.replace("hello 1 fresh", message)
     job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
     await job.until_output(b"ready")
-    simulator.cluster.kubelet.slow.add("registry.test:5000/debian")  # no container comes after this one
+    pulled = simulator.cluster.kubelet.hold("registry.test:5000/debian")  # no container comes after this one
     assert simulator.cluster.kubelet.container is not None
     simulator.cluster.kubelet.container.kill_first()
     assert (await job.result()).error
@@ -186,7 +186,7 @@ async def test_a_stranger_at_the_socket_does_no_harm(simulator: Simulated, messa
     )
     output, _ = await asyncio.wait_for(stranger.communicate(), 10)
     assert output == b"turned away"
-    simulator.cluster.kubelet.slow.clear()
+    pulled.set()
     await simulator.remove(job.name)
     await _next_job_is_fine(simulator)
 
@@ -196,7 +196,11 @@ async def test_a_process_of_another_uid_is_turned_away(simulator: Simulated) -> 
     await job.until_output(b"ready")
     socket = str(simulator.cluster.settings.exchange / "payload.sock")
     stranger = await asyncio.create_subprocess_exec(
-        *("perl", "-e", FORGE.replace("/k8spilot/payload.sock", socket)), user=46999, group=46999, stdout=-1, extra_groups=[]
+        *("perl", "-e", FORGE.replace("/k8spilot/payload.sock", socket)),
+        user=46999,
+        group=46999,
+        stdout=-1,
+        extra_groups=[],
     )
     output, _ = await asyncio.wait_for(stranger.communicate(), 10)
     assert output == b"turned away"

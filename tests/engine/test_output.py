@@ -94,7 +94,9 @@ async def test_a_slow_reader_loses_nothing(engine: Engine) -> None:
 
 
 async def test_a_reader_that_stops_slows_the_job_and_not_the_pilot(simulator: Simulated) -> None:
-    script = "while :; do dd if=/dev/zero bs=65536 count=16 2>/dev/null; echo >> /var/lib/condor/execute/megabytes; done"
+    script = (
+        "while :; do dd if=/dev/zero bs=65536 count=16 2>/dev/null; echo >> /var/lib/condor/execute/megabytes; done"
+    )
     progress = simulator.cluster.volumes.execute / "megabytes"
     job = await simulator.begin_shell(simulator.image("busybox"), script)
     before = psutil.Process().memory_info().rss

@@ -35,7 +35,7 @@ class ApiServer:
         """Status and message with which patches are refused, if any."""
         self.watch_seconds: float | None = None
         """End watches earlier than they ask for."""
-        self._runner: web.ServerRunner[web.Request] | None = None
+        self._runner: web.AppRunner | None = None
         pod["metadata"]["resourceVersion"] = str(self._version)
 
     @property
@@ -142,7 +142,9 @@ class ApiServer:
     def _is_asked_for(self, request: web.Request) -> bool:
         metadata = self._metadata
         wanted = request.query.get("fieldSelector", f"metadata.name={metadata['name']}")
-        return request.match_info["namespace"] == metadata["namespace"] and wanted == f"metadata.name={metadata['name']}"
+        return (
+            request.match_info["namespace"] == metadata["namespace"] and wanted == f"metadata.name={metadata['name']}"
+        )
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("watch") in ("true", "True", "1"):
@@ -177,7 +179,8 @@ class ApiServer:
         """Send what comes after `version`; return when that is not known any more."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: self._version > version)
+                while self._version <= version:
+                    await self._changed.wait()
                 fresh = [event for event in self._events if event[0] > version]
                 expired = version < self._oldest
                 version = self._version

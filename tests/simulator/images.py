@@ -9,7 +9,9 @@ from typing import Final
 
 REGISTRY: Final = "registry.test:5000"
 
-HOST: Final = tuple(f"{folder}:{folder}:ro" for folder in ("/bin", "/usr", "/lib", "/lib64", "/etc") if Path(folder).exists())
+HOST: Final = tuple(
+    f"{folder}:{folder}:ro" for folder in ("/bin", "/usr", "/lib", "/lib64", "/etc") if Path(folder).exists()
+)
 """The programs of this machine, read-only: in place of the layers of an image with a shell."""
 
 DEVICES: Final = "/dev:/dev"
@@ -24,7 +26,8 @@ repository=${reference%%[:@]*}
 case $reference in *:*/*) host=${reference%%%%/*} rest=${reference#*/} repository=$host/${rest%%%%[:@]*};; esac
 tag=${reference#"$repository"}
 fail() {
-    printf 'time="2026-01-01T00:00:00Z" level=fatal msg="Error parsing image name \\\\"%%s\\\\": %%s"\\n' "$last" "$1" >&2
+    words='Error parsing image name \\\\"%%s\\\\": %%s'
+    printf "time=\\"2026-01-01T00:00:00Z\\" level=fatal msg=\\"$words\\"\\n" "$last" "$1" >&2
     exit 1
 }
 echo "$what $reference" >>"$folder/asked"

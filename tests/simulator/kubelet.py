@@ -103,8 +103,7 @@ class Kubelet:
         """References of all containers started, in order."""
         self.unpullable: dict[str, str] = {}
         """Repositories that only the kubelet cannot pull, with the runtime's words."""
-        self.slow: set[str] = set()
-        """Repositories whose pull takes until they are taken out; the kubelet does nothing else meanwhile."""
+        self._held: dict[str, asyncio.Event] = {}
 
     async def run(self) -> None:
         """Be the kubelet until cancelled."""
@@ -123,11 +122,15 @@ class Kubelet:
             if self.container is not None:
                 await self.container.kill()
 
+    def hold(self, repository: str) -> asyncio.Event:
+        """Let pulls from `repository` take until the event is set; the kubelet does nothing else for the pod then."""
+        return self._held.setdefault(repository, asyncio.Event())
+
     async def _watch_spec(self) -> None:
-        seen = ""
+        seen = [""]
         while True:
-            pod = await self._server.until(lambda pod: payload_image(pod) != seen, seconds=1e9)
-            seen = payload_image(pod)
+            pod = await self._server.until(lambda pod: payload_image(pod) != seen[-1], seconds=1e9)
+            seen.append(payload_image(pod))
             self._wake.set()
 
     async def _sync(self) -> bool:
@@ -142,8 +145,9 @@ class Kubelet:
             self.container = None
             if not running:  # by itself: the relist has seen it before its task did
                 self._show(lambda status: self._show_ended(status, ended))
-        while any(wanted.startswith(one) for one in self.slow):
-            await asyncio.sleep(0.01)
+        for repository, pulled in self._held.items():
+            if wanted.startswith(repository):
+                await pulled.wait()
         image = self._images.find(wanted)
         words = self._pull_error(wanted, image)
         if image is None or words is not None:

@@ -38,7 +38,7 @@ def pilot_pod(idle: LocalImage, uid: int) -> dict[str, Any]:
             }
         ],
     }
-    return pod
+    return dict(pod)
 
 
 def payload_image(pod: dict[str, Any]) -> str:
@@ -48,4 +48,5 @@ def payload_image(pod: dict[str, Any]) -> str:
 
 def payload_status(pod: dict[str, Any]) -> dict[str, Any]:
     """The payload container's status; a part of `pod`."""
-    return next(one for one in pod["status"]["initContainerStatuses"] if one["name"] == PAYLOAD)
+    status: dict[str, Any] = next(one for one in pod["status"]["initContainerStatuses"] if one["name"] == PAYLOAD)
+    return status

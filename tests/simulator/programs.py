@@ -39,7 +39,18 @@ def build(folder: Path) -> Programs:
     assert compiler is not None
     for name, source in _SOURCES.items():
         subprocess.run(
-            [compiler, "-std=c11", "-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", folder / name, CHECKOUT / source],
+            [
+                compiler,
+                "-std=c11",
+                "-static",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-o",
+                folder / name,
+                CHECKOUT / source,
+            ],
             check=True,
         )
     folder.chmod(0o755)

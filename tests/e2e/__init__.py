@@ -1,0 +1,1 @@
+"""End to end: real HTCondor jobs through a real pool, in pilot pods on the lab's node."""

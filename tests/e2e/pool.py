@@ -1,0 +1,142 @@
+"""What the stories are told with: jobs of users, and a look at the pod that runs them."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lab.api import Lab
+from lab.jobs import Event, Jobs, submit
+from lab.settings import PILOT_NAMESPACE
+
+T = TypeVar("T")
+
+_SCRIPT = "job.sh"
+
+# Processes of the payload's uid but payload-init, as the pilot sees them: "pid command line".
+_PROCESSES = """
+for folder in /proc/[0-9]*; do
+    grep -q '^Uid:[[:space:]]65534' $folder/status 2>/dev/null || continue
+    command=$(tr '\\0' ' ' <$folder/cmdline 2>/dev/null)
+    case "$command" in ''|/k8spilot/bin/payload-init*) ;; *) echo "${folder#/proc/} $command";; esac
+done
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came back of one job."""
+
+    event: Mapping[str, Any]
+    """HTCondor's JobTerminatedEvent."""
+    stdout: bytes
+    stderr: bytes
+    files: Mapping[str, bytes]
+    """The whole folder, by path."""
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None after death by a signal."""
+        return self.event.get("ReturnValue")
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it; None after an exit."""
+        return self.event.get("TerminatedBySignal")
+
+    @property
+    def text(self) -> str:
+        """Standard output as text."""
+        return self.stdout.decode()
+
+
+class Pool:
+    """One pilot pod of the pool, and its users. What they submit here runs nowhere else."""
+
+    def __init__(self, lab: Lab, pod: str, cleanup: ExitStack) -> None:
+        self.lab = lab
+        self.pod = pod
+        self._cleanup = cleanup
+
+    def image(self, name: str) -> str:
+        """The lab's image `name` as a user writes it."""
+        return f"docker://{self.lab.registry}/{name}"
+
+    def submit(
+        self,
+        commands: Mapping[str, str],
+        *,
+        user: str = "alice",
+        files: Mapping[str, str | bytes] | None = None,
+        count: int = 1,
+        pod: str | None = None,
+    ) -> Jobs:
+        """Submit jobs that run in busybox unless `commands` say otherwise; they are removed after the test."""
+        chosen = {"container_image": self.image("busybox"), "transfer_output_files": '""', **commands}
+        jobs = submit(self.lab, user, chosen, files=files, pilot=pod or self.pod, count=count)
+        self._cleanup.callback(jobs.remove)
+        return jobs
+
+    def shell(
+        self,
+        script: str,
+        *,
+        user: str = "alice",
+        image: str = "busybox",
+        files: Mapping[str, str | bytes] | None = None,
+        count: int = 1,
+        pod: str | None = None,
+        **commands: str,
+    ) -> Jobs:
+        """Submit a shell script, which gets its job's number as $1."""
+        chosen = {
+            "container_image": self.image(image),
+            "executable": _SCRIPT,
+            "transfer_executable": "true",
+            "arguments": "$(Process)",
+            **commands,
+        }
+        return self.submit(
+            chosen, user=user, files={_SCRIPT: f"#!/bin/sh\n{script}\n", **(files or {})}, count=count, pod=pod
+        )
+
+    def processes(self) -> list[str]:
+        """Processes in the payload container but payload-init: pid and command line."""
+        return self.inside(_PROCESSES).splitlines()
+
+    def inside(self, script: str) -> str:
+        """Run a shell script in the pilot container; return its output."""
+        return self.lab.kubectl("exec", "-n", PILOT_NAMESPACE, self.pod, "-c", "pilot", "--", "sh", "-c", script)
+
+    def status(self, pod: str | None = None) -> dict[str, Any]:
+        """The pod in the API's JSON."""
+        answer = self.lab.kubectl("get", "pod", pod or self.pod, "-n", PILOT_NAMESPACE, "-o", "json")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def restarts(self) -> int:
+        """How often the payload container was started again: once for every bind, and once for every unbind."""
+        statuses = self.status()["status"]["initContainerStatuses"]
+        return int(next(one["restartCount"] for one in statuses if one["name"] == "payload"))
+
+
+def result(jobs: Jobs, proc: int = 0, timeout: float = 60) -> Result:
+    """Wait for the own end of job `proc`; fetch what came back."""
+    return collect(jobs, jobs.ended(proc, timeout))
+
+
+def collect(jobs: Jobs, event: Event) -> Result:
+    """Fetch what came back of the job that `event` ended."""
+    files = jobs.files()
+    return Result(event.attributes, files[f"out.{event.proc}"], files[f"err.{event.proc}"], files)
+
+
+def until(look: Callable[[], T], what: str, timeout: float = 30) -> T:
+    """Look until there is something; fail with `what` when there is nothing within `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
+        time.sleep(0.2)
+    return found

@@ -1,0 +1,95 @@
+"""Jobs that are removed, held, evicted, or that kill what carries them."""
+
+from lab import jobs as lab_jobs
+from lab import pilot
+from lab.jobs import BAD_NEWS, Jobs
+from tests.e2e.pool import Pool, result, until
+
+CROWD = """
+trap '' TERM
+for i in 1 2 3; do setsid sh -c 'trap "" TERM; while :; do sleep 300; done' & done
+echo ready
+while :; do sleep 300; done
+"""
+"""A job that ignores SIGTERM, and so do the processes that it starts in sessions of their own."""
+
+AGAIN = """
+case "$(grep -i '^NumJobStarts' $_CONDOR_JOB_AD)" in
+    *' 0'|'') {first} ;;
+esac
+echo second run
+"""
+"""A job that does something else when it is started first."""
+
+
+def _running(pool: Pool, jobs: Jobs, processes: int = 1) -> None:
+    jobs.wait("ExecuteEvent")
+    until(lambda: len(pool.processes()) >= processes, "the job's processes run")
+
+
+def test_condor_rm_ends_all_of_a_job_and_frees_the_slot(pool: Pool) -> None:
+    jobs = pool.shell("for i in 1 2 3; do setsid sleep 300 & done; exec sleep 301")
+    _running(pool, jobs, 4)
+    jobs.command("condor_rm")
+    jobs.wait("JobAbortedEvent", ignore=BAD_NEWS)
+    assert result(pool.shell("echo next", user="bob")).stdout == b"next\n"
+    assert not [line for line in pool.processes() if "sleep 30" in line]
+
+
+def test_condor_hold_ends_a_job_and_condor_release_runs_it_again(pool: Pool) -> None:
+    jobs = pool.shell(AGAIN.format(first="exec sleep 300"))
+    _running(pool, jobs)
+    jobs.command("condor_hold", "-reason", "a look at it")
+    assert "a look at it" in jobs.held().attributes["HoldReason"]
+    until(lambda: not pool.processes(), "the held job's processes are gone")
+    jobs.command("condor_release")
+    jobs.ended(ignore=BAD_NEWS)
+    assert jobs.files()["out.0"] == b"second run\n"
+
+
+def test_sigterm_reaches_a_job_that_is_removed(pool: Pool) -> None:
+    script = "trap 'echo saved > state; exit 0' TERM; echo ready > state; while :; do sleep 0.1; done"
+    jobs = pool.shell(script)
+    _running(pool, jobs)
+    scratch = until(
+        lambda: pool.inside("ls -d /var/lib/condor/execute/slot/dir_*/scratch/state 2>/dev/null || true").strip(),
+        "the job has written its state",
+    )
+    follow = f"tail -n +1 -F {scratch} --pid=1 2>/dev/null & p=$!; sleep 4; kill $p"
+    jobs.command("condor_rm")
+    assert "saved" in pool.inside(follow)
+
+
+def test_a_job_that_kills_its_payload_init_is_not_taken_for_ended(pool: Pool) -> None:
+    jobs = pool.shell(AGAIN.format(first="kill -9 $PPID; sleep 300"))
+    event = jobs.ended(timeout=120, ignore=BAD_NEWS)
+    assert event.attributes["ReturnValue"] == 0
+    assert jobs.files()["out.0"] == b"second run\n"
+    starts = [one for one in jobs.events if one.kind == "ExecuteEvent"]
+    assert len(starts) == 2
+
+
+def test_a_job_whose_pod_is_deleted_runs_again_elsewhere(pool: Pool) -> None:
+    name = f"{pool.pod}-doomed"
+    pilot.deploy(pool.lab, name)
+    try:
+        lab_jobs.wait_in_pool(pool.lab, name)
+        jobs = pool.shell(AGAIN.format(first="exec sleep 300"), pod=name)
+        jobs.wait("ExecuteEvent")
+        pilot.delete(pool.lab, name)
+        jobs.wait("JobEvictedEvent", "JobDisconnectedEvent", "ShadowExceptionEvent", timeout=30)
+        pool.lab.access_point(
+            "alice", ["condor_qedit", str(jobs.cluster), "Requirements", f'K8SPodName == "{pool.pod}"']
+        )
+        jobs.ended(timeout=90, ignore=BAD_NEWS)
+        assert jobs.files()["out.0"] == b"second run\n"
+    finally:
+        pilot.delete(pool.lab, name)
+
+
+def test_a_job_that_ignores_sigterm_is_killed_in_the_end(pool: Pool) -> None:
+    jobs = pool.shell(CROWD, job_max_vacate_time="3")
+    _running(pool, jobs, 4)
+    jobs.command("condor_rm")
+    until(lambda: not pool.processes(), "all processes of the job are gone", 60)
+    assert result(pool.shell("echo next", user="bob"), timeout=60).stdout == b"next\n"

@@ -1,0 +1,137 @@
+"""Images that are right, wrong, strange or not there."""
+
+import secrets
+import time
+
+import pytest
+
+from lab.jobs import Jobs
+from lab.settings import PILOT_NAMESPACE
+from tests.e2e.pool import Pool, result
+
+IMAGE_HOLD = 35
+"""CONDOR_HOLD_CODE::InvalidDockerImage."""
+
+
+def _hold_reason(jobs: Jobs, code: int) -> str:
+    facts = jobs.held().attributes
+    assert facts["HoldReasonCode"] == code, facts
+    reason = str(facts["HoldReason"])
+    assert "Traceback" not in reason
+    assert '{"message"' not in reason
+    return reason
+
+
+def _slot_takes_a_job_of_bob(pool: Pool, seconds: float) -> None:
+    began = time.monotonic()
+    assert result(pool.shell("echo fine", user="bob"), timeout=seconds + 30).stdout == b"fine\n"
+    assert time.monotonic() - began < seconds
+
+
+def test_an_image_with_one_static_program_and_nothing_else(pool: Pool) -> None:
+    done = result(
+        pool.submit({"container_image": pool.image("hello"), "executable": "/hello", "arguments": "\"7 'a b'\""})
+    )
+    assert done.code == 7
+    assert done.text.splitlines()[-1] == "argument 2: a b"
+
+
+def test_an_image_pushed_a_moment_ago_with_an_entrypoint(pool: Pool) -> None:
+    mark = secrets.token_hex(4)
+    pushed = pool.lab.push_image(
+        "e2e-entrypoint",
+        "ARG BASE\nFROM $BASE\n"
+        f'ENV MARK={mark} PATH=/usr/bin:/bin\nWORKDIR /var/tmp\nENTRYPOINT ["/usr/bin/env", "WRAPPED=yes"]\n',
+    )
+    # HTCondor leaves the entrypoint in its place: the executable is its argument.
+    done = result(
+        pool.submit(
+            {
+                "container_image": f"docker://{pushed}",
+                "executable": "/usr/bin/env",
+                "environment": '"OWN=1"',
+            }
+        )
+    )
+    assert {f"MARK={mark}", "WRAPPED=yes", "OWN=1"} <= set(done.text.splitlines())
+
+
+def test_an_image_named_by_digest(pool: Pool) -> None:
+    container = pool.status()["status"]["containerStatuses"][0]
+    repository, _, digest = container["imageID"].partition("@")
+    done = result(
+        pool.submit(
+            {
+                "container_image": f"docker://{repository}@{digest}",
+                "executable": "/usr/bin/id",
+                "arguments": "-u",
+            }
+        )
+    )
+    # The project's own image has an entrypoint, `k8spilot`, which knows no such command.
+    assert done.code == 2
+    assert b"/usr/bin/id" in done.stderr
+
+
+def test_an_image_that_does_not_exist(pool: Pool) -> None:
+    jobs = pool.submit({"container_image": pool.image("no-such-image:1.0")})
+    reason = _hold_reason(jobs, IMAGE_HOLD)
+    assert "no-such-image:1.0" in reason
+    assert "unknown" in reason  # the registry's own word
+    _slot_takes_a_job_of_bob(pool, 10)
+
+
+def test_a_reference_that_is_none(pool: Pool) -> None:
+    jobs = pool.submit({"container_image": pool.image("Upper/Case:tag")})
+    reason = _hold_reason(jobs, IMAGE_HOLD)
+    assert "Upper/Case" in reason
+    assert "lowercase" in reason
+    _slot_takes_a_job_of_bob(pool, 10)
+
+
+def test_a_registry_that_does_not_answer(pool: Pool) -> None:
+    jobs = pool.submit({"container_image": "docker://127.0.0.1:9/image:1"})
+    reason = _hold_reason(jobs, IMAGE_HOLD)
+    assert "127.0.0.1:9/image:1" in reason
+    _slot_takes_a_job_of_bob(pool, 10)
+
+
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        ({"docker_network_type": "host"}, "the pod's network"),
+        ({"docker_network_type": "none"}, "the pod's network"),
+        ({"container_service_names": "web", "web_container_port": "8080"}, "container services"),
+    ],
+)
+def test_what_a_pod_cannot_do_is_refused_with_the_reason(pool: Pool, commands: dict[str, str], words: str) -> None:
+    jobs = pool.submit(commands)
+    assert words in _hold_reason(jobs, IMAGE_HOLD)
+    _slot_takes_a_job_of_bob(pool, 10)
+
+
+def test_an_input_file_that_cannot_be_read(pool: Pool) -> None:
+    jobs = pool.shell("cat data", files={"data": "x"}, transfer_input_files="data", hold="true")
+    jobs.held()
+    pool.lab.access_point("alice", f"rm {jobs.folder}/data")
+    jobs.command("condor_release")
+    jobs.wait("JobReleasedEvent", ignore=frozenset({"JobHeldEvent"}))
+    jobs.events.clear()
+    facts = jobs.held().attributes
+    assert facts["HoldReasonCode"] == 13  # TransferInputError
+    assert "data" in facts["HoldReason"]
+    assert "No such file" in facts["HoldReason"]
+    _slot_takes_a_job_of_bob(pool, 10)
+
+
+def test_no_container_ran_into_the_kubelets_back_off(pool: Pool) -> None:
+    for _ in range(2):
+        jobs = pool.shell("true", count=2)
+        assert [jobs.ended(proc).attributes["ReturnValue"] for proc in range(2)] == [0, 0]
+    selector = f"involvedObject.name={pool.pod},reason=BackOff"
+    events = pool.lab.kubectl("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "name")
+    # A pull that fails is tried again by the kubelet, until the next bind: this one back-off is fine.
+    messages = pool.lab.kubectl(
+        "get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "jsonpath={.items[*].message}"
+    )
+    assert "restarting failed container" not in messages, events

@@ -1,0 +1,66 @@
+"""One pod, many jobs: nothing of one is left for the next."""
+
+from lab.settings import PILOT_NAMESPACE
+from tests.e2e.pool import Pool, result
+
+LEAVE = """
+set -e
+for folder in /tmp /var/tmp /dev/shm .; do echo secret > $folder/left; mkdir -p $folder/.hidden/deep; done
+chmod 000 /tmp/.hidden/deep
+ln -s /etc /var/tmp/link
+ipcmk --shmem 4096 >/dev/null; ipcmk --queue >/dev/null; ipcmk --semaphore 2 >/dev/null
+setsid sleep 300 & setsid sh -c 'trap "" TERM HUP; sleep 301' &
+(sleep 302 &)
+echo left
+"""
+
+LOOK = """
+find /tmp /var/tmp /dev/shm -mindepth 1
+for kind in shm msg sem; do sed 1d /proc/sysvipc/$kind; done
+ls -d /var/lib/condor/execute/slot/dir_* | grep -vF "${_CONDOR_SCRATCH_DIR%/scratch}"
+for folder in /proc/[0-9]*; do
+    [ $(stat -c %u $folder 2>/dev/null || echo gone) = 65534 ] || continue
+    case "$(tr '\\0' ' ' <$folder/cmdline)" in *sleep*|*left*) echo "process $folder";; esac
+done
+echo nothing else >&2
+"""
+
+
+def test_the_next_user_finds_nothing_of_the_last(pool: Pool) -> None:
+    assert result(pool.shell(LEAVE, image="debian:forky")).stdout == b"left\n"
+    done = result(pool.shell(LOOK, user="bob", image="debian:forky"))
+    assert (done.stdout, done.stderr) == (b"", b"nothing else\n")
+
+
+def test_the_next_job_of_the_same_claim_finds_nothing_either(pool: Pool) -> None:
+    jobs = pool.shell(f"if [ $1 = 0 ]; then {LEAVE}\nelse {LOOK}\nfi", image="debian:forky", count=2)
+    jobs.ended(0)
+    done = result(jobs, 1)
+    assert (done.stdout, done.stderr) == (b"", b"nothing else\n")
+
+
+def test_twenty_jobs_in_one_claim(pool: Pool) -> None:
+    result(pool.shell("true", user="bob"))
+    claims_before, restarts_before = _claims(pool), pool.restarts()
+    count = 20
+    jobs = pool.shell("echo job $1; exit $(($1 % 3))", count=count)
+    codes = [jobs.ended(proc, timeout=100).attributes["ReturnValue"] for proc in range(count)]
+    restarts, files = pool.restarts() - restarts_before, jobs.files()
+    assert codes == [proc % 3 for proc in range(count)]
+    assert [files[f"out.{proc}"] for proc in range(count)] == [b"job %d\n" % proc for proc in range(count)]
+    assert _claims(pool) == claims_before + 1
+    # One bind for each job; between bob's job and these, and after them, the idle image may have come.
+    assert count <= restarts <= count + 2
+    assert pool.status()["status"]["phase"] == "Running"
+
+
+def _claims(pool: Pool) -> int:
+    return int(pool.inside("grep -c 'claiming protocol successful' /var/log/condor/StartLog || true"))
+
+
+def test_the_pilot_container_never_restarted(pool: Pool) -> None:
+    result(pool.shell("true"))
+    restarts = pool.lab.kubectl(
+        "get", "pod", pool.pod, "-n", PILOT_NAMESPACE, "-o", "jsonpath={.status.containerStatuses[*].restartCount}"
+    )
+    assert restarts == "0"

@@ -1,0 +1,35 @@
+"""A pod that cannot be a pilot says why."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from lab import pilot
+from lab.api import Lab
+from lab.settings import PILOT_NAMESPACE
+from tests.e2e.pool import until
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"GLIDEIN_Site": ""}, "GLIDEIN_Site must be set"),
+        ({"CONDOR_HOST": ""}, "CONDOR_HOST (or POOL) must be set"),
+        ({"K8SPILOT_VACATE_SECONDS": "600"}, "terminationGracePeriodSeconds"),
+        ({"K8SPILOT_PAYLOAD_CONTAINER": "other"}, "other"),
+    ],
+)
+def test_its_last_word_is_one_sentence(lab: Lab, worker_id: str, environment: Mapping[str, str], words: str) -> None:
+    name = f"e2e-{worker_id}-wrong"
+    pilot.delete(lab, name)
+    try:
+        lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, environment)))
+        query = ("get", "pod", name, "-n", PILOT_NAMESPACE, "-o")
+        container = "{.status.containerStatuses[0]"
+        paths = f"jsonpath={container}.state.terminated.message}}{container}.lastState.terminated.message}}"
+        message = until(lambda: lab.kubectl(*query, paths).strip(), "the pilot has ended", 60)
+        assert words in message
+        assert len(message.splitlines()) == 1
+        assert "Traceback" not in message
+    finally:
+        lab.kubectl("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")

@@ -1,0 +1,76 @@
+"""Reading a container out of a pod."""
+
+from typing import Any
+
+import pytest
+
+from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container
+
+
+def pod(status: dict[str, Any] | None) -> dict[str, Any]:
+    statuses = [{"name": "install"}] if status is None else [{"name": "install"}, {"name": "payload", **status}]
+    return {
+        "spec": {"initContainers": [{"name": "install"}, {"name": "payload", "image": "wanted"}], "containers": []},
+        "status": {"initContainerStatuses": statuses},
+    }
+
+
+def view(status: dict[str, Any] | None) -> ContainerView:
+    found = container(pod(status), "payload")
+    assert found is not None
+    return found
+
+
+def test_a_pod_without_the_container_has_none() -> None:
+    assert container({"spec": {"containers": [{"name": "pilot"}]}}, "payload") is None
+    assert container({}, "payload") is None
+
+
+def test_before_there_is_a_status_only_the_spec_is_known() -> None:
+    assert view(None) == ContainerView(wanted="wanted")
+    assert container({"spec": pod(None)["spec"]}, "payload") == ContainerView(wanted="wanted")
+
+
+def test_a_running_container() -> None:
+    found = view(
+        {
+            "image": "seen",
+            "imageID": "r/a@sha256:1",
+            "containerID": "containerd://1",
+            "restartCount": 3,
+            "state": {"running": {"startedAt": "now"}},
+            "lastState": {"terminated": {"exitCode": 1, "containerID": "containerd://0"}},
+        }
+    )
+    assert found.running
+    assert (found.image, found.image_id, found.container_id, found.restarts) == (
+        "seen",
+        "r/a@sha256:1",
+        "containerd://1",
+        3,
+    )
+    assert found.ended == {"exitCode": 1, "containerID": "containerd://0"}
+    assert found.refused is None
+
+
+def test_the_last_end_counts_when_the_container_has_ended_for_good() -> None:
+    found = view(
+        {
+            "state": {"terminated": {"exitCode": 2, "containerID": "containerd://1"}},
+            "lastState": {"terminated": {"exitCode": 1, "containerID": "containerd://0"}},
+        }
+    )
+    assert not found.running
+    assert found.ended is not None
+    assert found.ended["exitCode"] == 2
+
+
+@pytest.mark.parametrize("reason", sorted(IMAGE_REASONS | START_REASONS))
+def test_what_the_kubelet_cannot_start_is_refused_in_its_words(reason: str) -> None:
+    assert view({"state": {"waiting": {"reason": reason, "message": "why"}}}).refused == f"{reason}: why"
+    assert view({"state": {"waiting": {"reason": reason}}}).refused == reason
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff", ""])
+def test_what_may_yet_start_is_not_refused(reason: str) -> None:
+    assert view({"state": {"waiting": {"reason": reason}}}).refused is None

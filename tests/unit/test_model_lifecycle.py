@@ -1,0 +1,50 @@
+"""The state table: every row, and nothing else."""
+
+import itertools
+
+import pytest
+
+from k8spilot.model.lifecycle import ALIVE, TRANSITIONS, Event, IllegalEvent, State, advance
+
+ROWS = {
+    ("IDLE", "BIND"): "BINDING",
+    ("BINDING", "BOUND"): "BOUND",
+    ("BINDING", "FAIL"): "FAILED",
+    ("BINDING", "REMOVE"): "IDLE",
+    ("BOUND", "START"): "STARTING",
+    ("BOUND", "LOSE"): "LOST",
+    ("BOUND", "REMOVE"): "IDLE",
+    ("STARTING", "STARTED"): "RUNNING",
+    ("STARTING", "EXIT"): "ENDING",
+    ("STARTING", "LOSE"): "LOST",
+    ("RUNNING", "EXIT"): "ENDING",
+    ("RUNNING", "LOSE"): "LOST",
+    ("ENDING", "SETTLED"): "ENDED",
+    ("ENDING", "LOSE"): "LOST",
+    ("ENDED", "REMOVE"): "IDLE",
+    ("FAILED", "REMOVE"): "IDLE",
+    ("LOST", "REMOVE"): "IDLE",
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_an_event_leads_where_the_table_says_or_raises(state: State, event: Event) -> None:
+    expected = ROWS.get((state.name, event.name))
+    if expected is None:
+        with pytest.raises(IllegalEvent, match=f"{event.name} cannot happen .* {state.name}"):
+            advance(state, event)
+    else:
+        assert advance(state, event) is State[expected]
+
+
+def test_every_state_is_reached_and_left() -> None:
+    assert {target for row in TRANSITIONS.values() for target in row.values()} == set(State)
+    assert set(TRANSITIONS) == set(State)
+
+
+def test_a_job_that_is_alive_cannot_be_removed_before_its_end() -> None:
+    assert all(Event.REMOVE not in TRANSITIONS[state] for state in ALIVE)
+
+
+def test_a_lost_job_never_comes_to_a_result() -> None:
+    assert TRANSITIONS[State.LOST] == {Event.REMOVE: State.IDLE}

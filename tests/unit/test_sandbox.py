@@ -1,0 +1,60 @@
+"""What jobs leave is removed, and nothing else."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from k8spilot.errors import PilotError
+from k8spilot.sandbox import Scratch
+
+NOBODY_ELSE = 46998
+"""A uid that no process has, so that its System V IPC and /dev/shm are nobody's."""
+
+
+def test_all_that_is_in_the_scratch_folders_goes_and_they_stay(tmp_path: Path) -> None:
+    (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_text("x")
+    (tmp_path / ".hidden").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a").chmod(0)
+    Scratch([tmp_path], NOBODY_ELSE, []).clean()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    kept, scratch = tmp_path / "kept", tmp_path / "scratch"
+    kept.mkdir()
+    (kept / "file").write_text("x")
+    (scratch / "deep").mkdir(parents=True)
+    for link in (scratch / "link", scratch / "deep/link"):
+        link.symlink_to(kept)
+    (scratch / "dangling").symlink_to("/nowhere")
+    Scratch([scratch], NOBODY_ELSE, []).clean()
+    assert list(scratch.iterdir()) == []
+    assert (kept / "file").read_text() == "x"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
+def test_only_the_jobs_own_goes_where_others_have_files_too(tmp_path: Path) -> None:
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    for path in (mine, others):
+        path.write_text("x")
+    os.chown(mine, NOBODY_ELSE, -1)
+    Scratch([], NOBODY_ELSE, [tmp_path]).clean()
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_a_folder_that_is_not_there_has_nothing_in_it(tmp_path: Path) -> None:
+    Scratch([tmp_path / "missing"], NOBODY_ELSE, [tmp_path / "missing, too"]).clean()
+
+
+def test_what_cannot_be_removed_closes_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+
+    def refuse(_path: str) -> None:
+        raise PermissionError(1, "Operation not permitted", "file")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PilotError, match=r"cannot be removed .* the slot takes no job"):
+        Scratch([tmp_path], NOBODY_ELSE, []).clean()
