@@ -73,7 +73,7 @@ class Pool:
         count: int = 1,
         pod: str | None = None,
     ) -> Jobs:
-        """Submit jobs that run in busybox unless `commands` say otherwise; they are removed after the test."""
+        """Submit jobs that run in busybox unless `commands` say otherwise. They are removed after the test."""
         chosen = {"container_image": self.image("busybox"), "transfer_output_files": '""', **commands}
         jobs = submit(self.lab, user, chosen, files=files, pilot=pod or self.pod, count=count)
         self._cleanup.callback(jobs.remove)

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import os
+import select
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ class OnNode(Engine):
 
     def __init__(self, lab: Lab, name: str, path: Path) -> None:
         super().__init__(path)
+        self.tells_of_hang_ups = not path.is_relative_to(tempfile.gettempdir())  # kubectl exec's bridge does not
         self._lab = lab
         self._name = name
 
@@ -110,7 +113,7 @@ class NodePod:
 
     def _on_this_machine(self) -> Path | None:
         """The socket in the pilot container's root, when the node is this machine: hundreds of execs are slow."""
-        if True or self._lab.settings.kubeconfig is not None:
+        if self._lab.settings.kubeconfig is not None:
             return None
         query = ("get", "pod", self._name, "-n", PILOT_NAMESPACE, "-o", "jsonpath={.metadata.uid}")
         uid = self._lab.kubectl(*query)
@@ -127,28 +130,28 @@ class NodePod:
 @contextmanager
 def _bridge(path: Path, command: list[str]) -> Iterator[None]:
     """Listen at `path`; each connection becomes standard input and output of one `command`."""
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(path))
-    listening.listen()
-    started: list[subprocess.Popen[bytes]] = []
+    with socket.socket(socket.AF_UNIX) as listening, ThreadPoolExecutor(max_workers=64) as connections:
+        listening.bind(str(path))
+        listening.listen()
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                started.append(subprocess.Popen(command, stdin=connection.fileno(), stdout=connection.fileno()))
+        def serve() -> None:
+            with suppress(OSError):  # shut down
+                while True:
+                    connections.submit(_connect, listening.accept()[0], command)
 
-    thread = threading.Thread(target=serve, name="bridge")
-    thread.start()
-    try:
-        yield
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        thread.join()
-        for process in started:
-            process.terminate()
-            process.wait()
+        connections.submit(serve)
+        try:
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def _connect(connection: socket.socket, command: list[str]) -> None:
+    """Run `command` for as long as both it and whoever has connected are there."""
+    with connection, subprocess.Popen(command, stdin=connection.fileno(), stdout=connection.fileno()) as process:
+        ends = select.poll()
+        ends.register(connection, 0)  # hangs up
+        ends.register(pidfd := os.pidfd_open(process.pid), select.POLLIN)
+        ends.poll()
+        os.close(pidfd)
+        process.terminate()

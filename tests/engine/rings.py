@@ -20,6 +20,9 @@ SANDBOX: Final = "/var/lib/condor/execute"
 class Engine(Client, ABC):
     """The engine of one pilot, and its pod from the outside."""
 
+    tells_of_hang_ups = True
+    """Whether the engine gets to know when a connection is cut here."""
+
     @abstractmethod
     def image(self, name: str) -> str:
         """Reference of an image: busybox, debian (both with a shell), hello (one static program, /hello)."""

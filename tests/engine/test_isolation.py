@@ -66,19 +66,33 @@ async def test_a_fork_that_never_stops_ends_with_its_job(engine: Engine) -> None
 
 
 async def test_a_job_that_kills_payload_init_has_no_result(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "echo ready; kill -KILL $PPID; sleep 60; exit 0")
+    job = await engine.begin_shell(engine.image("busybox"), "sleep 0.2; kill -KILL $PPID; sleep 60; exit 0")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 
 
+async def test_a_job_that_kills_payload_init_before_it_can_report_is_lost_and_not_held(engine: Engine) -> None:
+    """HTCondor would hold a job for any text in State.Error, and takes any exit code for the job's."""
+    name = await engine.create(engine.image("busybox"), "sh", "-c", "kill -KILL $PPID; sleep 60")
+    started = await engine.ask("POST", f"/containers/{name}/start")
+    assert started.status in (204, 500)  # as the race went
+    ended = (await (await engine.begin_wait(name))).json
+    assert "no result" in ended["Error"]["Message"]
+    inspected = await engine.ask("GET", f"/containers/{name}/json")
+    assert inspected.status == 500
+    assert "no result" in inspected.message
+    await engine.remove(name)
+    await _next_job_is_fine(engine)
+
+
 async def test_a_job_that_asks_payload_init_to_end_has_no_result(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "echo ready; kill -TERM $PPID; sleep 60; exit 0")
+    job = await engine.begin_shell(engine.image("busybox"), "sleep 0.2; kill -TERM $PPID; sleep 60; exit 0")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 
 
 async def test_a_job_that_kills_everything_it_can_has_no_result(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "trap '' TERM; kill -KILL -1; exit 0")
+    job = await engine.begin_shell(engine.image("busybox"), "sleep 0.2; trap '' TERM; kill -KILL -1; exit 0")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 
@@ -120,7 +134,7 @@ async def test_a_forged_connection_is_turned_away_and_changes_nothing(engine: En
 
 async def test_a_forged_connection_in_place_of_a_killed_payload_init_is_no_result(engine: Engine) -> None:
     script = "kill KILL => $ARGV[0];" + FORGE + "exit 0;"
-    job = await engine.begin_shell(engine.image("debian"), f"exec perl -e '{script}' $PPID")
+    job = await engine.begin_shell(engine.image("debian"), f"sleep 0.2; exec perl -e '{script}' $PPID")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 
@@ -163,7 +177,7 @@ async def test_a_job_cannot_gain_privileges(engine: Engine) -> None:
 
 
 async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("debian"), f"{LEAVE}\nkill -KILL $PPID; sleep 60")
+    job = await engine.begin_shell(engine.image("debian"), f"{LEAVE}\nsleep 0.2; kill -KILL $PPID; sleep 60")
     await _is_lost(engine, job)
     result = await engine.shell(engine.image("debian"), LOOK)
     assert result.stdout == b""

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -129,6 +130,9 @@ int main(int argc, char **argv) {
     sigaddset(&waited, SIGTERM);
     sigaddset(&waited, SIGCHLD);
     sigprocmask(SIG_BLOCK, &waited, &before);
+    int parent[2];
+    if (pipe2(parent, O_CLOEXEC) < 0)
+        die("pipe");
     if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0)
         die("unshare");
     pid_t first = fork();
@@ -139,6 +143,10 @@ int main(int argc, char **argv) {
     if (getpid() != 1)
         die("no PID namespace of its own");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* A parent that was killed before this line sends nothing; its end of the pipe tells. */
+    close(parent[1]);
+    if (poll(&(struct pollfd){.fd = parent[0]}, 1, 0) != 0)
+        return 70;
     enter_root(argv[2], argv + 3, separator - 3);
     pid_t command = fork();
     if (command < 0)

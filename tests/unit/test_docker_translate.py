@@ -129,3 +129,17 @@ def test_a_name_of_htcondors_is_fine(name: str) -> None:
 def test_what_docker_takes_for_no_name_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="not a container name"):
         check_name(name)
+
+
+@pytest.mark.parametrize("option", ["NanoCpus", "PidsLimit", "OomKillDisable", "Healthcheck", "AutoRemove", "Surprise"])
+def test_an_option_that_nobody_has_thought_of_is_refused_by_its_name(option: str) -> None:
+    with pytest.raises(Refused, match=f"does not serve the docker option {option}"):
+        read(HostConfig={option: 1})
+
+
+def test_what_clients_send_without_being_asked_is_fine() -> None:
+    read(
+        HostConfig={"MemorySwappiness": -1, "CgroupnsMode": "private", "ConsoleSize": [24, 80], "PidsLimit": 0},
+        NetworkingConfig={"EndpointsConfig": {"default": {}}},
+        AttachStdout=True,
+    )

@@ -87,7 +87,7 @@ SLOT1_USER = $user
 DEDICATED_EXECUTE_ACCOUNT_REGEXP =
 # The pod's resources are the payload container's; the pilot container has no cgroups to give away.
 BASE_CGROUP =
-DOCKER = /usr/bin/docker
+DOCKER = $docker
 # The test needs an image of its own, and a bind that tells nothing about the next one.
 DOCKER_PERFORM_TEST = False
 # Otherwise an image has a second name, which is no valid one if the registry has a port.
@@ -167,6 +167,7 @@ def render(
         run=folders.run,
         spool=folders.spool,
         execute=folders.execute,
+        docker=folders.docker_client,
         tokens=folders.tokens,
         passwords=folders.passwords,
         condor_host=pool.condor_host,

@@ -81,6 +81,11 @@ class Folders:
         return self.private / "docker"
 
     @property
+    def docker_client(self) -> Path:
+        """DOCKER: the program that HTCondor runs as docker's command line client."""
+        return self.private / "docker-client"
+
+    @property
     def original_tokens(self) -> Path:
         """Where the operator's Secret with pool tokens is mounted."""
         return self.root / "etc/condor/tokens-orig.d"

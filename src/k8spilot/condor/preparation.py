@@ -2,11 +2,24 @@
 
 import os
 import pwd
+from pathlib import Path
+from typing import Final
 
 from k8spilot.condor import config, tokens
 from k8spilot.condor.folders import Folders
 from k8spilot.errors import SurroundingsError
 from k8spilot.settings import Settings
+
+_DOCKER_CLIENT: Final = """\
+#!/bin/sh
+# docker's own client, but that a pull never fails. When one does (it finds a reference invalid before it asks anybody),
+# HTCondor holds the job and keeps the slot for half a minute. The `create` that follows fails with the same words,
+# and frees the slot at once.
+case "$1" in
+    pull) /usr/bin/docker "$@" || exit 0 ;;
+    *) exec /usr/bin/docker "$@" ;;
+esac
+"""
 
 
 def prepare(settings: Settings, folders: Folders, *, started: int) -> None:
@@ -26,11 +39,16 @@ def prepare(settings: Settings, folders: Folders, *, started: int) -> None:
     text = config.render(
         settings, folders, started=started, passwords=passwords, slot_user=_account(settings.payload_uid)
     )
-    # Written aside and renamed: after a restart in place, daemons of the last run may be about to read it.
-    aside = folders.config.with_suffix(".new")
+    _write(folders.config, text, 0o644)
+    _write(folders.docker_client, _DOCKER_CLIENT, 0o755)
+
+
+def _write(target: Path, text: str, mode: int) -> None:
+    """Write a file aside and rename it: after a restart in place, daemons of the last run may be about to read it."""
+    aside = target.with_suffix(".new")
     aside.write_text(text)
-    aside.chmod(0o644)
-    os.replace(aside, folders.config)  # noqa: PTH105 -- the atomic one is meant
+    aside.chmod(mode)
+    os.replace(aside, target)  # noqa: PTH105 -- the atomic one is meant
 
 
 def _account(uid: int) -> str:

@@ -67,7 +67,10 @@ async def _start(container: Container) -> None:
     try:
         container.run = await container.payload.start(container.command, container.sinks)
     except PilotError as error:
-        container.error = str(error)
+        if isinstance(error, PayloadLost):
+            container.lost = error  # no error of the job's, which would be held for one
+        else:
+            container.error = str(error)
         container.settled.set()
         raise
     logger.info("%s runs.", container.name)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from k8spilot.docker.translate import Specification
-from k8spilot.errors import PilotError
+from k8spilot.errors import PayloadLost, PilotError
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.outcome import Outcome
@@ -43,6 +43,8 @@ class Container:
     run: Run | None = None
     error: str = ""
     """Why it could not be started; HTCondor holds a job with any text here."""
+    lost: PayloadLost | None = None
+    """Set when its payload container went away while it started: there is no run, and never will be a result."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
 
@@ -58,6 +60,8 @@ class Container:
         Raises:
             PayloadLost: there never will be.
         """
+        if self.lost is not None:
+            raise self.lost
         return self.run.ended.result() if self.run is not None and self.run.ended.done() else None
 
 

@@ -35,6 +35,16 @@ IGNORED: Final = {
 """Options that HTCondor always gives and that the pod has settled already."""
 
 
+_TAKEN: Final = frozenset(
+    {"Image", "Entrypoint", "Cmd", "Env", "WorkingDir", "Labels", "HostConfig", "Binds"}
+    # What concerns the client alone, or says what _LIMITS checks once more.
+    | {"AttachStdin", "AttachStdout", "AttachStderr", "StdinOnce", "ConsoleSize", "ContainerIDFile", "NetworkingConfig"}
+)
+
+_DEFAULTS: Final = {"MemorySwappiness": -1, "CgroupnsMode": "private", "StopSignal": "SIGTERM"}
+"""What clients send without having been asked to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Specification:
     """A `docker create`, understood."""
@@ -84,6 +94,9 @@ def specification(body: Mapping[str, Any], execute: str) -> Specification:
         for place in (body, host):
             if place.get(key) and not fine(place[key]):
                 raise Refused(f"{reason} (docker option {key}: {_short(place[key])})")
+    for key, value in (*body.items(), *host.items()):
+        if key not in _TAKEN | IGNORED.keys() | _LIMITS.keys() and value and value != _DEFAULTS.get(key):
+            raise Refused(f"k8spilot does not serve the docker option {key} ({_short(value)})")
     for bind in host.get("Binds") or ():
         _check_bind(bind, execute)
     return Specification(

@@ -46,7 +46,6 @@ extern char **environ;
 static sigset_t all_signals, original_mask;
 static int pilot = -1;      /* the socket, -1 while there is no pilot */
 static pid_t job = 0;       /* the command's process, 0 when there is none */
-static int job_status = 0;  /* of the last command that ended */
 static int used = 0;        /* a command has run here: this container is good for no other */
 static int sweeping = 0;
 
@@ -259,7 +258,6 @@ static void reap(void) {
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         if (pid == job) {
             job = 0;
-            job_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
             say("exit", status, "");
         }
     if (pid < 0 && errno == ECHILD && sweeping) {
@@ -274,10 +272,12 @@ static void handle_signal(int signals) {
         return;
     if (info.ssi_signo == SIGCHLD)
         reap();
-    /* The kubelet stops this container: its image is changed, or the pod ends. */
+    /* The kubelet stops this container: its image is changed, or the pod ends. Never with 0: with the pod's
+     * restartPolicy OnFailure the kubelet takes that for the end of it, and its status never tells that the next
+     * image cannot be pulled. */
     if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
         kill(-1, SIGKILL);
-        exit(job ? 128 + SIGKILL : job_status);
+        exit(128 + SIGTERM);
     }
 }
 
