@@ -21,6 +21,10 @@ class ClusterError(PilotError):
     """The Kubernetes API did not do what it was asked."""
 
 
+class ClusterRefused(ClusterError):
+    """The Kubernetes API did not do what it was asked, and will not do it the next time."""
+
+
 class BindError(PilotError):
     """The job's image could not be made to run in the payload container; the job is to be told."""
 

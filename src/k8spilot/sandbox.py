@@ -22,6 +22,10 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 """Kind of System V IPC -> column of its identifier in its table, option of ipcrm(1) that removes it."""
 
 
+_IPC_OPTIONS: Final = 1000
+"""Arguments for one run of ipcrm: two for each object."""
+
+
 class Scratch:
     """The places where jobs of one payload container can leave something."""
 
@@ -42,8 +46,10 @@ class Scratch:
                     _remove(entry)
             for folder in self._shared:
                 for entry in _entries(folder):
-                    if entry.stat(follow_symlinks=False).st_uid == self._uid:
-                        _remove(entry)
+                    # The pilot's own containers use these too, and remove what is theirs at any time.
+                    with contextlib.suppress(FileNotFoundError):
+                        if entry.stat(follow_symlinks=False).st_uid == self._uid:
+                            _remove(entry)
             _remove_ipc(self._uid)
         except (OSError, subprocess.CalledProcessError) as error:
             raise PilotError(
@@ -72,6 +78,7 @@ def _remove_ipc(uid: int) -> None:
     As their owner: the kernel lets nobody else do it without CAP_SYS_ADMIN, which no pilot has. No job runs now that
     could signal a process of its uid.
     """
+    options: list[str] = []
     for kind, (column, option) in _KINDS.items():
         table = Path("/proc/sysvipc", kind)
         if not table.exists():
@@ -81,5 +88,7 @@ def _remove_ipc(uid: int) -> None:
         for row in rows:
             values = dict(zip(names, row.split(), strict=False))
             if uid in (int(values["uid"]), int(values["cuid"])):
-                command = ["ipcrm", option, values[column]]
-                subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, user=uid)
+                options += [option, values[column]]
+    for begin in range(0, len(options), _IPC_OPTIONS):
+        command = ["ipcrm", *options[begin : begin + _IPC_OPTIONS]]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, user=uid)

@@ -60,6 +60,10 @@ class Pool:
         self.pod = pod
         self._cleanup = cleanup
 
+    def of_pod(self, pod: str) -> "Pool":
+        """The same pool, through another pilot pod."""
+        return Pool(self.lab, pod, self._cleanup)
+
     def image(self, name: str) -> str:
         """The lab's image `name` as a user writes it."""
         return f"docker://{self.lab.registry}/{name}"
@@ -71,11 +75,10 @@ class Pool:
         user: str = "alice",
         files: Mapping[str, str | bytes] | None = None,
         count: int = 1,
-        pod: str | None = None,
     ) -> Jobs:
         """Submit jobs that run in busybox unless `commands` say otherwise. They are removed after the test."""
         chosen = {"container_image": self.image("busybox"), "transfer_output_files": '""', **commands}
-        jobs = submit(self.lab, user, chosen, files=files, pilot=pod or self.pod, count=count)
+        jobs = submit(self.lab, user, chosen, files=files, pilot=self.pod, count=count)
         self._cleanup.callback(jobs.remove)
         return jobs
 
@@ -87,7 +90,6 @@ class Pool:
         image: str = "busybox",
         files: Mapping[str, str | bytes] | None = None,
         count: int = 1,
-        pod: str | None = None,
         **commands: str,
     ) -> Jobs:
         """Submit a shell script, which gets its job's number as $1."""
@@ -98,9 +100,7 @@ class Pool:
             "arguments": "$(Process)",
             **commands,
         }
-        return self.submit(
-            chosen, user=user, files={_SCRIPT: f"#!/bin/sh\n{script}\n", **(files or {})}, count=count, pod=pod
-        )
+        return self.submit(chosen, user=user, files={_SCRIPT: f"#!/bin/sh\n{script}\n", **(files or {})}, count=count)
 
     def processes(self) -> list[str]:
         """Processes in the payload container but payload-init: pid and command line."""
@@ -110,9 +110,9 @@ class Pool:
         """Run a shell script in the pilot container; return its output."""
         return self.lab.kubectl("exec", "-n", PILOT_NAMESPACE, self.pod, "-c", "pilot", "--", "sh", "-c", script)
 
-    def status(self, pod: str | None = None) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """The pod in the API's JSON."""
-        answer = self.lab.kubectl("get", "pod", pod or self.pod, "-n", PILOT_NAMESPACE, "-o", "json")
+        answer = self.lab.kubectl("get", "pod", self.pod, "-n", PILOT_NAMESPACE, "-o", "json")
         found: dict[str, Any] = json.loads(answer)
         return found
 

@@ -74,8 +74,9 @@ def test_a_job_whose_pod_is_deleted_runs_again(pool: Pool) -> None:
     name = f"{pool.pod}-doomed"
     pilot.deploy(pool.lab, name)
     try:
-        jobs = pool.shell(AGAIN.format(first="exec sleep 300"), pod=name)
-        jobs.wait("ExecuteEvent")
+        doomed = pool.of_pod(name)
+        jobs = doomed.shell(AGAIN.format(first="exec sleep 300"))
+        _running(doomed, jobs)
         pilot.delete(pool.lab, name)
         jobs.wait("JobEvictedEvent", timeout=30)
         pilot.deploy(pool.lab, name)  # another pod, of the same name

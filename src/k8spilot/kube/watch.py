@@ -12,7 +12,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient, CoreV1Api
 from kubernetes.aio.client.exceptions import ApiException
 
-from k8spilot.errors import ClusterError
+from k8spilot.errors import ClusterError, ClusterRefused
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +22,10 @@ _WATCH_SECONDS: Final = (240, 300)
 """The server ends a watch after a time drawn from here, so that pilots do not come back all at once."""
 _BACK_OFF_SECONDS: Final = (0.2, 30.0)
 _REQUEST_SECONDS: Final = 30.0
+_DEFINITE: Final = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+"""Statuses of a PATCH that do not change when it is tried again."""
 _LINE_LIMIT: Final = 8 * 1024 * 1024
 """A pod is at most 1.5 MiB in etcd, its JSON somewhat more."""
 
@@ -69,7 +73,8 @@ class OwnPod:
         """Ask for another image of the native sidecar `container`. Returns when the API server has taken it.
 
         Raises:
-            ClusterError: it refused, or did not answer in time.
+            ClusterRefused: it never will: no right to it, a policy, an invalid reference.
+            ClusterError: it did not this time.
         """
         self.requests += 1
         body = {"spec": {"initContainers": [{"name": container, "image": image}]}}
@@ -80,7 +85,8 @@ class OwnPod:
                 )
                 async with response:
                     if response.status != HTTPStatus.OK:
-                        raise ClusterError(
+                        kind = ClusterRefused if response.status in _DEFINITE else ClusterError
+                        raise kind(
                             f"the Kubernetes API refused to change the image of container {container} in pod "
                             f"{self.namespace}/{self.name}: {_message(await response.text())}"
                         )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from k8spilot.errors import BindError, ClusterError, RegistryUnreachable
+from k8spilot.errors import BindError, ClusterError, ClusterRefused, RegistryUnreachable
 from k8spilot.kube.pod import ContainerView, container
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import Image
@@ -119,6 +119,8 @@ class Binder:
             try:
                 await self._pod.set_image(self._name, wanted)
                 break
+            except ClusterRefused:
+                raise
             except ClusterError as error:
                 if attempt == _TRIES:
                     raise
