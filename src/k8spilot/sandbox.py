@@ -7,6 +7,7 @@ by descriptor without following links (shutil.rmtree does), and only what belong
 others have files too.
 """
 
+import contextlib
 import os
 import shutil
 import stat
