@@ -109,6 +109,17 @@ def test_what_a_pod_cannot_do_is_refused_with_the_reason(pool: Pool, commands: d
     _slot_takes_a_job_of_bob(pool, 10)
 
 
+def test_dockers_own_name_for_the_usual_network_is_fine(pool: Pool) -> None:
+    assert result(pool.submit({"docker_network_type": "bridge"})).code == 0
+
+
+def test_a_job_for_another_network_takes_no_slot_and_harms_none(pool: Pool) -> None:
+    jobs = pool.submit({"docker_network_type": "mine"})
+    _slot_takes_a_job_of_bob(pool, 20)
+    jobs.look()
+    assert [event.kind for event in jobs.events] == ["SubmitEvent"]
+
+
 def test_an_input_file_that_cannot_be_read(pool: Pool) -> None:
     jobs = pool.shell("cat data", files={"data": "x"}, transfer_input_files="data", hold="true")
     pool.lab.access_point("alice", f"rm {jobs.folder}/data")  # condor_submit had seen to it that it was there

@@ -154,6 +154,12 @@ def test_without_the_engine_no_job_is_taken(tmp_path: Path) -> None:
     assert not accepts(tmp_path, DOCKER, docker=False)
 
 
+@pytest.mark.parametrize(("network", "taken"), [("bridge", True), ("host", True), ("mine", False), (5, False)])
+def test_jobs_for_another_network_are_not_taken(tmp_path: Path, network: object, taken: bool) -> None:
+    # Their starter would take docker off the machine.
+    assert accepts(tmp_path, {**DOCKER, "DockerNetworkType": network}) is taken
+
+
 def test_no_job_is_taken_after_the_accepting_hours(tmp_path: Path) -> None:
     assert accepts(tmp_path, DOCKER, accept_jobs_for_hours=1, at=STARTED + 3599)
     assert not accepts(tmp_path, DOCKER, accept_jobs_for_hours=1, at=STARTED + 3601)

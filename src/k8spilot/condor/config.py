@@ -93,6 +93,8 @@ DOCKER_PERFORM_TEST = False
 # Otherwise an image has a second name, which is no valid one if the registry has a port.
 DOCKER_TRUST_LOCAL_IMAGES = True
 DOCKER_CACHE_ADVERTISE_INTERVAL = 0
+# Docker's name for the usual network, by which some users ask for it.
+DOCKER_NETWORKS = bridge
 # The payload container has a /tmp and a /var/tmp of its own, clean for every job.
 MOUNT_UNDER_SCRATCH =
 # Images are bound, never run here by another runtime.
@@ -205,6 +207,8 @@ def machine_name(settings: Settings) -> str:
     return ".".join(part for part in (resource, unique, settings.pod_name) if part)
 
 
+# Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
+_NETWORKS: Final = "bridge,nat,host,none"
 # A job whose image a payload container can be bound to: docker_image, or container_image with docker:.
 _DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
 # A plain job that names its image for the OSPool's wrapper scripts.
@@ -216,6 +220,8 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     yield "time() < GLIDEIN_ToRetire"
     # Other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
+    # Of another network its starter would say that docker is gone from the machine, and no job would be taken again.
+    yield f'TARGET.DockerNetworkType is undefined || stringListMember(TARGET.DockerNetworkType, "{_NETWORKS}")'
     plain = "true" if settings.default_image else _SINGULARITY_JOB
     yield f"{_DOCKER_JOB} || (TARGET.WantContainer =!= true && ({plain}))"
     # HTCondor takes a list that is not there for an empty one.
