@@ -133,7 +133,14 @@ class Pilot:
         settings = self._settings
         credentials = settings.pull_secret if settings.pull_secret.exists() else None
         name = settings.payload_container
-        binder = Binder(name, self.pod, listener, Registry(credentials), lambda: idle_image(self.pod.pod))
+        binder = Binder(
+            name,
+            self.pod,
+            listener,
+            Registry(credentials),
+            lambda: idle_image(self.pod.pod),
+            reserved=(settings.exchange, settings.execute),
+        )
         return PayloadContainer(
             name,
             self.pod,

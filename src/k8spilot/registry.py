@@ -64,20 +64,25 @@ class Registry:
         """
         found = self._configurations.get(digest)
         if found is None:
-            text = await self._inspect(reference, "--config", f"{reference.repository}@{digest}")
+            # Raw, since the digest of these bytes is the image's id.
+            text = await self._inspect(reference, "--config", "--raw", f"{reference.repository}@{digest}")
             try:
                 found = json.loads(text)
             except ValueError as error:
                 raise ImageError(f"the configuration of image {reference} is not JSON; it is corrupt") from error
+            found["id"] = "sha256:" + hashlib.sha256(text).hexdigest()
             self._configurations[digest] = found
             if len(self._configurations) > _KEPT:
                 self._configurations.popitem(last=False)
         self._configurations.move_to_end(digest)
         return _image(reference, digest, found)
 
-    async def _inspect(self, reference: Reference, what: str, source: str) -> bytes:
+    async def _inspect(self, reference: Reference, *arguments: str) -> bytes:
+        *what, source = arguments
         options = [] if self._credentials is None else ["--authfile", str(self._credentials)]
-        status, output, errors = await _run([self._program, "inspect", what, *options, f"docker://{source}"], reference)
+        status, output, errors = await _run(
+            [self._program, "inspect", *what, *options, f"docker://{source}"], reference
+        )
         if status == 0:
             return output
         words = _words(errors)
@@ -119,7 +124,7 @@ def _image(reference: Reference, digest: str, found: dict[str, Any]) -> Image:
     return Image(
         reference=reference,
         digest=digest,
-        identifier=digest,
+        identifier=str(found["id"]),
         architecture=str(found.get("architecture", "")),
         os=str(found.get("os", "linux")),
         entrypoint=tuple(settings.get("Entrypoint") or ()),
@@ -127,5 +132,6 @@ def _image(reference: Reference, digest: str, found: dict[str, Any]) -> Image:
         environment=tuple(settings.get("Env") or ()),
         directory=str(settings.get("WorkingDir") or ""),
         user=str(settings.get("User") or ""),
+        volumes=tuple(settings.get("Volumes") or ()),
         created=str(found.get("created") or "0001-01-01T00:00:00Z"),
     )

@@ -2,15 +2,12 @@
 
 The container's own file system, its processes and their cgroup go with it. What stays belongs to the pod:
 the scratch volumes (/tmp and /var/tmp of the payload), shared memory and message queues, and System V IPC,
-which the pod's containers share. The job made all of this, so nothing in it is trusted: folders are walked
-by descriptor without following links (shutil.rmtree does), and only what belongs to the job's uid goes where
-others have files too.
+which the pod's containers share. The job made all of this, so nothing in it is trusted: rm(1) walks it without
+following links and in memory that does not grow with its depth, in a process of its own with a time limit; and only
+what belongs to the job's uid goes where others have files too.
 """
 
-import contextlib
 import os
-import shutil
-import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +20,9 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 """Kind of System V IPC -> column of its identifier in its table, option of ipcrm(1) that removes it."""
 
 
+_PATHS: Final = 200
+"""Paths for one run of rm: each can be 4 KiB long, and a command line 128 KiB at the least."""
+_SECONDS: Final = 120.0
 _IPC_OPTIONS: Final = 1000
 """Arguments for one run of ipcrm: two for each object."""
 
@@ -43,19 +43,21 @@ class Scratch:
         """
         try:
             for folder in self._folders:
-                for entry in _entries(folder):
-                    _remove(entry)
+                _remove([entry.path for entry in _entries(folder)])
             for folder in self._shared:
-                for entry in _entries(folder):
-                    # The pilot's own containers use these too, and remove what is theirs at any time.
-                    with contextlib.suppress(FileNotFoundError):
-                        if entry.stat(follow_symlinks=False).st_uid == self._uid:
-                            _remove(entry)
+                _remove([entry.path for entry in _entries(folder) if self._owns(entry)])
             _remove_ipc(self._uid)
-        except (OSError, subprocess.CalledProcessError) as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise PilotError(
-                f"what the last job left cannot be removed ({error}); the slot takes no job until that is mended"
+                f"what the last job left cannot be removed ({str(error)[:200]}); "
+                "the slot takes no job until that is mended"
             ) from error
+
+    def _owns(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            return entry.stat(follow_symlinks=False).st_uid == self._uid
+        except FileNotFoundError:  # the pod's other containers remove what is theirs at any time
+            return False
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -66,11 +68,13 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _remove(entry: os.DirEntry[str]) -> None:
-    if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
-        shutil.rmtree(entry.path)
-    else:
-        os.unlink(entry.path)  # noqa: PTH108 -- an entry has a path as text
+def _remove(paths: Sequence[str]) -> None:
+    for begin in range(0, len(paths), _PATHS):
+        _run(["rm", "-rf", "--one-file-system", "--", *paths[begin : begin + _PATHS]])
+
+
+def _run(command: Sequence[str], user: int | None = None) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, user=user)
 
 
 def _remove_ipc(uid: int) -> None:
@@ -91,5 +95,4 @@ def _remove_ipc(uid: int) -> None:
             if uid in (int(values["uid"]), int(values["cuid"])):
                 options += [option, values[column]]
     for begin in range(0, len(options), _IPC_OPTIONS):
-        command = ["ipcrm", *options[begin : begin + _IPC_OPTIONS]]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, user=uid)
+        _run(["ipcrm", *options[begin : begin + _IPC_OPTIONS]], user=uid)

@@ -54,7 +54,7 @@ async def check(settings: Settings, api: ApiClient) -> None:
 
 def local_faults(settings: Settings) -> Iterator[str]:
     """List what is wrong in the own container: programs and volumes."""
-    for service, program in (("condor", "condor_master"), ("condor", "docker")):
+    for service, program in (("condor", "condor_master"), ("condor", "docker"), ("engine", "skopeo")):
         if service in settings.services and not shutil.which(program):
             yield f"{program} is not on PATH; use k8spilot's image, or one with HTCondor and the docker CLI installed"
     first = settings.exchange / "bin/payload-init"
@@ -225,6 +225,12 @@ def _volume_faults(payload: Json, pilot: Json, spec: Json, settings: Settings) -
     for path, what in ((exchange, "exchange"), (execute, "execute")):
         if path not in theirs or path not in ours or theirs[path]["name"] != ours[path]["name"]:
             yield f"mount the volume {what} at {path} in both {name} and {PILOT}"
+    programs = f"{exchange}/bin"
+    if theirs.get(programs, {}).get("subPath") != "bin":
+        yield (
+            f"mount the exchange volume's folder bin (subPath: bin) at {programs} in {name} as well, or an image with "
+            "a volume of its own there could bring its own payload-init"
+        )
     if exchange in theirs and not theirs[exchange].get("readOnly"):
         yield f"mount {exchange} with readOnly: true in {name}, or a job could change what the next one runs"
     for path in PAYLOAD_TEMPORARY:
@@ -232,7 +238,11 @@ def _volume_faults(payload: Json, pilot: Json, spec: Json, settings: Settings) -
             yield f"mount an emptyDir at {path} in {name}, which the pilot can empty between jobs"
     emptied = {ours[str(folder)]["name"] for folder in settings.scratch_folders if str(folder) in ours}
     for path, mount in theirs.items():
-        if path in (exchange, execute, *CLEANED_OTHERWISE) or mount.get("readOnly") or _is_read_only(mount, spec):
+        if (
+            path in (exchange, programs, execute, *CLEANED_OTHERWISE)
+            or mount.get("readOnly")
+            or _is_read_only(mount, spec)
+        ):
             continue
         if mount["name"] not in emptied:
             yield (

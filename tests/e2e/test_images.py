@@ -77,7 +77,7 @@ def test_an_image_that_does_not_exist(pool: Pool) -> None:
     reason = _hold_reason(jobs, IMAGE_HOLD)
     assert "no-such-image:1.0" in reason
     assert "unknown" in reason  # the registry's own word
-    _slot_takes_a_job_of_bob(pool, 10)
+    _slot_takes_a_job_of_bob(pool, 20)
 
 
 def test_a_reference_that_is_none(pool: Pool) -> None:
@@ -85,14 +85,14 @@ def test_a_reference_that_is_none(pool: Pool) -> None:
     reason = _hold_reason(jobs, IMAGE_HOLD)
     assert "Upper/Case" in reason
     assert "lowercase" in reason
-    _slot_takes_a_job_of_bob(pool, 10)
+    _slot_takes_a_job_of_bob(pool, 20)
 
 
 def test_a_registry_that_does_not_answer(pool: Pool) -> None:
     jobs = pool.submit({"container_image": "docker://127.0.0.1:9/image:1"})
     reason = _hold_reason(jobs, IMAGE_HOLD)
     assert "127.0.0.1:9/image:1" in reason
-    _slot_takes_a_job_of_bob(pool, 10)
+    _slot_takes_a_job_of_bob(pool, 20)
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,19 @@ def test_a_registry_that_does_not_answer(pool: Pool) -> None:
 def test_what_a_pod_cannot_do_is_refused_with_the_reason(pool: Pool, commands: dict[str, str], words: str) -> None:
     jobs = pool.submit(commands)
     assert words in _hold_reason(jobs, IMAGE_HOLD)
-    _slot_takes_a_job_of_bob(pool, 10)
+    _slot_takes_a_job_of_bob(pool, 20)
 
 
 def test_dockers_own_name_for_the_usual_network_is_fine(pool: Pool) -> None:
     assert result(pool.submit({"docker_network_type": "bridge"})).code == 0
 
 
-def test_a_job_for_another_network_takes_no_slot_and_harms_none(pool: Pool) -> None:
-    jobs = pool.submit({"docker_network_type": "mine"})
+@pytest.mark.parametrize(
+    "commands", [{"docker_network_type": "mine"}, {"arguments": f'"{"x" * 200_000}"'}], ids=["network", "arguments"]
+)
+def test_a_job_that_no_docker_could_run_takes_no_slot_and_harms_none(pool: Pool, commands: dict[str, str]) -> None:
+    # Its starter would take docker off the machine.
+    jobs = pool.submit(commands)
     _slot_takes_a_job_of_bob(pool, 20)
     jobs.look()
     assert [event.kind for event in jobs.events] == ["SubmitEvent"]
@@ -128,4 +132,4 @@ def test_an_input_file_that_cannot_be_read(pool: Pool) -> None:
     assert facts["HoldReasonCode"] == 13  # TransferInputError
     assert "data" in facts["HoldReason"]
     assert "No such file" in facts["HoldReason"]
-    _slot_takes_a_job_of_bob(pool, 10)
+    _slot_takes_a_job_of_bob(pool, 20)

@@ -74,6 +74,25 @@ async def test_who_hangs_up_does_not_stop_the_job(engine: Engine) -> None:
     assert (await job.waiting).json["StatusCode"] == 5
 
 
+async def test_a_job_of_htcondor_whose_client_dies_has_no_result(engine: Engine) -> None:
+    if not engine.tells_of_hang_ups:
+        pytest.skip("kubectl exec does not tell the pod that its client has gone")
+    labels = {"org.htcondorproject": "True"}
+    job = await engine.begin_shell(engine.image("busybox"), "echo ready; sleep 300", Labels=labels)
+    await job.until_output(b"ready")
+    await job.attached.close()
+    assert "goes back to the queue" in (await job.waiting).json["Error"]["Message"]
+    assert (await engine.ask("GET", f"/containers/{job.name}/json")).status == 500
+
+
+async def test_the_next_job_of_htcondor_takes_the_place_of_one_that_it_has_lost(engine: Engine) -> None:
+    labels = {"org.htcondorproject": "True"}
+    lost = await engine.begin_shell(engine.image("busybox"), "echo ready; sleep 300", Labels=labels)
+    await lost.until_output(b"ready")
+    assert (await engine.shell(engine.image("busybox"), "exit 3", Labels=labels)).code == 3
+    assert (await engine.ask("GET", f"/containers/{lost.name}/json")).status == 404
+
+
 async def test_attached_twice_is_served_twice(engine: Engine) -> None:
     name = await engine.create(engine.image("busybox"), "echo", "for both")
     first, second = await engine.attach(name), await engine.attach(name)

@@ -160,6 +160,12 @@ def test_jobs_for_another_network_are_not_taken(tmp_path: Path, network: object,
     assert accepts(tmp_path, {**DOCKER, "DockerNetworkType": network}) is taken
 
 
+@pytest.mark.parametrize("attribute", ["Arguments", "Args", "Environment", "Env"])
+def test_jobs_with_texts_too_long_for_a_command_line_are_not_taken(tmp_path: Path, attribute: str) -> None:
+    assert accepts(tmp_path, {**DOCKER, attribute: "x" * 90_000})
+    assert not accepts(tmp_path, {**DOCKER, attribute: "x" * 131_072})
+
+
 def test_no_job_is_taken_after_the_accepting_hours(tmp_path: Path) -> None:
     assert accepts(tmp_path, DOCKER, accept_jobs_for_hours=1, at=STARTED + 3599)
     assert not accepts(tmp_path, DOCKER, accept_jobs_for_hours=1, at=STARTED + 3601)

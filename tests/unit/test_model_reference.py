@@ -11,17 +11,18 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("text", "repository", "tag", "digest"),
     [
-        ("busybox", "busybox", "latest", None),
-        ("busybox:1.36", "busybox", "1.36", None),
-        ("library/busybox", "library/busybox", "latest", None),
+        ("busybox", "docker.io/library/busybox", "latest", None),
+        ("busybox:1.36", "docker.io/library/busybox", "1.36", None),
+        ("library/busybox", "docker.io/library/busybox", "latest", None),
         ("docker.io/library/busybox:x", "docker.io/library/busybox", "x", None),
         ("10.0.0.1:5000/a/b_c/d--e.f:T_1-2", "10.0.0.1:5000/a/b_c/d--e.f", "T_1-2", None),
         ("localhost/a", "localhost/a", "latest", None),
         ("[::1]:5000/a:x", "[::1]:5000/a", "x", None),
-        (f"busybox@{DIGEST}", "busybox", None, DIGEST),
+        (f"busybox@{DIGEST}", "docker.io/library/busybox", None, DIGEST),
+        ("index.docker.io/a/b", "docker.io/a/b", "latest", None),
         (f"r.example:443/a:x@{DIGEST}", "r.example:443/a", "x", DIGEST),
         ("Host.Example/a", "Host.Example/a", "latest", None),
-        ("a:" + "t" * 128, "a", "t" * 128, None),
+        ("a/b:" + "t" * 128, "docker.io/a/b", "t" * 128, None),
     ],
 )
 def test_a_reference_is_read(text: str, repository: str, tag: str | None, digest: str | None) -> None:
@@ -41,14 +42,19 @@ def test_what_is_no_reference_is_refused_with_how_to_write_one(text: str) -> Non
         Reference.parse(text)
 
 
-@pytest.mark.parametrize("text", ["busybox:latest", f"a/b@{DIGEST}", f"r:5000/a:x@{DIGEST}"])
+@pytest.mark.parametrize("text", ["docker.io/library/busybox:latest", f"r.io/a/b@{DIGEST}", f"r:5000/a:x@{DIGEST}"])
 def test_a_reference_is_written_as_it_was_read(text: str) -> None:
     assert str(Reference.parse(text)) == text
 
 
 def test_the_registry_is_asked_by_digest_where_there_is_one() -> None:
-    assert Reference.parse("a:x").source == "a:x"
-    assert Reference.parse(f"a:x@{DIGEST}").source == f"a@{DIGEST}"
+    assert Reference.parse("r:1/a:x").source == "r:1/a:x"
+    assert Reference.parse(f"r:1/a:x@{DIGEST}").source == f"r:1/a@{DIGEST}"
+
+
+def test_what_the_docker_cli_writes_in_two_ways_is_one_source() -> None:
+    assert Reference.parse("busybox").source == Reference.parse("docker.io/library/busybox:latest").source
+    assert Reference.parse(f"a/b:x@{DIGEST}").source == Reference.parse(f"docker.io/a/b@{DIGEST}").source
 
 
 @pytest.mark.parametrize("text", ["a", "a:" + "t" * 128, f"r:5000/a@{DIGEST}"])

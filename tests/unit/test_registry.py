@@ -95,7 +95,7 @@ async def test_the_configuration_becomes_an_image_and_is_asked_for_once(tmp_path
     image = images[0]
     assert (image.architecture, image.entrypoint, image.command) == ("arm64", ("/e",), ("c",))
     assert (image.environment, image.directory, image.user) == (("A=1",), "/w", "1000")
-    assert (tmp_path / "asked").read_text() == "inspect --config docker://registry.test/a@sha256:1\n"
+    assert (tmp_path / "asked").read_text() == "inspect --config --raw docker://registry.test/a@sha256:1\n"
 
 
 @pytest.mark.parametrize("text", ['{"architecture": "amd64"}', '{"architecture": "amd64", "config": null}'])

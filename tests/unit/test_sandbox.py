@@ -22,6 +22,22 @@ def test_all_that_is_in_the_scratch_folders_goes_and_they_stay(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    top = os.open(scratch, os.O_RDONLY)
+    place = os.dup(top)
+    for _ in range(5000):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    os.close(top)
+    Scratch([scratch], NOBODY_ELSE, []).clean()
+    assert list(scratch.iterdir()) == []
+
+
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     kept, scratch = tmp_path / "kept", tmp_path / "scratch"
     kept.mkdir()
@@ -51,10 +67,9 @@ def test_a_folder_that_is_not_there_has_nothing_in_it(tmp_path: Path) -> None:
 
 def test_what_cannot_be_removed_closes_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
-
-    def refuse(_path: str) -> None:
-        raise PermissionError(1, "Operation not permitted", "file")
-
-    monkeypatch.setattr(os, "unlink", refuse)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/rm").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin/rm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(PilotError, match=r"cannot be removed .* the slot takes no job"):
         Scratch([tmp_path], NOBODY_ELSE, []).clean()

@@ -69,6 +69,7 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
         payload(lambda one: one["volumeMounts"].append({"name": "api-access", "mountPath": "/t", "readOnly": True})),
         "an API token",
     ),
+    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("subPath"), "subPath: bin"),
     (lambda pod: mount(pod, "payload", "/k8spilot").pop("readOnly"), "mount /k8spilot with readOnly: true in payload"),
     (lambda pod: mount(pod, "pilot", "/k8spilot").update(mountPath="/x"), "volume exchange at /k8spilot in both"),
     (
@@ -117,7 +118,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A pilot container in which everything is there."""
     for folder in ("exchange/bin", "execute", "tmp", "var-tmp", "bin"):
         (tmp_path / folder).mkdir(parents=True)
-    for program in ("bin/condor_master", "bin/docker", "exchange/bin/payload-init"):
+    for program in ("bin/condor_master", "bin/docker", "bin/skopeo", "exchange/bin/payload-init"):
         (tmp_path / program).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return settings(
@@ -136,6 +137,7 @@ def test_a_complete_container_has_no_fault(here: Settings) -> None:
     [
         ("bin/condor_master", "condor_master is not on PATH"),
         ("bin/docker", "docker is not on PATH"),
+        ("bin/skopeo", "skopeo is not on PATH"),
         ("exchange/bin/payload-init", "must run `k8spilot install`"),
         ("execute", "execute cannot be written to"),
         ("tmp", "tmp cannot be written to"),
@@ -179,6 +181,7 @@ async def check(cluster: Cluster, here: Settings, *, reachable: bool = True) -> 
     """Check a pod of the manifest's shape, with the volumes where `here` has them."""
     places = {
         "/k8spilot": here.exchange,
+        "/k8spilot/bin": here.exchange / "bin",
         "/var/lib/condor/execute": here.execute,
         "/k8spilot-payload/tmp": here.scratch_folders[0],
         "/k8spilot-payload/var-tmp": here.scratch_folders[1],

@@ -209,6 +209,7 @@ def machine_name(settings: Settings) -> str:
 
 # Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
 _NETWORKS: Final = "bridge,nat,host,none"
+_TEXT_LIMIT: Final = 100_000
 # A job whose image a payload container can be bound to: docker_image, or container_image with docker:.
 _DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
 # A plain job that names its image for the OSPool's wrapper scripts.
@@ -220,8 +221,12 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     yield "time() < GLIDEIN_ToRetire"
     # Other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
-    # Of another network its starter would say that docker is gone from the machine, and no job would be taken again.
+    # When a starter cannot even run `docker create`, it tells the startd that docker is gone from the machine, and
+    # no job is taken again. So it happens with a network that it does not know, and with a command line that is too
+    # long for Linux (execve(2): 128 KiB for one argument).
     yield f'TARGET.DockerNetworkType is undefined || stringListMember(TARGET.DockerNetworkType, "{_NETWORKS}")'
+    for text in ("Arguments", "Args", "Environment", "Env"):
+        yield f'size(TARGET.{text} ?: "") < {_TEXT_LIMIT}'
     plain = "true" if settings.default_image else _SINGULARITY_JOB
     yield f"{_DOCKER_JOB} || (TARGET.WantContainer =!= true && ({plain}))"
     # HTCondor takes a list that is not there for an empty one.

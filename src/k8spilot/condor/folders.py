@@ -126,7 +126,8 @@ class Folders:
             os.chown(self.execute_volume, 0, 0)
             self.execute_volume.chmod(0o755)
         for folder in (self.local, self.log, self.lock, self.run, self.spool, self.execute):
-            _make(folder, 0o755)
+            # A starter that fetches a job's output as the job's user must not find other users' environments in a log.
+            _make(folder, 0o700 if folder in (self.log, self.spool) else 0o755)
             os.chown(folder, owner.pw_uid, owner.pw_gid)
         for folder in (self.private, self.docker_config):
             _make(folder, 0o755)

@@ -12,7 +12,7 @@ from k8spilot.docker import views
 from k8spilot.docker.answers import json_answer
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import ENGINE, JSON, Container, Engine
-from k8spilot.docker.streams import frame, take_over
+from k8spilot.docker.streams import frame, hung_up, take_over
 from k8spilot.docker.translate import check_name, specification
 from k8spilot.errors import PayloadLost, PilotError, Refused
 from k8spilot.model.reference import Reference
@@ -41,10 +41,12 @@ async def create(request: web.Request) -> web.Response:
         raise Refused(f"the container name {name} is in use; remove that container first")
     asked = specification(body, engine.execute)
     payload = engine.payload
+    if asked.is_job:
+        await _evict_orphans(engine)
     image = await payload.bound(Reference.parse(asked.image))
     try:
         command = asked.resolve(image)
-    except Refused:
+    except BaseException:
         await payload.remove()
         raise
     container = Container(name, image, asked, payload, command)
@@ -52,6 +54,13 @@ async def create(request: web.Request) -> web.Response:
     engine.containers[container.name] = container
     engine.remember(asked.image, image)
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+
+
+async def _evict_orphans(engine: Engine) -> None:
+    """Remove jobs that HTCondor has lost sight of: a slot has one job, and its startd has just begun another."""
+    for orphan in [one for one in engine.containers.values() if one.specification.is_job]:
+        logger.warning("%s was never removed; it is now, since HTCondor has begun another job.", orphan.name)
+        await _remove(engine, orphan)
 
 
 async def start(request: web.Request) -> web.Response:
@@ -73,8 +82,15 @@ async def _start(container: Container) -> None:
             container.error = str(error)
         container.settled.set()
         raise
+    except Exception as error:
+        # Whatever it is: a container that has not run must not look like one that ended well.
+        container.lost = PayloadLost(f"the pilot failed to start the job ({error!r}); it goes back to the queue")
+        container.settled.set()
+        raise
     logger.info("%s runs.", container.name)
     container.run.ended.add_done_callback(lambda _: container.settled.set())
+    if container.lost is not None:
+        container.run.forsake()
 
 
 async def attach(request: web.Request) -> web.StreamResponse:
@@ -88,12 +104,25 @@ async def attach(request: web.Request) -> web.StreamResponse:
             await response.write(frame(stream, data))
 
     container.sinks.append(sink)
+    gone = asyncio.ensure_future(hung_up(request))
+    settled = asyncio.ensure_future(container.settled.wait())
     try:
-        await container.settled.wait()
+        await asyncio.wait([gone, settled], return_when=asyncio.FIRST_COMPLETED)
     finally:
+        gone.cancel()
+        settled.cancel()
         if sink in container.sinks:
             container.sinks.remove(sink)
+    if not container.settled.is_set() and not container.sinks and container.specification.is_job:
+        _forsake(container)
     return response
+
+
+def _forsake(container: Container) -> None:
+    """The starter's `docker start -a` has died. HTCondor would take that for the job's end, with the CLI's status."""
+    container.lost = PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
+    if container.run is not None:
+        container.run.forsake()
 
 
 async def wait(request: web.Request) -> web.StreamResponse:

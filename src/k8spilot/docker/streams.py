@@ -4,6 +4,8 @@ Engine API, "Attach to a container": after 101 UPGRADED each frame is a header o
 zeros, length as a big-endian 32-bit number) and that many bytes.
 """
 
+import asyncio
+import select
 import struct
 from typing import Final
 
@@ -31,6 +33,23 @@ class Connection(web.RequestHandler):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection open for writing once it has been taken over."""
         return getattr(self, "taken_over", False)
+
+
+async def hung_up(request: web.Request) -> None:
+    """Wait until the client has closed its connection altogether, and not just its sending side.
+
+    asyncio stops to listen at the end of what the client sends; a second look at the socket through an epoll of its own
+    tells of the hang-up (EPOLLHUP comes without having been asked for, epoll_ctl(2)).
+    """
+    assert request.transport is not None
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+    with select.epoll() as watching:
+        watching.register(request.transport.get_extra_info("socket").fileno(), 0)
+        loop.add_reader(watching.fileno(), heard.set)
+        try:
+            await heard.wait()
+        finally:
+            loop.remove_reader(watching.fileno())
 
 
 async def take_over(request: web.Request) -> web.StreamResponse:

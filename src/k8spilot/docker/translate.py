@@ -58,6 +58,11 @@ class Specification:
     asked: Mapping[str, Any]
     """The whole request, which `docker inspect` shows again."""
 
+    @property
+    def is_job(self) -> bool:
+        """Whether HTCondor made it (docker-api.cpp, HTCONDOR_LABEL), and not somebody by hand."""
+        return self.labels.get("org.htcondorproject") == "True"
+
     def resolve(self, image: Image) -> Command:
         """The command to run in `image`, by Docker's rules for entrypoint and command.
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from k8spilot.docker.state import Container
+from k8spilot.errors import PayloadLost
 from k8spilot.payload.usage import Traffic, Usage
 
 NEVER: Final = "0001-01-01T00:00:00Z"
@@ -13,6 +14,11 @@ NEVER: Final = "0001-01-01T00:00:00Z"
 def stamp(time: datetime | None) -> str:
     """RFC 3339 in UTC, as Docker writes it."""
     return NEVER if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _told(code: int) -> int:
+    """An exit code as HTCondor can carry it: it would make 255 a 0 (user_proc.cpp), a failed job a good one."""
+    return 128 if code == 255 else code
 
 
 def state(container: Container) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def state(container: Container) -> dict[str, Any]:
         "OOMKilled": outcome is not None and outcome.out_of_memory,
         "Dead": False,
         "Pid": run.channel.pid if run is not None and container.running else 0,
-        "ExitCode": outcome.code if outcome is not None else (128 if container.error else 0),
+        "ExitCode": _told(outcome.code) if outcome is not None else (128 if container.error else 0),
         "Error": container.error,
         "StartedAt": stamp(run.began if run is not None else None),
         "FinishedAt": stamp(outcome.finished if outcome is not None else None),
@@ -70,7 +76,10 @@ def inspect(container: Container) -> dict[str, Any]:
 
 def summary(container: Container) -> dict[str, Any]:
     """One row of GET /containers/json."""
-    shown = state(container)
+    try:
+        status = str(state(container)["Status"])
+    except PayloadLost:
+        status = "dead"
     return {
         "Id": container.identifier,
         "Names": [f"/{container.name}"],
@@ -78,8 +87,8 @@ def summary(container: Container) -> dict[str, Any]:
         "ImageID": container.image.identifier,
         "Command": " ".join(container.specification.command),
         "Created": int(container.created.timestamp()),
-        "State": shown["Status"],
-        "Status": shown["Status"].capitalize(),
+        "State": status,
+        "Status": status.capitalize(),
         "Ports": [],
         "Labels": dict(container.specification.labels),
         "Mounts": [],

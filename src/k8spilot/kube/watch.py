@@ -22,6 +22,8 @@ _WATCH_SECONDS: Final = (240, 300)
 """The server ends a watch after a time drawn from here, so that pilots do not come back all at once."""
 _BACK_OFF_SECONDS: Final = (0.2, 30.0)
 _REQUEST_SECONDS: Final = 30.0
+_SILENCE_SECONDS: Final = 100.0
+"""The server sends a bookmark about once a minute; a watch that is quiet for longer is a connection that has died."""
 _DEFINITE: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
@@ -49,6 +51,8 @@ class OwnPod:
         """API requests made so far, the watch's own included."""
         self._pod: dict[str, Any] | None = None
         self._changed = asyncio.Condition()
+        self._patching = asyncio.Lock()
+        """Patches arrive in the order in which they are made."""
 
     @property
     def pod(self) -> dict[str, Any]:
@@ -79,7 +83,7 @@ class OwnPod:
         self.requests += 1
         body = {"spec": {"initContainers": [{"name": container, "image": image}]}}
         try:
-            async with asyncio.timeout(_REQUEST_SECONDS):
+            async with self._patching, asyncio.timeout(_REQUEST_SECONDS):
                 response = await self._core.patch_namespaced_pod_without_preload_content(
                     self.name, self.namespace, body, _content_type="application/strategic-merge-patch+json"
                 )
@@ -183,7 +187,11 @@ class OwnPod:
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """The lines of a watch, of any length up to `_LINE_LIMIT` (readline has a limit of its own, far lower)."""
     rest = b""
-    async for chunk in content.iter_any():
+    while True:
+        async with asyncio.timeout(_SILENCE_SECONDS):
+            chunk = await content.readany()
+        if not chunk:
+            return
         rest += chunk
         *whole, rest = rest.split(b"\n")
         for line in whole:

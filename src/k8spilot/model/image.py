@@ -16,7 +16,7 @@ class Image:
     digest: str | None
     """Of the manifest or index that the reference names now; None when the registry could not be asked."""
     identifier: str = "sha256:" + "0" * 64
-    """Docker's image id: digest of the configuration, or of the manifest."""
+    """Docker's image id: the digest of the configuration. Images with the same one are the same."""
     architecture: str = ""
     os: str = "linux"
     entrypoint: tuple[str, ...] = ()
@@ -24,6 +24,8 @@ class Image:
     environment: tuple[str, ...] = ()
     directory: str = ""
     user: str = ""
+    volumes: tuple[str, ...] = ()
+    """Paths that the image declares as volumes: the runtime puts its own folders there."""
     created: str = "0001-01-01T00:00:00Z"
     size: int = 0
     """Bytes of the compressed layers."""

@@ -19,9 +19,12 @@ _TAG_SIZE: Final = 128
 _REPOSITORY_SIZE: Final = 255
 
 
+_DEFAULT_REGISTRY: Final = "docker.io"
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`repository[:tag][@digest]`."""
+    """`repository[:tag][@digest]`, with the registry in the repository: `busybox` is `docker.io/library/busybox`."""
 
     repository: str
     tag: str | None = None
@@ -46,7 +49,7 @@ class Reference:
                 "with the repository in lower case"
             )
         tag = match["tag"] or (None if match["digest"] else "latest")
-        return cls(match["repository"], tag, match["digest"])
+        return cls(_with_registry(match["repository"]), tag, match["digest"])
 
     @property
     def source(self) -> str:
@@ -62,3 +65,15 @@ class Reference:
         """
         kept = (self.tag or "by-digest")[: _TAG_SIZE - len(unique) - 1]
         return f"{self.repository}:{kept}-{unique}@{digest}"
+
+
+def _with_registry(repository: str) -> str:
+    """The whole name of a repository (reference/normalize.go in distribution/reference, splitDockerDomain)."""
+    first, slash, _ = repository.partition("/")
+    if slash and (first == "localhost" or any(character in first for character in ".:") or first != first.lower()):
+        return (
+            repository.replace("index.docker.io/", f"{_DEFAULT_REGISTRY}/", 1)
+            if first == "index.docker.io"
+            else repository
+        )
+    return f"{_DEFAULT_REGISTRY}/{repository if slash else f'library/{repository}'}"

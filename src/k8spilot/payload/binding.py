@@ -7,12 +7,14 @@ image runs. `bind` returns with the first, `confirm` with both; between the two 
 
 import asyncio
 import logging
+import posixpath
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from k8spilot.errors import BindError, ClusterError, ClusterRefused, RegistryUnreachable
+from k8spilot.errors import BindError, ClusterError, ClusterRefused, ImageError, RegistryUnreachable
 from k8spilot.kube.pod import ContainerView, container
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import Image
@@ -46,12 +48,22 @@ class Binding:
 class Binder:
     """Changes the image of one payload container of the own pod."""
 
-    def __init__(self, name: str, pod: OwnPod, listener: Listener, registry: Registry, idle: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        pod: OwnPod,
+        listener: Listener,
+        registry: Registry,
+        idle: Callable[[], str],
+        reserved: Sequence[Path] = (),
+    ) -> None:
         self._name = name
         self._pod = pod
         self._listener = listener
         self._registry = registry
         self._idle = idle
+        self._reserved = reserved
+        """Where the pilot's own volumes are in the payload container; an image may not put others there."""
 
     async def bind(self, reference: Reference) -> Binding:
         """Change to the image `reference`; return when payload-init runs in it. The caller sets the time limit.
@@ -62,9 +74,12 @@ class Binder:
         """
         digest = await self._digest(reference)
         wanted = str(reference) if digest is None else reference.fresh(digest, uuid.uuid4().hex[:12])
-        if wanted == self._view(self._pod.pod).wanted:
-            # Without a digest no reference is fresh, and one that does not change starts no container.
+        now = self._view(self._pod.pod)
+        if wanted == now.wanted or now.refused is not None:
+            # Without a digest no reference is fresh, and one that does not change starts no container. And after a
+            # container that could not start, the same words in the status could be meant for it or for the next.
             await self._arrive(await self._change(Image(reference, None), self._idle()))
+            await self._pod.until(lambda pod: True if self._view(pod).refused is None else None)
         async with asyncio.TaskGroup() as both:
             image = both.create_task(self._image(reference, digest), name="image configuration")
             binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
@@ -109,9 +124,17 @@ class Binder:
         if digest is None:
             return Image(reference, None)
         try:
-            return await self._registry.image(reference, digest)
+            image = await self._registry.image(reference, digest)
         except RegistryUnreachable as error:
             raise BindError(str(error)) from error
+        for volume in image.volumes:
+            path = PurePosixPath(posixpath.normpath(volume))
+            if any(path.is_relative_to(place) for place in self._reserved):
+                raise ImageError(
+                    f"image {reference} declares a volume at {volume}, which belongs to the execution point; "
+                    "build it without that VOLUME"
+                )
+        return image
 
     async def _change(self, image: Image, wanted: str) -> Binding:
         binding = Binding(image, wanted, self._view(self._pod.pod), self._listener.current, _now())
@@ -146,17 +169,19 @@ class Binder:
     def _runs(self, pod: dict[str, Any], binding: Binding) -> str | None:
         view = self._view(pod)
         digest = binding.image.digest
+        # An image that came here by another name first is reported by that one, or by its id.
+        names = (digest or "", binding.image.identifier)
         runs = (
             view.running
             and view.wanted == binding.wanted
             and view.container_id not in ("", binding.before.container_id)
-            and (digest is None or view.image_id.endswith(digest) or view.image.endswith(digest))
+            and (digest is None or view.image_id.endswith(names) or view.image.endswith(names))
         )
         return view.container_id if runs else None
 
     def _refusal(self, pod: dict[str, Any], binding: Binding) -> str | None:
         view = self._view(pod)
-        if view.wanted != binding.wanted or view.refused is None or view.refused == binding.before.refused:
+        if view.wanted != binding.wanted or view.refused == binding.before.refused:
             return None
         return view.refused
 
@@ -173,9 +198,9 @@ def _now() -> float:
 
 async def _thaw(channel: Channel | None) -> None:
     """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period."""
-    if channel is None or not channel.open:
+    if channel is None or channel.gone.done():
         return
-    await asyncio.wait([channel.closed], timeout=_THAW_SECONDS)
-    if channel.still_open():
+    await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
+    if not channel.gone.done():
         logger.warning("%r does not end as it is told to; it is killed.", channel)
         channel.kill()

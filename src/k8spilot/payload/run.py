@@ -74,6 +74,11 @@ class Run:
         self.ended.set_result(outcome)
         logger.info("The job ended with code %d.", outcome.code)
 
+    def forsake(self) -> None:
+        """End the container: nobody is left to be told of the job, so it must not go on, and its end is no result."""
+        logger.warning("Whoever waited for the job has gone; the job is ended, and goes back to the queue.")
+        self.channel.kill()
+
     async def insist(self) -> None:
         """End the container if payload-init does not kill its job as it was told: the job may have stopped it."""
         _, waiting = await asyncio.wait([self.ended], timeout=_SWEEP_SECONDS)
@@ -87,7 +92,7 @@ class Run:
             self._release(command)
             async with asyncio.TaskGroup() as group:
                 pump = group.create_task(self._stdio.pump(), name="stdio")
-                await _first(channel.started, channel.closed)
+                await _first(channel.started, channel.exited, channel.closed)
                 if _is_set(channel.started):
                     advance(Event.STARTED)
                     self.running.set_result(None)

@@ -53,6 +53,7 @@ class PayloadContainer:
         self._reference: Reference | None = None
         self._claimed = False
         self._binding: asyncio.Future[Binding] | None = None
+        self._starting: asyncio.Future[Binding] | None = None
         self._later: asyncio.Future[None] | None = None
         self._following: asyncio.Future[None] | None = None
         self._run: Run | None = None
@@ -80,7 +81,11 @@ class PayloadContainer:
             Refused: another job has the container.
         """
         if self.state is State.BINDING and not self._claimed:
-            if reference == self._reference and not _failed(self._binding):
+            if (
+                self._reference is not None
+                and reference.source == self._reference.source
+                and not _failed(self._binding)
+            ):
                 return
             self._free()
         if self.state is not State.IDLE:
@@ -113,7 +118,7 @@ class PayloadContainer:
         except asyncio.CancelledError:  # whoever wanted it has gone
             self._free()
             raise
-        if binding.cancelled():
+        if binding.cancelled() or self._binding is not binding:
             raise Refused(f"the job was removed while image {reference} was bound")
         if (error := binding.exception()) is not None:
             self._advance(Event.FAIL)
@@ -131,9 +136,9 @@ class PayloadContainer:
             PayloadLost: it went away meanwhile.
             Refused: nothing is bound.
         """
-        if self.state is not State.BINDING or self._binding is None:
+        if self.state is not State.BINDING or self._binding is None or self._starting is self._binding:
             raise Refused(f"payload container {self.name} is {self.state.value}; nothing can be started in it")
-        binding = self._binding
+        binding = self._starting = self._binding
         try:
             channel, identity = await self._binder.confirm(await asyncio.shield(binding))
             # Only now is the container before it proven gone, and with it whoever could still write there.
@@ -180,7 +185,7 @@ class PayloadContainer:
         self._cancel_later()
         if self._binding is not None:
             self._binding.cancel()
-        self._binding = self._reference = None
+        self._binding = self._starting = self._reference = None
         self._claimed = False
         if self.state is not State.IDLE:
             self._advance(Event.REMOVE)

@@ -47,7 +47,11 @@ class Channel:
         """The command's wait status (waitpid(2))."""
         self.swept: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
+        """Done when its end of the socket is closed, which it can do before it ends."""
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done when the process has ended."""
         loop.add_reader(connection, self._read)
+        loop.add_reader(self._process, self._lose)  # a pidfd can be read when its process has ended (pidfd_open(2))
 
     def __repr__(self) -> str:
         return f"<payload-init {self.pid}{'' if self.open else ', gone'}>"
@@ -87,6 +91,8 @@ class Channel:
 
     def kill(self) -> None:
         """End payload-init itself, and with it the container, whatever the job did to it (SIGSTOP, for one)."""
+        if self.gone.done():
+            return
         try:
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
         except ProcessLookupError:
@@ -98,15 +104,21 @@ class Channel:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
-        os.close(self._process)
         self.closed.set_result(None)
         for future in (self.hello, self.started, self.exited, self.swept):
             future.cancel()
 
     def release(self) -> None:
-        """Close the cgroup's files, which outlive the connection: the last figures are read after the end."""
+        """Close what outlives the connection: the cgroup's files, whose last figures are read after the end."""
+        self._lose()
         while self.cgroup:
             os.close(self.cgroup.popitem()[1])
+
+    def _lose(self) -> None:
+        if not self.gone.done():
+            asyncio.get_running_loop().remove_reader(self._process)
+            os.close(self._process)
+            self.gone.set_result(None)
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         try:
@@ -221,7 +233,7 @@ class Listener:
         connection.setblocking(False)
         pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if uid != self._uid or (self.current is not None and self.current.still_open()):
-            logger.warning("Process %d of uid %d was turned away from payload-init's socket.", pid, uid)
+            logger.debug("Process %d of uid %d was turned away from payload-init's socket.", pid, uid)
             connection.close()
             return
         try:

@@ -40,6 +40,7 @@
 
 #define MESSAGE_SIZE 1024
 #define RUN_DESCRIPTORS 4
+#define LOOK_AGAIN_MS 200
 
 extern char **environ;
 
@@ -356,14 +357,20 @@ int main(int argc, char **argv) {
     int signals = signalfd(-1, &all_signals, SFD_CLOEXEC);
     int changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     char *folder = strdup(argv[1]);
-    if (signals < 0 || changes < 0 || !folder || inotify_add_watch(changes, dirname(folder), IN_CREATE | IN_MOVED_TO) < 0)
+    if (signals < 0 || !folder)
         die(argv[1]);
+    /* inotify is short where other containers of this uid use it up (fs.inotify.max_user_instances is one for the
+     * node): then, and only then, this looks for a pilot now and then. */
+    int patience = -1;
+    if (changes < 0 || inotify_add_watch(changes, dirname(folder), IN_CREATE | IN_MOVED_TO) < 0)
+        patience = LOOK_AGAIN_MS;
     for (find_pilot(argv[1]);;) {
         struct pollfd events[] = {{.fd = signals, .events = POLLIN}, {.fd = changes, .events = POLLIN}, {.fd = pilot, .events = POLLIN}};
         char ignored[4096];
-        if (poll(events, 3, -1) < 0)
+        int happened = poll(events, 3, pilot < 0 ? patience : -1);
+        if (happened < 0)
             die("poll");
-        if (events[1].revents && read(changes, ignored, sizeof ignored) > 0 && pilot < 0)
+        if ((happened == 0 || (events[1].revents && read(changes, ignored, sizeof ignored) > 0)) && pilot < 0)
             find_pilot(argv[1]);
         if (events[0].revents)
             handle_signal(signals);
