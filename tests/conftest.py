@@ -1,9 +1,15 @@
 """What all tests share."""
 
+import signal
+
 import pytest
 
 from lab.api import Lab
 from tests.simulator.programs import Programs, build, obstacle
+
+# A shell that starts the tests in the background has these ignored, and so would every process that a test starts.
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -203,7 +203,8 @@ static void execute(struct command *command) {
 }
 
 static void become(struct command *command, const int *stdio, int report) {
-    signal(SIGPIPE, SIG_DFL);
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL); /* whoever started the container may have had some ignored, and that is inherited */
     sigprocmask(SIG_SETMASK, &original_mask, NULL);
     setsid();
     for (int i = 0; i < 3; i++)
