@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.engine.client import Job
+from tests.engine.client import Failed, Job
 from tests.engine.rings import Engine, Simulated, eventually
 
 FORGE = """
@@ -231,3 +231,12 @@ async def test_the_idle_container_comes_back_after_it_was_killed(simulator: Simu
 
     await eventually(is_back)
     await _next_job_is_fine(simulator)
+
+
+@pytest.mark.parametrize("volume", ["bin", "bin/", "", "bin/../bin/payload-init"])
+async def test_an_image_that_brings_its_own_payload_init_is_refused(simulator: Simulated, volume: str) -> None:
+    place = f"{simulator.cluster.settings.exchange}/{volume}"
+    image = simulator.cluster.images.add("evil:1", volumes=[place]).reference
+    with pytest.raises(Failed, match=r"declares a volume at .* which belongs to the execution point"):
+        await simulator.shell(image, "exit 0")
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3

@@ -76,6 +76,7 @@ class Images:
         command: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         directory: str = "",
+        volumes: Sequence[str] = (),
     ) -> LocalImage:
         """Push an image `name:tag`, over one that has the name already."""
         reference = f"{REGISTRY}/{name}"
@@ -88,6 +89,7 @@ class Images:
                 "Entrypoint": list(entrypoint),
                 "Cmd": list(command),
                 "WorkingDir": directory,
+                "Volumes": {volume: {} for volume in volumes} or None,
             },
         }
         config = json.dumps(configuration)

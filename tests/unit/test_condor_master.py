@@ -99,7 +99,8 @@ def test_folders_belong_to_htcondors_account(tmp_path: Path, monkeypatch: pytest
     made.prepare()
     made.prepare()  # after a restart in place
     assert made.execute.is_dir()
-    assert made.tokens.stat().st_mode & 0o777 == 0o700
+    for secret in (made.tokens, made.log, made.spool):  # logs have the environment of other users' jobs
+        assert secret.stat().st_mode & 0o777 == 0o700
     assert not list(made.docker_config.iterdir())
     if os.geteuid() == 0:  # what no job can replace
         assert made.execute_volume.stat().st_mode & 0o777 == 0o755

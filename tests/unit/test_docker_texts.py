@@ -12,6 +12,7 @@ from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import Container
 from k8spilot.docker.streams import frame
 from k8spilot.errors import Refused
+from k8spilot.model.outcome import Outcome
 from k8spilot.payload.usage import Traffic, Usage
 
 
@@ -65,3 +66,10 @@ def test_stats_of_an_unknown_usage_are_zeros() -> None:
     figures = views.stats(container(), Usage(), Traffic())
     assert figures["memory_stats"]["usage"] == 0
     assert figures["cpu_stats"]["cpu_usage"]["total_usage"] == 0
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, 0), (1, 1), (128, 128), (254, 254), (255, 128)])
+def test_a_failed_job_is_never_told_as_a_good_one(code: int, told: int) -> None:
+    outcome = Outcome(code, datetime.now(UTC))
+    shown = views.state(container(outcome=outcome, run=None, running=False, error=""))
+    assert shown["ExitCode"] == told
