@@ -226,10 +226,10 @@ def _volume_faults(payload: Json, pilot: Json, spec: Json, settings: Settings) -
         if path not in theirs or path not in ours or theirs[path]["name"] != ours[path]["name"]:
             yield f"mount the volume {what} at {path} in both {name} and {PILOT}"
     programs = f"{exchange}/bin"
-    if theirs.get(programs, {}).get("subPath") != "bin":
+    if not theirs.get(programs, {}).get("readOnly"):
         yield (
-            f"mount the exchange volume's folder bin (subPath: bin) at {programs} in {name} as well, or an image with "
-            "a volume of its own there could bring its own payload-init"
+            f"mount a volume of its own at {programs} in {name} with readOnly: true (the one that `k8spilot install` "
+            "fills), or an image could bring its own payload-init there"
         )
     if exchange in theirs and not theirs[exchange].get("readOnly"):
         yield f"mount {exchange} with readOnly: true in {name}, or a job could change what the next one runs"

@@ -69,7 +69,7 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
         payload(lambda one: one["volumeMounts"].append({"name": "api-access", "mountPath": "/t", "readOnly": True})),
         "an API token",
     ),
-    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("subPath"), "subPath: bin"),
+    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("readOnly"), "a volume of its own at /k8spilot/bin"),
     (lambda pod: mount(pod, "payload", "/k8spilot").pop("readOnly"), "mount /k8spilot with readOnly: true in payload"),
     (lambda pod: mount(pod, "pilot", "/k8spilot").update(mountPath="/x"), "volume exchange at /k8spilot in both"),
     (
