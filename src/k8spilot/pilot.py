@@ -28,15 +28,13 @@ from k8spilot.kube.watch import OwnPod
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder
 from k8spilot.payload.runner import PayloadContainer
-from k8spilot.payload_init.channel import Listener
+from k8spilot.payload_init.channel import SOCKET, Listener
 from k8spilot.registry import Registry
 from k8spilot.sandbox import Scratch
 from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-PILOT_CONTAINER: Final = "pilot"
-SOCKET_NAME: Final = "payload.sock"
 _POD_SECONDS: Final = 60.0
 _PAYLOAD_SECONDS: Final = 10.0
 
@@ -101,7 +99,7 @@ class Pilot:
     async def _serve(self, tasks: asyncio.TaskGroup) -> int:
         settings = self._settings
         async with AsyncExitStack() as parts:
-            listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET_NAME, settings.payload_uid))
+            listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET, settings.payload_uid))
             await self._hear_payload(listener)
             payload = self._payload(listener, tasks)
             parts.callback(payload.close)
@@ -173,9 +171,9 @@ class Pilot:
 
 def idle_image(pod: dict[str, Any]) -> str:
     """A fresh reference to the pilot's own image, which the payload container runs between jobs."""
-    view = container(pod, PILOT_CONTAINER)
+    view = container(pod, surroundings.PILOT)
     if view is None:
-        raise ClusterError(f"the pod has no container {PILOT_CONTAINER}; its manifest is not k8spilot's")
+        raise ClusterError(f"the pod has no container {surroundings.PILOT}; its manifest is not k8spilot's")
     _, _, digest = view.image_id.rpartition("@")
     if not digest.startswith("sha256:"):  # an image that no registry knows, loaded on the node by hand
         return view.wanted

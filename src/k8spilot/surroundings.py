@@ -17,6 +17,8 @@ import aiohttp
 from kubernetes.aio.client import ApiClient, ApiException, AuthorizationV1Api, CoreV1Api
 
 from k8spilot.errors import SurroundingsError
+from k8spilot.payload_init.channel import SOCKET
+from k8spilot.payload_init.install import PROGRAM
 from k8spilot.settings import KILLING_SECONDS, Settings
 
 PILOT: Final = "pilot"
@@ -57,7 +59,7 @@ def local_faults(settings: Settings) -> Iterator[str]:
     for service, program in (("condor", "condor_master"), ("condor", "docker"), ("engine", "skopeo")):
         if service in settings.services and not shutil.which(program):
             yield f"{program} is not on PATH; use k8spilot's image, or one with HTCondor and the docker CLI installed"
-    first = settings.exchange / "bin/payload-init"
+    first = settings.exchange / PROGRAM
     if "engine" in settings.services and not os.access(first, os.X_OK):
         yield (
             f"{first} is missing; an init container must run `k8spilot install` with the exchange volume at "
@@ -183,7 +185,7 @@ def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[s
     name = settings.payload_container
     if payload.get("imagePullPolicy") == "Never":
         yield f"set imagePullPolicy: IfNotPresent for {name}, or no job's image can be pulled"
-    command = [str(settings.exchange / "bin/payload-init"), str(settings.exchange / "payload.sock")]
+    command = [str(settings.exchange / PROGRAM), str(settings.exchange / SOCKET)]
     if payload.get("command") != command or payload.get("args"):
         yield f"set the command of {name} to {json.dumps(command)}, without args"
     security = {**spec.get("securityContext", {}), **payload.get("securityContext", {})}

@@ -50,7 +50,6 @@ async def create(request: web.Request) -> web.Response:
         await payload.remove()
         raise
     container = Container(name, image, asked, payload, command)
-    container.name = name or container.identifier[:12]
     engine.containers[container.name] = container
     engine.remember(asked.image, image)
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)

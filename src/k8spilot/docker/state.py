@@ -31,6 +31,7 @@ class Container:
     """One `docker create`."""
 
     name: str
+    """As asked for; otherwise the beginning of the id."""
     image: Image
     specification: Specification
     payload: PayloadContainer
@@ -44,9 +45,12 @@ class Container:
     error: str = ""
     """Why it could not be started; HTCondor holds a job with any text here."""
     lost: PayloadLost | None = None
-    """Set when its payload container went away while it started: there is no run, and never will be a result."""
+    """Set when its payload container went away while it started, or whoever waited for it did: it has no result."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.identifier[:_ID_PREFIX]
 
     @property
     def running(self) -> bool:
@@ -68,7 +72,7 @@ class Container:
 class Engine:
     """The state behind the socket.
 
-    `slots` has a payload container for each slot; a container takes one that is free.
+    `slots` has a payload container for each slot; there is one now.
     """
 
     def __init__(self, slots: list[PayloadContainer], execute: str) -> None:

@@ -92,11 +92,11 @@ class Run:
             self._release(command)
             async with asyncio.TaskGroup() as group:
                 pump = group.create_task(self._stdio.pump(), name="stdio")
-                await _first(channel.started, channel.exited, channel.closed)
+                await first_of(channel.started, channel.exited, channel.closed)
                 if _is_set(channel.started):
                     advance(Event.STARTED)
                     self.running.set_result(None)
-                await _first(channel.exited, channel.closed)
+                await first_of(channel.exited, channel.closed)
                 self._last_usage = read_usage(channel.cgroup)
                 outcome = self._reported() if _is_set(channel.exited) else await self._autopsy()
                 advance(Event.EXIT)
@@ -123,7 +123,7 @@ class Run:
         channel = self.channel
         with contextlib.suppress(PayloadLost):
             channel.sweep()
-            await _first(channel.swept, channel.closed, seconds=_SWEEP_SECONDS)
+            await first_of(channel.swept, channel.closed, seconds=_SWEEP_SECONDS)
         if channel.still_open() and not channel.swept.done():
             logger.warning("What the job left running does not end; its container is killed.")
             channel.kill()
@@ -135,7 +135,7 @@ class Run:
         try:
             while not pump.done() and not self.abandoned.is_set():
                 before = self._stdio.carried
-                await _first(pump, abandoned, seconds=_DRAIN_SECONDS)
+                await first_of(pump, abandoned, seconds=_DRAIN_SECONDS)
                 if not pump.done() and self._stdio.carried == before and not self._stdio.writing:
                     logger.warning("The job's output does not end with its processes; there is nothing more in it.")
                     break
@@ -167,7 +167,7 @@ class Run:
         self.ended.exception()  # who waits for it raises it; nobody may
 
 
-async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
+async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
     """Wait until one of `futures` is done, or time is up."""
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 

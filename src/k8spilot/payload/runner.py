@@ -17,7 +17,7 @@ from k8spilot.model.image import Image
 from k8spilot.model.lifecycle import ALIVE, Event, State, advance
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder, Binding
-from k8spilot.payload.run import Run
+from k8spilot.payload.run import Run, first_of
 from k8spilot.payload.stdio import Sink
 from k8spilot.sandbox import Scratch
 
@@ -153,7 +153,7 @@ class PayloadContainer:
         self._run = run = Run(channel, self._pod, self.name, identity, sinks)
         self._advance(Event.START)
         self._following = self._spawn(lambda: run.follow(command, self._advance), "run")
-        await asyncio.wait(_any(run.running, run.ended), return_when=asyncio.FIRST_COMPLETED)
+        await first_of(run.running, run.ended)
         if not run.running.done():
             await run.ended
         return run
@@ -261,11 +261,6 @@ class PayloadContainer:
         task = self._tasks.create_task(guard(), name=f"{self.name}: {name}")
         future.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
         return future
-
-
-def _any(*futures: asyncio.Future[Any]) -> tuple[asyncio.Future[Any], ...]:
-    """Futures of different results, for asyncio.wait."""
-    return futures
 
 
 def _failed(future: "asyncio.Future[Binding] | None") -> bool:

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SOCKET: Final = "payload.sock"
+"""Name of the socket in the exchange volume."""
+
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 8
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
