@@ -21,6 +21,7 @@ ARG CONDOR_VERSION=25.14.1
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
       "condor=$CONDOR_VERSION*" docker-cli skopeo python3 python3-venv ca-certificates procps \
+      openssh-client openssh-server \
  && rm -rf /var/lib/apt/lists/* /var/log/*.log /var/log/apt /var/cache/debconf/*-old
 
 FROM htcondor
