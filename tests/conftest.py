@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 import signal
 
 import pytest
@@ -24,3 +25,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 def lab() -> Lab:
     """The lab, brought up if it is not, with the image of this checkout."""
     return Lab.up()
+
+
+@pytest.fixture(scope="session")
+def owner(worker_id: str) -> str:
+    """What names of pods end with: test processes, and checkouts that share one lab (K8SPILOT_TEST_PREFIX), differ in it."""
+    return f"{os.environ.get('K8SPILOT_TEST_PREFIX', '')}{worker_id}"

@@ -22,9 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def pod(lab: Lab, worker_id: str) -> Iterator[str]:
+def pod(lab: Lab, owner: str) -> Iterator[str]:
     """The name of a pilot pod of this test process's own, whose slot is in the pool."""
-    name = f"e2e-{worker_id}"
+    name = f"e2e-{owner}"
     pilot.deploy(lab, name)
     jobs.wait_in_pool(lab, name)
     yield name

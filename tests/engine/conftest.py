@@ -20,9 +20,9 @@ def _no_faults(engine: Simulated, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture(scope="session")
-def node_pod(lab: Lab, worker_id: str) -> Iterator[NodePod]:
+def node_pod(lab: Lab, owner: str) -> Iterator[NodePod]:
     """A pilot pod of this test process's own."""
-    pod = NodePod(lab, f"engine-{worker_id}")
+    pod = NodePod(lab, f"engine-{owner}")
     with pod.deployed():
         yield pod
 
