@@ -29,5 +29,5 @@ def lab() -> Lab:
 
 @pytest.fixture(scope="session")
 def owner(worker_id: str) -> str:
-    """What names of pods end with: test processes, and checkouts that share one lab (K8SPILOT_TEST_PREFIX), differ in it."""
+    """What names of pods end with; checkouts that share one lab set K8SPILOT_TEST_PREFIX."""
     return f"{os.environ.get('K8SPILOT_TEST_PREFIX', '')}{worker_id}"

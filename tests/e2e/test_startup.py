@@ -19,8 +19,8 @@ from tests.e2e.pool import until
         ({"K8SPILOT_PAYLOAD_CONTAINER": "other"}, "other"),
     ],
 )
-def test_its_last_word_is_one_sentence(lab: Lab, worker_id: str, environment: Mapping[str, str], words: str) -> None:
-    name = f"e2e-{worker_id}-wrong"
+def test_its_last_word_is_one_sentence(lab: Lab, owner: str, environment: Mapping[str, str], words: str) -> None:
+    name = f"e2e-{owner}-wrong"
     pilot.delete(lab, name)
     try:
         lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, environment)))
