@@ -9,8 +9,8 @@ RUN apt-get update \
 # The build backend lives outside the image; --no-build-isolation then needs no network for a wheel.
 RUN python3 -m venv /build && /build/bin/pip install --quiet --no-cache-dir --disable-pip-version-check hatchling==1.33.0
 WORKDIR /source
-COPY src/k8spilot/payload_init/payload-init.c ./
-RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c
+COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h ./
+RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir /wheel .

@@ -33,6 +33,10 @@ class ImageError(BindError):
     """The registry says that the image is not to be had, or the reference to it is invalid."""
 
 
+class ImageNotNow(BindError):
+    """The image could not be had for a reason that has nothing to do with the job, and may be over soon."""
+
+
 class RegistryUnreachable(PilotError):
     """The registry could not be asked; this says nothing about the image."""
 

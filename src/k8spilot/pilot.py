@@ -7,12 +7,14 @@ The end goes the other way round. Every task has a name, and belongs to one grou
 import asyncio
 import grp
 import logging
+import os
 import signal
 import uuid
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final
 
+import psutil
 from kubernetes.aio.client import ApiClient
 
 from k8spilot import surroundings
@@ -21,6 +23,7 @@ from k8spilot.condor.master import Master
 from k8spilot.condor.preparation import prepare
 from k8spilot.docker.server import serve
 from k8spilot.docker.state import Engine
+from k8spilot.docker.translate import Place
 from k8spilot.errors import ClusterError, SurroundingsError, first_cause
 from k8spilot.kube.client import connect
 from k8spilot.kube.pod import container
@@ -103,7 +106,7 @@ class Pilot:
             await self._hear_payload(listener)
             payload = self._payload(listener, tasks)
             parts.callback(payload.close)
-            engine = Engine([payload], str(settings.execute))
+            engine = Engine([payload], self._place, tasks)
             await parts.enter_async_context(serve(engine, settings.socket, _group("condor")))
             self.serving.set()
             logger.info("Serving the Docker Engine API on %s.", settings.socket)
@@ -149,6 +152,17 @@ class Pilot:
             idle_seconds=settings.idle_after_seconds,
         )
 
+    def _place(self) -> Place:
+        """What jobs can ask for; containers of a pod share /dev/shm (pkg/kubelet makes one for its sandbox)."""
+        view = container(self.pod.pod, self._settings.payload_container)
+        memory = os.statvfs("/dev/shm")  # noqa: S108
+        return Place(
+            execute=str(self._settings.execute),
+            volumes=view.volumes if view is not None else frozenset(),
+            shared_memory=memory.f_blocks * memory.f_frsize,
+            used_ports=_listening,
+        )
+
     async def _run_condor(self) -> int:
         """Run condor_master to its end; SIGTERM lets it vacate its jobs first."""
         started = datetime.fromisoformat(self.pod.pod["status"]["startTime"])
@@ -178,6 +192,12 @@ def idle_image(pod: dict[str, Any]) -> str:
     if not digest.startswith("sha256:"):  # an image that no registry knows, loaded on the node by hand
         return view.wanted
     return Reference.parse(view.wanted).fresh(digest, uuid.uuid4().hex[:12])
+
+
+def _listening() -> set[int]:
+    """TCP ports on which anything in the pod's network listens."""
+    found = psutil.net_connections("tcp")
+    return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN and one.laddr}
 
 
 def _group(name: str) -> int | None:

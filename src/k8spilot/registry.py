@@ -1,9 +1,9 @@
 """What registries say of images, asked through skopeo.
 
 skopeo knows what a registry client must: token authentication, mirrors and insecure registries
-(containers-registries.conf(5)), credentials (containers-auth.json(5)). A failure is sorted by its words into
-"there is no such image for you", which the user has to know, and "the registry did not answer", which is
-nobody's fault.
+(containers-registries.conf(5)), credentials (containers-auth.json(5)). A failure is sorted by its words
+(model/refusals.py) into "there is no such image for you", which the user has to know, and "the registry did not
+answer", which is nobody's fault.
 """
 
 import asyncio
@@ -19,17 +19,12 @@ from typing import Any, Final
 from k8spilot.errors import ImageError, RegistryUnreachable
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.model.refusals import may_pass
 
 logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 60.0
 _KEPT: Final = 64
-_DEFINITE: Final = re.compile(
-    r"manifest unknown|name unknown|not found|repository name not known|unauthorized|denied|forbidden|"
-    r"authentication required|invalid reference|no image found in (?:image index|manifest list)|unsupported manifest",
-    re.IGNORECASE,
-)
-"""Words of the OCI distribution specification's error codes, and of skopeo, that are about the image itself."""
 _LOGGED: Final = re.compile(r'level=fatal msg="(?P<message>(?:[^"\\]|\\.)*)"')
 _PREFIX: Final = re.compile(r'^Error parsing image name "[^"]*": ')
 """What skopeo says first whatever went wrong; the name is right."""
@@ -70,6 +65,9 @@ class Registry:
                 found = json.loads(text)
             except ValueError as error:
                 raise ImageError(f"the configuration of image {reference} is not JSON; it is corrupt") from error
+            if not isinstance(found, dict) or not found.get("architecture") or "rootfs" not in found:
+                # The runtime would start it as an empty root file system (image-spec, config.md: both are required).
+                raise ImageError(f"{reference} is no container image but some other artifact; name an image")
             found["id"] = "sha256:" + hashlib.sha256(text).hexdigest()
             self._configurations[digest] = found
             if len(self._configurations) > _KEPT:
@@ -86,7 +84,7 @@ class Registry:
         if status == 0:
             return output
         words = _words(errors)
-        if _DEFINITE.search(words):
+        if not may_pass(words):
             raise ImageError(f"image {reference} cannot be had: {words}")
         raise RegistryUnreachable(f"the registry of image {reference} did not answer: {words}")
 

@@ -82,6 +82,25 @@ class Attachment:
             parts[found[0]].append(found[1])
         return b"".join(parts[1]), b"".join(parts[2])
 
+    async def write(self, data: bytes) -> None:
+        """Send input."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def end_input(self) -> None:
+        """Send no more, and go on to read."""
+        self._writer.write_eof()
+
+    async def until(self, wanted: bytes) -> bytes:
+        """Read a terminal's output until it has `wanted`; what was read."""
+        read = b""
+        async with asyncio.timeout(SECONDS):
+            while wanted not in read:
+                data = await self.reader.read(65536)
+                assert data, f"the output ended without {wanted!r}: {read!r}"
+                read += data
+        return read
+
     async def close(self) -> None:
         """Hang up."""
         self._writer.close()
@@ -180,18 +199,41 @@ class Client:
         await self.call("POST", "/containers/create", body, {"name": name})
         return name
 
-    async def attach(self, name: str) -> Attachment:
+    async def attach(self, name: str, *, stdin: bool = False) -> Attachment:
         """POST attach; returns when the connection has been taken over."""
+        streams = "stream=1&stdout=1&stderr=1" + ("&stdin=1" if stdin else "")
+        return await self.take_over(f"/containers/{name}/attach?{streams}")
+
+    async def take_over(self, path: str, body: Any = None) -> Attachment:
+        """POST what takes the connection over; returns when it has."""
         reader, writer = await asyncio.open_unix_connection(str(self.path), limit=256 * 1024)
+        content = b"" if body is None else json.dumps(body).encode()
         request = (
-            f"POST {VERSION}/containers/{name}/attach?stream=1&stdout=1&stderr=1 HTTP/1.1\r\n"
-            "Host: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n"
+            f"POST {VERSION}{path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         )
-        writer.write(request.encode())
+        writer.write(request.encode() + content)
         head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 101 "), head
+        if not head.startswith(b"HTTP/1.1 101 "):
+            raise Failed(f"POST {path}", Answer(int(head.split()[1]), await reader.read(), {}))
         self._attached.append(Attachment(reader, writer))
         return self._attached[-1]
+
+    async def begin_exec(self, name: str, *command: str, stdin: bool = False, **options: Any) -> tuple[str, Attachment]:
+        """`docker exec`: its id and its streams."""
+        body = {"Cmd": list(command), "AttachStdin": stdin, "AttachStdout": True, "AttachStderr": True, **options}
+        identifier: str = (await self.call("POST", f"/containers/{name}/exec", body)).json["Id"]
+        tty = bool(options.get("Tty"))
+        return identifier, await self.take_over(f"/exec/{identifier}/start", {"Detach": False, "Tty": tty})
+
+    async def exec(self, name: str, *command: str, **options: Any) -> Result:
+        """`docker exec` to its end."""
+        identifier, attached = await self.begin_exec(name, *command, **options)
+        async with asyncio.timeout(SECONDS):
+            stdout, stderr = await attached.output()
+        found = (await self.call("GET", f"/exec/{identifier}/json")).json
+        assert not found["Running"]
+        return Result(found["ExitCode"], stdout, stderr, "")
 
     @asynccontextmanager
     async def _wait(self, name: str, condition: str) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -84,6 +84,7 @@ class Images:
             "created": "2026-01-01T00:00:00Z",
             "architecture": "amd64",
             "os": "linux",
+            "rootfs": {"type": "layers", "diff_ids": []},
             "config": {
                 "Env": [f"{key}={value}" for key, value in (environment or {}).items()],
                 "Entrypoint": list(entrypoint),

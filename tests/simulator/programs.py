@@ -9,9 +9,9 @@ from typing import Final
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = {
-    "payload-init": "src/k8spilot/payload_init/payload-init.c",
-    "container": "tests/simulator/container.c",
-    "hello": "lab/images/hello/hello.c",
+    "payload-init": ("src/k8spilot/payload_init/payload-init.c", "src/k8spilot/payload_init/command.c"),
+    "container": ("tests/simulator/container.c",),
+    "hello": ("lab/images/hello/hello.c",),
 }
 
 
@@ -37,7 +37,7 @@ def build(folder: Path) -> Programs:
     """Compile the programs into `folder`."""
     compiler = _compiler()
     assert compiler is not None
-    for name, source in _SOURCES.items():
+    for name, sources in _SOURCES.items():
         subprocess.run(
             [
                 compiler,
@@ -49,7 +49,7 @@ def build(folder: Path) -> Programs:
                 "-Werror",
                 "-o",
                 folder / name,
-                CHECKOUT / source,
+                *(CHECKOUT / source for source in sources),
             ],
             check=True,
         )

@@ -10,6 +10,7 @@ import pytest
 from k8spilot.docker import views
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import Container
+from k8spilot.docker.stats import figures
 from k8spilot.docker.streams import frame
 from k8spilot.errors import Refused
 from k8spilot.model.outcome import Outcome
@@ -55,7 +56,7 @@ def container(**fields: Any) -> Container:
 
 def test_stats_have_each_figure_where_htcondor_looks_for_it() -> None:
     usage = Usage(user_ns=11, system_ns=22, resident=33, oom_kills=0)
-    text = json.dumps(views.stats(container(), usage, Traffic(44, 55)), separators=(",", ":"))
+    text = json.dumps(figures(container(), usage, Traffic(44, 55)), separators=(",", ":"))
     expected = {"rss": 33, "usage_in_usermode": 11, "usage_in_kernelmode": 22, "rx_bytes": 44, "tx_bytes": 55}
     for name, value in expected.items():
         assert int(text.split(f'"{name}":', 1)[1].split(",")[0].rstrip("}")) == value, name
@@ -63,13 +64,13 @@ def test_stats_have_each_figure_where_htcondor_looks_for_it() -> None:
 
 
 def test_stats_of_an_unknown_usage_are_zeros() -> None:
-    figures = views.stats(container(), Usage(), Traffic())
-    assert figures["memory_stats"]["usage"] == 0
-    assert figures["cpu_stats"]["cpu_usage"]["total_usage"] == 0
+    shown = figures(container(), Usage(), Traffic())
+    assert shown["memory_stats"]["usage"] == 0
+    assert shown["cpu_stats"]["cpu_usage"]["total_usage"] == 0
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, 0), (1, 1), (128, 128), (254, 254), (255, 128)])
 def test_a_failed_job_is_never_told_as_a_good_one(code: int, told: int) -> None:
     outcome = Outcome(code, datetime.now(UTC))
-    shown = views.state(container(outcome=outcome, run=None, running=False, error=""))
+    shown = views.state(container(outcome=outcome, run=None, running=False, paused=False, error=""))
     assert shown["ExitCode"] == told

@@ -5,18 +5,19 @@ from typing import Any
 import pytest
 
 from k8spilot.docker.translate import _LIMITS as LIMITS
-from k8spilot.docker.translate import IGNORED, REMOVED, check_name, specification
+from k8spilot.docker.translate import IGNORED, REMOVED, Place, check_name, specification
 from k8spilot.errors import Refused
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from tests.engine.test_refusals import BINDS, OF_THE_REQUEST, REFUSED
 
 EXECUTE = "/var/lib/condor/execute"
+PLACE = Place(EXECUTE)
 IMAGE = Image(Reference.parse("a"), None, entrypoint=("/entry",), command=("default",), directory="/image")
 
 
 def read(**body: Any) -> Any:
-    return specification({"Image": "a", **body}, EXECUTE)
+    return specification({"Image": "a", **body}, PLACE)
 
 
 def test_the_table_of_refusals_is_tested_row_by_row() -> None:
@@ -75,7 +76,7 @@ def test_a_long_value_is_cut_in_the_sentence() -> None:
 @pytest.mark.parametrize("body", [{}, {"Image": ""}, {"Image": None}])
 def test_an_image_must_be_named(body: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="no image is named"):
-        specification(body, EXECUTE)
+        specification(body, PLACE)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_what_docker_takes_for_no_name_is_refused(name: str) -> None:
         check_name(name)
 
 
-@pytest.mark.parametrize("option", ["NanoCpus", "PidsLimit", "OomKillDisable", "Healthcheck", "AutoRemove", "Surprise"])
+@pytest.mark.parametrize("option", ["NanoCpus", "PidsLimit", "OomKillDisable", "Healthcheck", "Surprise"])
 def test_an_option_that_nobody_has_thought_of_is_refused_by_its_name(option: str) -> None:
     with pytest.raises(Refused, match=f"does not serve the docker option {option}"):
         read(HostConfig={option: 1})

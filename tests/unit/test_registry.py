@@ -21,7 +21,6 @@ DEFINITE = [
 TRANSIENT = [
     'pinging container registry registry.test: Get \\"https://a.test/v2/\\": dial tcp 192.0.2.1:443: i/o timeout',
     "pinging container registry registry.test: dial tcp: connect: connection refused",
-    "dial tcp: lookup registry.test: no such host",
     "received unexpected HTTP status: 503 Service Unavailable",
     "toomanyrequests: You have reached your pull rate limit",
     "tls: failed to verify certificate: x509: certificate signed by unknown authority",
@@ -86,6 +85,7 @@ async def test_the_configuration_becomes_an_image_and_is_asked_for_once(tmp_path
     config = {
         "architecture": "arm64",
         "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": []},
         "created": "2026-01-01T00:00:00Z",
         "config": {"Entrypoint": ["/e"], "Cmd": ["c"], "Env": ["A=1"], "WorkingDir": "/w", "User": "1000"},
     }
@@ -98,15 +98,22 @@ async def test_the_configuration_becomes_an_image_and_is_asked_for_once(tmp_path
     assert (tmp_path / "asked").read_text() == "inspect --config --raw docker://registry.test/a@sha256:1\n"
 
 
-@pytest.mark.parametrize("text", ['{"architecture": "amd64"}', '{"architecture": "amd64", "config": null}'])
-async def test_an_image_may_say_little(tmp_path: Path, text: str) -> None:
-    image = await answering(tmp_path, text).image(REFERENCE, "sha256:1")
+@pytest.mark.parametrize("more", [{}, {"config": None}])
+async def test_an_image_may_say_little(tmp_path: Path, more: dict[str, None]) -> None:
+    text = {"architecture": "amd64", "rootfs": {"type": "layers"}, **more}
+    image = await answering(tmp_path, json.dumps(text)).image(REFERENCE, "sha256:1")
     assert (image.entrypoint, image.command, image.directory) == ((), (), "")
 
 
 async def test_a_configuration_that_is_not_json_is_corrupt(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="not JSON"):
         await answering(tmp_path, "<html>").image(REFERENCE, "sha256:1")
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"name": "a chart", "version": "1"}', '{"architecture": "amd64"}'])
+async def test_an_artifact_that_is_no_image_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ImageError, match="some other artifact"):
+        await answering(tmp_path, text).image(REFERENCE, "sha256:1")
 
 
 async def test_credentials_are_passed_on(tmp_path: Path) -> None:

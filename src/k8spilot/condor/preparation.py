@@ -12,11 +12,13 @@ from k8spilot.settings import Settings
 
 _DOCKER_CLIENT: Final = """\
 #!/bin/sh
-# docker's own client, but that a pull never fails. When one does (it finds a reference invalid before it asks anybody),
-# HTCondor holds the job and keeps the slot for half a minute. The `create` that follows fails with the same words,
-# and frees the slot at once.
+# docker's own client, but for two things.
+# A pull never fails. When one does (it finds a reference invalid before it asks anybody), HTCondor holds the job and
+# keeps the slot for half a minute. The `create` that follows fails with the same words, and frees the slot at once.
+# Standard input is delivered: HTCondor opens it for `docker start`, which reads it only when it is told to.
 case "$1" in
     pull) /usr/bin/docker "$@" || exit 0 ;;
+    create | start) verb=$1; shift; exec /usr/bin/docker "$verb" --interactive "$@" ;;
     *) exec /usr/bin/docker "$@" ;;
 esac
 """

@@ -1,10 +1,16 @@
-"""Answers in JSON."""
+"""Bodies in JSON, both ways."""
 
 import json
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
+
+from k8spilot.errors import PilotError
+
+
+class BadRequest(PilotError):
+    """The request cannot be read."""
 
 
 def json_answer(value: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
@@ -15,3 +21,18 @@ def json_answer(value: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     """
     body = json.dumps(value, separators=(",", ":")).encode()
     return web.Response(body=body, status=status, headers={"Content-Type": "application/json"})
+
+
+async def json_body(request: web.Request) -> dict[str, Any]:
+    """The object in a request's body; an empty one when there is no body.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    try:
+        body = await request.json() if request.can_read_body else {}
+    except ValueError as error:
+        raise BadRequest("the request is not JSON") from error
+    if not isinstance(body, dict):
+        raise BadRequest("the request is not a JSON object")
+    return body

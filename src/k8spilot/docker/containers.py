@@ -1,58 +1,86 @@
-"""Containers: create, start, attach, wait, kill, inspect, stats, rm, prune."""
+"""Containers: create, start, wait, kill, pause, inspect, rm, prune."""
 
 import asyncio
+import contextlib
 import json
 import logging
+from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
 from k8spilot.docker import views
-from k8spilot.docker.answers import json_answer
+from k8spilot.docker.answers import BadRequest, json_answer, json_body
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import ENGINE, JSON, Container, Engine
-from k8spilot.docker.streams import frame, hung_up, take_over
-from k8spilot.docker.translate import check_name, specification
-from k8spilot.errors import PayloadLost, PilotError, Refused
+from k8spilot.docker.translate import Specification, check_name, specification
+from k8spilot.errors import ImageNotNow, PayloadLost, PilotError, Refused
+from k8spilot.model.command import Command
+from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.payload.launch import first_of
+from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)
 
 
-class BadRequest(PilotError):
-    """The request cannot be read."""
+_NEVER: Final = Command((b"",))
+"""The command of a container that will not run."""
 
 
-def _container(request: web.Request) -> Container:
+def find(request: web.Request) -> Container:
+    """The container that the path names."""
     return request.app[ENGINE].find(request.match_info["id"])
 
 
 async def create(request: web.Request) -> web.Response:
     """POST /containers/create: waits for the bind, and tells its errors."""
     engine = request.app[ENGINE]
-    try:
-        body = await request.json()
-    except ValueError as error:
-        raise BadRequest("the request is not JSON") from error
+    body = await json_body(request)
     name = request.query.get("name", "")
     check_name(name or "unnamed")
-    if name in engine.containers:
+    if name in engine.containers or name in engine.creating:
         raise Refused(f"the container name {name} is in use; remove that container first")
-    asked = specification(body, engine.execute)
-    payload = engine.payload
+    asked = specification(body, engine.place())
     if asked.is_job:
         await _evict_orphans(engine)
-    image = await payload.bound(Reference.parse(asked.image))
+    container = await _create(engine, name, asked)
+    engine.containers[container.name] = container
+    engine.remember(asked.image, container.image)
+    return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+
+
+async def _create(engine: Engine, name: str, asked: Specification) -> Container:
+    payload, reference = engine.payload, Reference.parse(asked.image)
+    stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
+    nothing = Image(reference, None)
+    signalled = engine.begin_create(name)
+    binding = asyncio.ensure_future(payload.bound(reference))
     try:
-        command = asked.resolve(image)
+        await first_of(signalled, binding)
+        if signalled.done() and not binding.done():
+            container = Container(name, nothing, asked, payload, _NEVER, stdio, holds=False)
+            container.kill_early(signalled.result())
+            return container
+        image = binding.result()
+    except ImageNotNow as error:
+        if not asked.is_job:
+            raise
+        # Nothing is wrong with the job, so it must not be held: HTCondor gives one back whose container is lost.
+        container = Container(name, nothing, asked, payload, _NEVER, stdio, holds=False)
+        container.lose(PayloadLost(str(error)))
+        return container
+    finally:
+        engine.end_create(name)
+        if not binding.done():
+            binding.cancel()
+            await asyncio.wait([binding])
+    try:
+        return Container(name, image, asked, payload, asked.resolve(image), stdio)
     except BaseException:
         await payload.remove()
         raise
-    container = Container(name, image, asked, payload, command)
-    engine.containers[container.name] = container
-    engine.remember(asked.image, image)
-    return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
 
 
 async def _evict_orphans(engine: Engine) -> None:
@@ -64,72 +92,54 @@ async def _evict_orphans(engine: Engine) -> None:
 
 async def start(request: web.Request) -> web.Response:
     """POST /containers/ID/start: releases the job."""
-    container = _container(request)
+    engine, container = request.app[ENGINE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
-    await asyncio.shield(asyncio.ensure_future(_start(container)))  # whole or not at all, whoever hangs up
+    if not container.starting and not container.settled.is_set():
+        container.starting = True
+        await _whole(_start(engine, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
-async def _start(container: Container) -> None:
+async def _start(engine: Engine, container: Container) -> None:
     try:
-        container.run = await container.payload.start(container.command, container.sinks)
+        run = container.run = await container.payload.start(container.command, container.stdio)
     except PilotError as error:
         if isinstance(error, PayloadLost):
-            container.lost = error  # no error of the job's, which would be held for one
+            container.lose(error)  # no error of the job's, which would be held for one
         else:
             container.error = str(error)
-        container.settled.set()
+            container.settled.set()
         raise
     except Exception as error:
         # Whatever it is: a container that has not run must not look like one that ended well.
-        container.lost = PayloadLost(f"the pilot failed to start the job ({error!r}); it goes back to the queue")
-        container.settled.set()
+        container.lose(PayloadLost(f"the pilot failed to start the job ({error!r}); it goes back to the queue"))
         raise
     logger.info("%s runs.", container.name)
-    container.run.ended.add_done_callback(lambda _: container.settled.set())
+    if container.specification.removes_itself:
+        engine.tasks.create_task(_remove_at_end(engine, container), name=f"--rm of {container.name}")
+    run.ended.add_done_callback(lambda _: container.settled.set())
     if container.lost is not None:
-        container.run.forsake()
+        run.forsake()
+    elif container.signalled is not None:
+        container.payload.kill(container.signalled)
 
 
-async def attach(request: web.Request) -> web.StreamResponse:
-    """POST /containers/ID/attach: the connection carries frames of output until the end, and then closes."""
-    container = _container(request)
-    wanted = {number for number, name in ((1, "stdout"), (2, "stderr")) if request.query.get(name) in ("1", "true")}
-    response = await take_over(request)
-
-    async def sink(stream: int, data: bytes) -> None:
-        if stream in wanted:
-            await response.write(frame(stream, data))
-
-    container.sinks.append(sink)
-    gone = asyncio.ensure_future(hung_up(request))
-    settled = asyncio.ensure_future(container.settled.wait())
-    try:
-        await asyncio.wait([gone, settled], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        gone.cancel()
-        settled.cancel()
-        if sink in container.sinks:
-            container.sinks.remove(sink)
-    if not container.settled.is_set() and not container.sinks and container.specification.is_job:
-        _forsake(container)
-    return response
-
-
-def _forsake(container: Container) -> None:
-    """The starter's `docker start -a` has died. HTCondor would take that for the job's end, with the CLI's status."""
-    container.lost = PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
-    if container.run is not None:
-        container.run.forsake()
+async def _remove_at_end(engine: Engine, container: Container) -> None:
+    await container.settled.wait()
+    if container.name in engine.containers:
+        await _remove(engine, container)
 
 
 async def wait(request: web.Request) -> web.StreamResponse:
     """POST /containers/ID/wait: headers at once, so that the CLI goes on to start; the status at the end."""
-    container = _container(request)
+    container = find(request)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    if not (request.query.get("condition", "") in ("", "not-running") and container.run is None):
+    condition = request.query.get("condition", "")
+    if condition == "removed":
+        await container.removed.wait()
+    elif not (condition in ("", "not-running") and container.run is None):
         await container.settled.wait()
     await response.write(json.dumps(_ending(container)).encode())
     await response.write_eof()
@@ -148,17 +158,57 @@ def _ending(container: Container) -> JSON:
 
 async def kill(request: web.Request) -> web.Response:
     """POST /containers/ID/kill?signal=."""
-    container = _container(request)
+    engine, name = request.app[ENGINE], request.match_info["id"]
     number = signal_number(request.query.get("signal", "KILL"))
+    if not engine.kill_early(name, number):
+        container = engine.find(name)
+        if container.running:
+            container.payload.kill(number)
+        elif container.starting and not container.settled.is_set():
+            container.signalled = number
+        elif container.specification.is_job and not container.settled.is_set():
+            container.kill_early(number)
+        else:
+            raise Refused(f"container {container.name} is not running")
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+async def pause(request: web.Request) -> web.Response:
+    """POST /containers/ID/pause: stops all its processes."""
+    _running(find(request)).payload.pause()
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+async def resume(request: web.Request) -> web.Response:
+    """POST /containers/ID/unpause."""
+    _running(find(request)).payload.resume()
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _running(container: Container) -> Container:
     if not container.running:
         raise Refused(f"container {container.name} is not running")
-    container.payload.kill(number)
+    return container
+
+
+async def stop(request: web.Request) -> web.Response:
+    """POST /containers/ID/stop?t=: SIGTERM, and SIGKILL after `t` seconds (10 unless told)."""
+    container = find(request)
+    if not container.running:
+        return web.Response(status=HTTPStatus.NOT_MODIFIED)
+    container.payload.kill(signal_number(request.query.get("signal", "TERM")))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(float(request.query.get("t", "10"))):
+            await container.settled.wait()
+    if container.running:
+        container.payload.kill(signal_number("KILL"))
+        await container.settled.wait()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def inspect(request: web.Request) -> web.Response:
     """GET /containers/ID/json."""
-    return json_answer(views.inspect(_container(request)))
+    return json_answer(views.inspect(find(request)))
 
 
 async def listing(request: web.Request) -> web.Response:
@@ -168,22 +218,9 @@ async def listing(request: web.Request) -> web.Response:
     return json_answer([views.summary(one) for one in shown])
 
 
-async def stats(request: web.Request) -> web.Response:
-    """GET /containers/ID/stats?stream=0: compact, since HTCondor reads it with sscanf; and the connection closes."""
-    container = _container(request)
-    if request.query.get("stream", "1") not in ("0", "false"):
-        raise web.HTTPNotImplemented(text="a stream of stats is not served yet; ask with stream=0")
-    run = container.run
-    if run is None:
-        raise Refused(f"container {container.name} has not been started")
-    response = json_answer(views.stats(container, run.usage, run.traffic))
-    response.force_close()
-    return response
-
-
 async def remove(request: web.Request) -> web.Response:
     """DELETE /containers/ID: ends the job if `force` is given, and frees the payload container."""
-    container = _container(request)
+    container = find(request)
     if container.running and request.query.get("force") not in ("1", "true"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
     await _remove(request.app[ENGINE], container)
@@ -193,11 +230,7 @@ async def remove(request: web.Request) -> web.Response:
 async def prune(request: web.Request) -> web.Response:
     """POST /containers/prune?filters={"label": ...}: removes what does not run and has the labels."""
     engine = request.app[ENGINE]
-    try:
-        filters = json.loads(request.query.get("filters", "{}"))
-        labels = dict(one.partition("=")[::2] for one in filters.get("label", ()))
-    except (ValueError, AttributeError, TypeError) as error:
-        raise BadRequest('the filters are not of the form {"label": ["name=value"]}') from error
+    labels = _labels(request.query.get("filters", "{}"))
     gone = [
         one
         for one in engine.containers.values()
@@ -208,11 +241,25 @@ async def prune(request: web.Request) -> web.Response:
     return json_answer({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
 
 
+def _labels(filters: str) -> dict[str, str]:
+    """The labels in filters: a list, or an object with the labels as keys, as docker-py and the CLI send them."""
+    try:
+        return dict(one.partition("=")[::2] for one in json.loads(filters).get("label", ()))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise BadRequest('the filters are not of the form {"label": ["name=value"]}') from error
+
+
 async def _remove(engine: Engine, container: Container) -> None:
     engine.containers.pop(container.name, None)
-    # Shielded: a client that goes away in the middle must not leave a container half removed.
-    await asyncio.shield(asyncio.ensure_future(container.payload.remove()))
+    if container.holds:
+        await _whole(container.payload.remove())
     container.settled.set()
+    container.removed.set()
+
+
+async def _whole(work: Awaitable[Any]) -> None:
+    """Do `work` to its end, even when the client goes away in the middle."""
+    await asyncio.shield(asyncio.ensure_future(work))
 
 
 ROUTES: Final = [
@@ -221,9 +268,10 @@ ROUTES: Final = [
     web.get("/containers/json", listing),
     web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` asks here for images first, slashes and all
     web.post("/containers/{id}/start", start),
-    web.post("/containers/{id}/attach", attach),
+    web.post("/containers/{id}/stop", stop),
     web.post("/containers/{id}/wait", wait),
     web.post("/containers/{id}/kill", kill),
-    web.get("/containers/{id}/stats", stats),
+    web.post("/containers/{id}/pause", pause),
+    web.post("/containers/{id}/unpause", resume),
     web.delete("/containers/{id}", remove),
 ]

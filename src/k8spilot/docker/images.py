@@ -1,7 +1,8 @@
 """Images: `pull` begins the bind, the rest answers from what was bound.
 
-Failures of a bind are told by `create` and not here: HTCondor keeps the slot for 46 s when a pull fails,
-and frees it at once when a create does, with the same words for the user.
+A pull lasts until the image runs, as people expect of one, unless this pod has had the image before: then it answers at
+once, and the bind goes on beside HTCondor's next steps. Failures of a bind are told by `create` and not here: HTCondor
+keeps the slot for 46 s when a pull fails, and frees it at once when a create does, with the same words for the user.
 """
 
 import json
@@ -28,16 +29,23 @@ async def pull(request: web.Request) -> web.StreamResponse:
         raise Refused("images can be pulled here, not imported")
     separator = "@" if ":" in tag else ":"
     text = f"{name}{separator}{tag}" if tag else name
-    try:
-        engine.payload.begin(Reference.parse(text))
-    except PilotError as error:
-        logger.info("The pull of %s does not begin a bind: %s.", text, error)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    for status in (f"Pulling from {name}", f"Status: Image is being bound for {text}"):
-        await response.write(json.dumps({"status": status}).encode() + b"\r\n")
+    await _say(response, f"Pulling from {name}")
+    try:
+        reference = Reference.parse(text)
+        engine.payload.begin(reference)
+        if (image := await engine.payload.pulled(reference)) is not None:
+            engine.remember(text, image)
+    except PilotError as error:
+        logger.info("The pull of %s does not begin a bind: %s.", text, error)
+    await _say(response, f"Status: Image is bound for {text}")
     await response.write_eof()
     return response
+
+
+async def _say(response: web.StreamResponse, status: str) -> None:
+    await response.write(json.dumps({"status": status}).encode() + b"\r\n")
 
 
 async def listing(_request: web.Request) -> web.Response:

@@ -11,8 +11,8 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.docker import containers, images, system
-from k8spilot.docker.answers import json_answer
+from k8spilot.docker import attachments, containers, executions, images, stats, system
+from k8spilot.docker.answers import BadRequest, json_answer
 from k8spilot.docker.state import ENGINE, Engine, NotFound
 from k8spilot.docker.streams import Connection
 from k8spilot.errors import PilotError, Refused
@@ -27,7 +27,7 @@ _CLOSE_SECONDS: Final = 2.0
 _OTHERWISE: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _STATUS: Final = {
     NotFound: HTTPStatus.NOT_FOUND,
-    containers.BadRequest: HTTPStatus.BAD_REQUEST,
+    BadRequest: HTTPStatus.BAD_REQUEST,
     Refused: HTTPStatus.CONFLICT,
 }
 """Statuses of the Engine API. A failed bind is none of these: on 404 the CLI would pull and try again."""
@@ -46,7 +46,7 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except web.HTTPException as error:
         if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
-            return _answer(HTTPStatus.NOT_IMPLEMENTED, f"k8spilot does not serve {request.method} {request.path} yet")
+            return _answer(HTTPStatus.NOT_IMPLEMENTED, f"k8spilot does not serve {request.method} {request.path}")
         return _answer(HTTPStatus(error.status), error.text or error.reason)
     except PilotError as error:
         status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _OTHERWISE)
@@ -67,7 +67,14 @@ def application(engine: Engine) -> web.Application:
     """The paths of the Engine API, with and without a version before them (HTCondor itself asks without)."""
     app = web.Application(middlewares=[_tell_errors], client_max_size=_BODY_LIMIT)
     app[ENGINE] = engine
-    for route in (*system.ROUTES, *images.ROUTES, *containers.ROUTES):
+    for route in (
+        *system.ROUTES,
+        *images.ROUTES,
+        *attachments.ROUTES,
+        *executions.ROUTES,
+        *stats.ROUTES,
+        *containers.ROUTES,
+    ):
         for prefix in ("", _VERSION):
             app.router.add_route(route.method, prefix + route.path, route.handler)
     return app

@@ -3,23 +3,29 @@
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
 
-from k8spilot.docker.translate import Specification
+from k8spilot.docker.translate import Place, Specification
 from k8spilot.errors import PayloadLost, PilotError
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
+from k8spilot.model.lifecycle import State
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.run import Run
 from k8spilot.payload.runner import PayloadContainer
-from k8spilot.payload.stdio import Sink
+from k8spilot.payload.session import Session
+from k8spilot.payload.stdio import Stdio
 
 _IMAGES: Final = 256
 _ID_PREFIX: Final = 12
+_EXECUTIONS: Final = 256
+_JOB_PREFIX: Final = "HTCJob"
+"""How HTCondor names containers (docker_proc.cpp, StartJob)."""
 
 
 class NotFound(PilotError):
@@ -37,17 +43,25 @@ class Container:
     payload: PayloadContainer
     """The payload container that it was given; one for each slot."""
     command: Command
+    stdio: Stdio
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
-    sinks: list[Sink] = field(default_factory=list)
-    """Whoever is attached, before the start or after."""
+    holds: bool = True
+    """Whether the payload container is its own; it gives it back when it is removed."""
     run: Run | None = None
     error: str = ""
     """Why it could not be started; HTCondor holds a job with any text here."""
     lost: PayloadLost | None = None
     """Set when its payload container went away while it started, or whoever waited for it did: it has no result."""
+    starting: bool = False
+    """Set once it was told to start."""
+    signalled: int | None = None
+    """The signal that it gets as soon as it runs."""
+    killed: Outcome | None = None
+    """Its result when it was killed before it could run."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
+    removed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.name = self.name or self.identifier[:_ID_PREFIX]
@@ -58,6 +72,11 @@ class Container:
         return self.run is not None and not self.run.ended.done()
 
     @property
+    def paused(self) -> bool:
+        """Docker's State.Paused."""
+        return self.running and self.payload.state is State.PAUSED
+
+    @property
     def outcome(self) -> Outcome | None:
         """The result, once there is one.
 
@@ -66,7 +85,35 @@ class Container:
         """
         if self.lost is not None:
             raise self.lost
-        return self.run.ended.result() if self.run is not None and self.run.ended.done() else None
+        return self.run.ended.result() if self.run is not None and self.run.ended.done() else self.killed
+
+    def lose(self, reason: PayloadLost) -> None:
+        """End it without a result."""
+        self.lost = reason
+        self.settled.set()
+
+    def kill_early(self, number: int) -> None:
+        """End it before it has run, as if signal `number` had ended it."""
+        self.killed = Outcome.of(number)
+        self.settled.set()
+
+
+@dataclass(slots=True)
+class Execution:
+    """One `docker exec`."""
+
+    container: Container
+    command: Command
+    asked: Mapping[str, Any]
+    """The request, which its inspection shows again."""
+    stdio: Stdio
+    identifier: str = field(default_factory=lambda: secrets.token_hex(32))
+    session: Session | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether its command runs."""
+        return self.session is not None and not self.session.ended.done()
 
 
 class Engine:
@@ -75,10 +122,16 @@ class Engine:
     `slots` has a payload container for each slot; there is one now.
     """
 
-    def __init__(self, slots: list[PayloadContainer], execute: str) -> None:
+    def __init__(self, slots: list[PayloadContainer], place: Callable[[], Place], tasks: asyncio.TaskGroup) -> None:
         self.slots = slots
-        self.execute = execute
+        self.place = place
+        """What the payload containers have, as far as jobs can ask for it."""
+        self.tasks = tasks
         self.containers: dict[str, Container] = {}
+        self.executions: OrderedDict[str, Execution] = OrderedDict()
+        self.creating: dict[str, asyncio.Future[int]] = {}
+        """Names whose `create` waits for its bind -> the signal that was sent to them, once there is one."""
+        self._doomed: tuple[str, int] | None = None
         self._images: OrderedDict[str, Image] = OrderedDict()
 
     @property
@@ -98,6 +151,50 @@ class Engine:
             if len(key) >= _ID_PREFIX and container.identifier.startswith(key):
                 return container
         raise NotFound(f"No such container: {key}")
+
+    def kill_early(self, name: str, number: int) -> bool:
+        """Send a signal to a container that is not there yet: False when none is on its way.
+
+        HTCondor signals a job whose image is being pulled, too, and does not look at the answer. It knows the name, we
+        learn it from `create`, but a slot has one job.
+        """
+        if (creation := self.creating.get(name)) is not None:
+            if not creation.done():
+                creation.set_result(number)
+            return True
+        if name.startswith(_JOB_PREFIX) and name not in self.containers and self.payload.give_up():
+            self._doomed = (name, number)
+            return True
+        return False
+
+    def begin_create(self, name: str) -> asyncio.Future[int]:
+        """Register a `create`; the future gets a signal when one is sent to it. End it with `end_create`."""
+        signalled = self.creating[name] = asyncio.get_running_loop().create_future()
+        if self._doomed is not None and self._doomed[0] == name:
+            signalled.set_result(self._doomed[1])
+        self._doomed = None
+        return signalled
+
+    def end_create(self, name: str) -> None:
+        """Forget a `create`."""
+        del self.creating[name]
+
+    def add_execution(self, execution: Execution) -> None:
+        """Know `execution`; the oldest that do not run are forgotten in the end."""
+        self.executions[execution.identifier] = execution
+        for old in [one for one in self.executions.values() if not one.running][:-_EXECUTIONS]:
+            del self.executions[old.identifier]
+
+    def execution(self, key: str) -> Execution:
+        """An execution by id.
+
+        Raises:
+            NotFound: there is none.
+        """
+        try:
+            return self.executions[key]
+        except KeyError:
+            raise NotFound(f"No such exec instance: {key}") from None
 
     def remember(self, name: str, image: Image) -> None:
         """Know `image` by `name`, as `docker inspect` and `docker tag` use it."""

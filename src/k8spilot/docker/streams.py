@@ -12,12 +12,35 @@ from typing import Final
 from aiohttp import web
 
 RAW_STREAM: Final = "application/vnd.docker.raw-stream"
+MULTIPLEXED_STREAM: Final = "application/vnd.docker.multiplexed-stream"
 _HEADER: Final = struct.Struct(">BxxxI")
+_INPUT_BYTES: Final = 64 * 1024
 
 
 def frame(stream: int, data: bytes) -> bytes:
     """`data` as one frame of `stream` (1 stdout, 2 stderr)."""
     return _HEADER.pack(stream, len(data)) + data
+
+
+class Input:
+    """What the client sends on a connection that was taken over; slow readers slow the client down."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._reader = asyncio.StreamReader(_INPUT_BYTES)
+        self._reader.set_transport(transport)
+
+    async def read(self) -> bytes:
+        """Some bytes; none at the end."""
+        return await self._reader.read(_INPUT_BYTES)
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take bytes from aiohttp (its interface of payload parsers): whether that was all, and what is left."""
+        self._reader.feed_data(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Take note of the end."""
+        self._reader.feed_eof()
 
 
 class Connection(web.RequestHandler):
@@ -26,13 +49,21 @@ class Connection(web.RequestHandler):
     The docker CLI does so when it has no input.
     """
 
-    __slots__ = ("taken_over",)
+    __slots__ = ("input",)
 
-    taken_over: bool
+    input: Input
+
+    def take_over(self, input_: Input) -> None:
+        """From now on, what comes is `input_`'s, and was not meant for HTTP."""
+        self.input = input_
+        self.set_parser(input_)  # type: ignore[arg-type]
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection open for writing once it has been taken over."""
-        return getattr(self, "taken_over", False)
+        if not hasattr(self, "input"):
+            return False
+        self.input.feed_eof()
+        return True
 
 
 async def hung_up(request: web.Request) -> None:
@@ -52,15 +83,23 @@ async def hung_up(request: web.Request) -> None:
             loop.remove_reader(watching.fileno())
 
 
-async def take_over(request: web.Request) -> web.StreamResponse:
-    """Turn the connection into a raw stream; what is written to the response goes out as it is."""
+async def take_over(request: web.Request, *, framed: bool = True) -> tuple[web.StreamResponse, Input]:
+    """Turn the connection into a raw stream: a response whose bytes go out as they are, and what the client sends.
+
+    A client that has not asked for an upgrade is answered with 200 and the same bytes (Engine API, "Attach to a
+    container"). `framed` tells it whether to expect frames.
+    """
+    upgrade = request.headers.get("Upgrade", "").lower() == "tcp"
+    headers = {"Content-Type": MULTIPLEXED_STREAM if framed else RAW_STREAM}
+    if upgrade:
+        headers |= {"Connection": "Upgrade", "Upgrade": "tcp"}
     response = web.StreamResponse(
-        status=101,
-        reason="UPGRADED",
-        headers={"Content-Type": RAW_STREAM, "Connection": "Upgrade", "Upgrade": "tcp"},
+        status=101 if upgrade else 200, reason="UPGRADED" if upgrade else None, headers=headers
     )
-    if isinstance(request.protocol, Connection):
-        request.protocol.taken_over = True
+    assert isinstance(request.protocol, Connection)
+    assert isinstance(request.transport, asyncio.Transport)
+    input_ = Input(request.transport)
+    request.protocol.take_over(input_)
     response.force_close()
     await response.prepare(request)
-    return response
+    return response, input_

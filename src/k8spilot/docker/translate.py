@@ -7,7 +7,8 @@ that reaches the user as the hold reason. Nothing is dropped in silence.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -19,6 +20,13 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", re.ASCII)
 
 REMOVED: Final = (b"KUBERNETES_*",)
 """What Kubernetes adds to every container's environment, and no job expects."""
+
+_TERMINAL: Final = "TERM=xterm"
+"""What Docker adds to the environment of a command with a terminal (CreateDaemonEnvironment in moby)."""
+
+_HTCONDOR_SHELL: Final = ("/bin/bash", "-i")
+_PLAIN_SHELL: Final = b"/bin/sh"
+"""What condor_ssh_to_job asks for (docker_proc.cpp, AcceptSSHClient), and what many images have in its place."""
 
 IGNORED: Final = {
     "User": "jobs run under the payload container's uid, which the pod fixes",
@@ -36,13 +44,32 @@ IGNORED: Final = {
 
 
 _TAKEN: Final = frozenset(
-    {"Image", "Entrypoint", "Cmd", "Env", "WorkingDir", "Labels", "HostConfig", "Binds"}
+    {"Image", "Entrypoint", "Cmd", "Env", "WorkingDir", "Labels", "HostConfig", "Binds", "Tty", "OpenStdin"}
+    | {"ExposedPorts", "PortBindings", "AutoRemove", "ShmSize"}
     # What concerns the client alone, or says what _LIMITS checks once more.
     | {"AttachStdin", "AttachStdout", "AttachStderr", "StdinOnce", "ConsoleSize", "ContainerIDFile", "NetworkingConfig"}
 )
 
 _DEFAULTS: Final = {"MemorySwappiness": -1, "CgroupnsMode": "private", "StopSignal": "SIGTERM"}
 """What clients send without having been asked to."""
+
+
+_OWN_TEMPORARY: Final = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 -- the payload container's
+"""What `mount_under_scratch` usually asks for: folders that every job finds empty here anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the payload container has, as far as a job can ask for it."""
+
+    execute: str
+    """The folder that it shares with HTCondor."""
+    volumes: frozenset[str] = frozenset()
+    """Where it has volumes mounted."""
+    shared_memory: int = 0
+    """Size of its /dev/shm in bytes."""
+    used_ports: Callable[[], AbstractSet[int]] = frozenset
+    """Looks up the TCP ports of the pod that are in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +82,12 @@ class Specification:
     environment: tuple[str, ...]
     directory: str
     labels: Mapping[str, str]
+    terminal: bool
+    reads: bool
+    """Whether it has a standard input."""
+    removes_itself: bool
+    ports: tuple[str, ...]
+    """What it publishes, as `8080/tcp`."""
     asked: Mapping[str, Any]
     """The whole request, which `docker inspect` shows again."""
 
@@ -72,6 +105,8 @@ class Specification:
         entrypoint = image.entrypoint if self.entrypoint is None else self.entrypoint
         command = self.command or (image.command if self.entrypoint is None else ())
         environment = [one for one in self.environment if "=" in one]
+        if self.terminal and not any(one.startswith("TERM=") for one in environment):
+            environment.append(_TERMINAL)
         removed = [_raw(one) for one in self.environment if "=" not in one]
         found = Command(
             arguments=tuple(_raw(one) for one in (*entrypoint, *command)),
@@ -79,15 +114,12 @@ class Specification:
             removed=(*REMOVED, *removed),
             directory=_raw(self.directory or image.directory or "/"),
         )
-        try:
-            found.encode()
-        except ValueError as error:
-            raise Refused(f"{error}; set executable and arguments in the submit file") from error
+        _check(found)
         return found
 
 
-def specification(body: Mapping[str, Any], execute: str) -> Specification:
-    """Understand the body of a `docker create`. `execute` is the folder that the payload container shares.
+def specification(body: Mapping[str, Any], place: Place) -> Specification:
+    """Understand the body of a `docker create`.
 
     Raises:
         Refused: it asks for what a pod cannot do.
@@ -96,14 +128,19 @@ def specification(body: Mapping[str, Any], execute: str) -> Specification:
     if not body.get("Image"):
         raise Refused("no image is named; set container_image or docker_image in the submit file")
     for key, (fine, reason) in _LIMITS.items():
-        for place in (body, host):
-            if place.get(key) and not fine(place[key]):
-                raise Refused(f"{reason} (docker option {key}: {_short(place[key])})")
+        for part in (body, host):
+            if part.get(key) and not fine(part[key]):
+                raise Refused(f"{reason} (docker option {key}: {_short(part[key])})")
     for key, value in (*body.items(), *host.items()):
         if key not in _TAKEN | IGNORED.keys() | _LIMITS.keys() and value and value != _DEFAULTS.get(key):
             raise Refused(f"k8spilot does not serve the docker option {key} ({_short(value)})")
     for bind in host.get("Binds") or ():
-        _check_bind(bind, execute)
+        _check_bind(bind, place)
+    if (wanted := host.get("ShmSize") or 0) > place.shared_memory:
+        raise Refused(
+            f"the job asks for {wanted} bytes of shared memory, and /dev/shm of the pod has {place.shared_memory}; ask "
+            "for less, or the site for a larger one (docker option --shm-size)"
+        )
     return Specification(
         image=str(body["Image"]),
         entrypoint=_strings(body.get("Entrypoint")),
@@ -111,8 +148,31 @@ def specification(body: Mapping[str, Any], execute: str) -> Specification:
         environment=_strings(body.get("Env")) or (),
         directory=str(body.get("WorkingDir") or ""),
         labels=dict(body.get("Labels") or {}),
+        terminal=bool(body.get("Tty")),
+        reads=bool(body.get("OpenStdin")),
+        removes_itself=bool(host.get("AutoRemove")),
+        ports=_ports(host.get("PortBindings") or {}, place),
         asked=body,
     )
+
+
+def execution_command(job: Command, body: Mapping[str, Any], *, is_job: bool) -> Command:
+    """The command of a `docker exec` beside `job`, in whose environment and directory it runs.
+
+    Raises:
+        Refused: it names no program, or a text cannot be passed to one.
+    """
+    arguments = _strings(body.get("Cmd")) or ()
+    terminal = (_TERMINAL,) if body.get("Tty") else ()
+    found = replace(
+        job,
+        arguments=tuple(_raw(one) for one in arguments),
+        environment=(*job.environment, *(_raw(one) for one in (*terminal, *(_strings(body.get("Env")) or ())))),
+        directory=_raw(str(body["WorkingDir"])) if body.get("WorkingDir") else job.directory,
+        otherwise=_PLAIN_SHELL if is_job and arguments == _HTCONDOR_SHELL else None,
+    )
+    _check(found)
+    return found
 
 
 def check_name(name: str) -> None:
@@ -121,17 +181,43 @@ def check_name(name: str) -> None:
         raise Refused(f"'{_short(name)}' is not a container name; use letters, digits, _, . and -")
 
 
-def _check_bind(bind: str, execute: str) -> None:
+def _check_bind(bind: str, place: Place) -> None:
     source, _, rest = bind.partition(":")
     target, _, options = rest.partition(":")
-    shared = PurePosixPath(source).is_relative_to(execute) and ".." not in PurePosixPath(source).parts
-    if source == target and shared and options in ("", "rw", "z", "Z"):
+    path = PurePosixPath(source)
+    shared = path.is_relative_to(place.execute) and ".." not in path.parts
+    there = (source == target and (shared or target in place.volumes)) or (shared and target in _OWN_TEMPORARY)
+    if there and options in ("", "rw", "z", "Z"):
         return
     raise Refused(
         f"{source} cannot be mounted at {target}: a pod's volumes are fixed when it starts, and the job "
         "shares only its scratch folder with HTCondor; transfer the files instead, or ask the site for the volume "
         f"(docker option --volume {bind})"
     )
+
+
+def _ports(bindings: Mapping[str, Any], place: Place) -> tuple[str, ...]:
+    """Ports to publish: a pod has an address of its own, at which each has the number that it has inside."""
+    for port, hosts in bindings.items():
+        number, _, protocol = port.partition("/")
+        if not number.isdecimal() or not 0 < int(number) < 65536:
+            raise Refused(f"'{_short(port)}' is no port to publish")
+        for host in hosts or ():
+            if host.get("HostPort") not in ("", None, "0", number):
+                raise Refused(
+                    f"port {port} cannot be published as {host['HostPort']}: a pod's address has the container's own "
+                    "ports; ask for the same number"
+                )
+        if protocol in ("", "tcp") and int(number) in place.used_ports():
+            raise Refused(f"port {port} is in use by the execution point; let the service listen on another one")
+    return tuple(bindings)
+
+
+def _check(command: Command) -> None:
+    try:
+        command.encode()
+    except ValueError as error:
+        raise Refused(f"{error}; set executable and arguments in the submit file") from error
 
 
 def _nothing(_value: object) -> bool:
@@ -143,8 +229,6 @@ def _one_of(*allowed: object) -> Callable[[Any], bool]:
 
 
 _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "Tty": (_nothing, "a terminal is not served yet"),
-    "OpenStdin": (_nothing, "standard input from the docker client is not served yet"),
     "Volumes": (_nothing, "anonymous volumes are not to be had: a pod's volumes are fixed when it starts"),
     "Mounts": (_nothing, "mounts are not to be had: a pod's volumes are fixed when it starts"),
     "Tmpfs": (_nothing, "a tmpfs cannot be added: a pod's volumes are fixed when it starts; use /tmp"),
@@ -162,11 +246,12 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
         _one_of("default", "bridge", "nat"),
         "the job has the pod's network and no other; leave docker_network_type unset in the submit file",
     ),
-    "PortBindings": (_nothing, "container services (published ports) are not served yet"),
-    "PublishAllPorts": (_nothing, "container services (published ports) are not served yet"),
+    "PublishAllPorts": (
+        _nothing,
+        "publish ports one by one: which ones an image exposes says nothing of which it serves",
+    ),
     "Devices": (_nothing, "devices are the pod's and cannot be added by a job"),
     "DeviceRequests": (_nothing, "devices are the pod's and cannot be added by a job"),
-    "ShmSize": (_nothing, "the size of /dev/shm is the pod's and cannot be changed by a job"),
     "ReadonlyRootfs": (_nothing, "a read-only root file system is the pod's to set"),
     "PidMode": (_one_of("private"), "the process namespace is the pod's and cannot be changed by a job"),
     "IpcMode": (

@@ -3,9 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from k8spilot.docker.state import Container
+from k8spilot.docker.state import Container, Execution
 from k8spilot.errors import PayloadLost
-from k8spilot.payload.usage import Traffic, Usage
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 """Go's zero time."""
@@ -28,11 +27,11 @@ def state(container: Container) -> dict[str, Any]:
         PayloadLost: the container is lost. Docker has no word for that, and any exit code would be taken for the job's.
     """
     outcome, run = container.outcome, container.run
-    unfinished = "running" if container.running else "created"
+    unfinished = "paused" if container.paused else "running" if container.running else "created"
     return {
         "Status": unfinished if outcome is None else "exited",
         "Running": container.running,
-        "Paused": False,
+        "Paused": container.paused,
         "Restarting": False,
         "OOMKilled": outcome is not None and outcome.out_of_memory,
         "Dead": False,
@@ -70,7 +69,7 @@ def inspect(container: Container) -> dict[str, Any]:
         "Mounts": [],
         "Config": {key: value for key, value in asked.items() if key not in ("HostConfig", "NetworkingConfig")},
         # Published ports only, as arrays: HTCondor gives up on an object with anything else in it.
-        "NetworkSettings": {"Ports": {}, "Networks": {}},
+        "NetworkSettings": {"Ports": _ports(container), "Networks": {}},
     }
 
 
@@ -89,31 +88,40 @@ def summary(container: Container) -> dict[str, Any]:
         "Created": int(container.created.timestamp()),
         "State": status,
         "Status": status.capitalize(),
-        "Ports": [],
+        "Ports": [
+            {"PrivatePort": int(number), "PublicPort": int(number), "Type": protocol or "tcp"}
+            for number, _, protocol in (port.partition("/") for port in container.specification.ports)
+        ],
         "Labels": dict(container.specification.labels),
         "Mounts": [],
     }
 
 
-def stats(container: Container, usage: Usage, traffic: Traffic) -> dict[str, Any]:
-    """GET /containers/ID/stats?stream=0.
+def _ports(container: Container) -> dict[str, Any]:
+    """Published ports while it runs; HTCondor takes `<service>_HostPort` from here (docker-api.cpp)."""
+    shown = container.specification.ports if container.running else ()
+    return {port: [{"HostIp": "0.0.0.0", "HostPort": port.partition("/")[0]}] for port in shown}  # noqa: S104
 
-    HTCondor finds figures by the first occurrence of their name (docker-api.cpp, `sscanf`): so cpu_stats comes before
-    precpu_stats, memory is under `rss`, and no other `rss`, `anon` or `usage` comes before it.
-    """
-    cpu = {
-        "cpu_usage": {
-            "total_usage": (usage.user_ns or 0) + (usage.system_ns or 0),
-            "usage_in_kernelmode": usage.system_ns or 0,
-            "usage_in_usermode": usage.user_ns or 0,
-        }
-    }
+
+def execution(one: Execution) -> dict[str, Any]:
+    """GET /exec/ID/json."""
+    outcome = one.session.ended.result() if one.session is not None and one.session.ended.done() else None
+    program, *arguments = one.asked["Cmd"]
     return {
-        "read": stamp(datetime.now(UTC)),
-        "name": f"/{container.name}",
-        "id": container.identifier,
-        "cpu_stats": cpu,
-        "precpu_stats": cpu,
-        "memory_stats": {"stats": {"rss": usage.resident or 0}, "usage": usage.resident or 0},
-        "networks": {"eth0": {"rx_bytes": traffic.received, "tx_bytes": traffic.sent}},
+        "ID": one.identifier,
+        "ContainerID": one.container.identifier,
+        "Running": one.running,
+        "ExitCode": None if outcome is None else outcome.code,
+        "Pid": 0,
+        "OpenStdin": bool(one.asked.get("AttachStdin")),
+        "OpenStdout": bool(one.asked.get("AttachStdout")),
+        "OpenStderr": bool(one.asked.get("AttachStderr")),
+        "CanRemove": False,
+        "DetachKeys": "",
+        "ProcessConfig": {
+            "entrypoint": program,
+            "arguments": arguments,
+            "tty": one.stdio.terminal,
+            "privileged": False,
+        },
     }

@@ -39,6 +39,8 @@ class ContainerView:
     ended: dict[str, Any] | None = None
     """`state.terminated`, or `lastState.terminated` when the container has not ended for good."""
     restarts: int = 0
+    volumes: frozenset[str] = frozenset()
+    """Where it has volumes mounted."""
 
     @property
     def refused(self) -> str | None:
@@ -51,22 +53,16 @@ class ContainerView:
 def container(pod: dict[str, Any], name: str) -> ContainerView | None:
     """Container `name` of `pod` (a regular one or a native sidecar), or None if the pod has none such."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
-    wanted = next(
-        (
-            one.get("image", "")
-            for one in [*spec.get("initContainers", []), *spec.get("containers", [])]
-            if one["name"] == name
-        ),
-        None,
-    )
-    if wanted is None:
+    specs = [*spec.get("initContainers", []), *spec.get("containers", [])]
+    asked = next((one for one in specs if one["name"] == name), None)
+    if asked is None:
         return None
     statuses = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     found: dict[str, Any] = next((one for one in statuses if one["name"] == name), {})
     state = found.get("state", {})
     waiting = state.get("waiting", {})
     return ContainerView(
-        wanted=wanted,
+        wanted=asked.get("image", ""),
         image=found.get("image", ""),
         image_id=found.get("imageID", ""),
         container_id=found.get("containerID", ""),
@@ -75,4 +71,5 @@ def container(pod: dict[str, Any], name: str) -> ContainerView | None:
         waiting_message=waiting.get("message", ""),
         ended=state.get("terminated") or found.get("lastState", {}).get("terminated"),
         restarts=found.get("restartCount", 0),
+        volumes=frozenset(mount["mountPath"] for mount in asked.get("volumeMounts", [])),
     )

@@ -17,10 +17,12 @@ class Command:
     removed: tuple[bytes, ...] = ()
     """Names, or prefixes that end in `*`, to take out of the environment that the container came with."""
     directory: bytes | None = None
+    otherwise: bytes | None = None
+    """Program to run in place of the first argument where that is not there."""
     umask: int = field(default=0o022)
 
     def encode(self) -> bytes:
-        """Records of a letter, a value and a NUL, as payload-init.c reads them (`struct command` there).
+        """Records of a letter, a value and a NUL, as payload_init/command.c reads them.
 
         Raises:
             ValueError: no argument is given, or a text has a NUL in it.
@@ -31,6 +33,8 @@ class Command:
         records += [b"e" + variable for variable in self.environment]
         records += [b"a" + argument for argument in self.arguments]
         records.append(b"m%o" % self.umask)
+        if self.otherwise is not None:
+            records.append(b"f" + self.otherwise)
         if self.directory is not None:
             records.append(b"d" + self.directory)
         if any(b"\0" in record for record in records):

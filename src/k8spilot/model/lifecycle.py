@@ -15,6 +15,8 @@ what is not there cannot happen, and `advance` raises. Who acts on it is payload
      +-------------------------------------------- ENDED
                           remove
 
+A job that runs can be paused and resumed (`PAUSED`); what ends a running job ends a paused one as well.
+
 `IDLE` does not say that the container is clean: it says that no job has it. What makes it clean is the
 bind, which never releases a job before the old container is proven gone and its files are (runner.py).
 """
@@ -34,6 +36,8 @@ class State(Enum):
     """A fresh container with the job's image runs, and its payload-init waits."""
     STARTING = "starting"
     RUNNING = "running"
+    PAUSED = "paused"
+    """All processes of the job are stopped (SIGSTOP)."""
     ENDING = "ending"
     """The job's process has ended; what it left is swept away, its output is drained."""
     ENDED = "ended"
@@ -52,6 +56,8 @@ class Event(Enum):
     FAIL = "fail"
     START = "start"
     STARTED = "started"
+    PAUSE = "pause"
+    RESUME = "resume"
     EXIT = "exit"
     SETTLED = "settled"
     LOSE = "lose"
@@ -63,14 +69,15 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     State.BINDING: {Event.BOUND: State.BOUND, Event.FAIL: State.FAILED, Event.REMOVE: State.IDLE},
     State.BOUND: {Event.START: State.STARTING, Event.LOSE: State.LOST, Event.REMOVE: State.IDLE},
     State.STARTING: {Event.STARTED: State.RUNNING, Event.EXIT: State.ENDING, Event.LOSE: State.LOST},
-    State.RUNNING: {Event.EXIT: State.ENDING, Event.LOSE: State.LOST},
+    State.RUNNING: {Event.PAUSE: State.PAUSED, Event.EXIT: State.ENDING, Event.LOSE: State.LOST},
+    State.PAUSED: {Event.RESUME: State.RUNNING, Event.EXIT: State.ENDING, Event.LOSE: State.LOST},
     State.ENDING: {Event.SETTLED: State.ENDED, Event.LOSE: State.LOST},
     State.ENDED: {Event.REMOVE: State.IDLE},
     State.FAILED: {Event.REMOVE: State.IDLE},
     State.LOST: {Event.REMOVE: State.IDLE},
 }
 
-ALIVE: Final = frozenset({State.STARTING, State.RUNNING, State.ENDING})
+ALIVE: Final = frozenset({State.STARTING, State.RUNNING, State.PAUSED, State.ENDING})
 """The job has been released and its result is not final: Docker's "running"."""
 
 

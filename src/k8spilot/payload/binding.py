@@ -6,6 +6,7 @@ image runs. `bind` returns with the first, `confirm` with both; between the two 
 """
 
 import asyncio
+import contextlib
 import logging
 import posixpath
 import uuid
@@ -14,11 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from k8spilot.errors import BindError, ClusterError, ClusterRefused, ImageError, RegistryUnreachable
+from k8spilot.errors import BindError, ClusterError, ClusterRefused, ImageError, ImageNotNow, RegistryUnreachable
 from k8spilot.kube.pod import ContainerView, container
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.model.refusals import may_pass
 from k8spilot.payload_init.channel import Channel, Listener
 from k8spilot.registry import Registry
 
@@ -56,6 +58,7 @@ class Binder:
         registry: Registry,
         idle: Callable[[], str],
         reserved: Sequence[Path] = (),
+        patience: float = 120.0,
     ) -> None:
         self._name = name
         self._pod = pod
@@ -64,12 +67,21 @@ class Binder:
         self._idle = idle
         self._reserved = reserved
         """Where the pilot's own volumes are in the payload container; an image may not put others there."""
+        self._patience = patience
+        """How long the kubelet may go on trying to get an image that it could not get the first time, seconds."""
+        self._had: dict[str, str | None] = {}
+        """What this pod has had: reference as asked for -> digest that it meant the last time."""
+
+    def has_had(self, reference: Reference) -> bool:
+        """Whether this pod has had the image, so that it is most likely on the node."""
+        return reference.source in self._had
 
     async def bind(self, reference: Reference) -> Binding:
         """Change to the image `reference`; return when payload-init runs in it. The caller sets the time limit.
 
         Raises:
             BindError: the image is not to be had, or the kubelet cannot run it.
+            ImageNotNow: it could not be had for a while, for a reason that may pass.
             ClusterError: the API server did not take the change.
         """
         digest = await self._digest(reference)
@@ -86,6 +98,7 @@ class Binder:
         changed = binding.result()
         await self._arrive(changed)
         logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
+        self._had[reference.source] = digest or self._had.get(reference.source)
         return replace(changed, image=image.result())
 
     async def confirm(self, binding: Binding) -> tuple[Channel, str]:
@@ -113,6 +126,9 @@ class Binder:
         try:
             return await self._registry.digest(reference)
         except RegistryUnreachable as error:
+            if (known := self._had.get(reference.source)) is not None:
+                logger.warning("%s; binding what it meant the last time, %s.", error, known)
+                return known
             logger.warning(
                 "%s; binding by tag: this can take the kubelet's back-off of 10 s and more when the tag was used "
                 "before, and the image's own entrypoint is not known.",
@@ -126,7 +142,7 @@ class Binder:
         try:
             image = await self._registry.image(reference, digest)
         except RegistryUnreachable as error:
-            raise BindError(str(error)) from error
+            raise ImageNotNow(str(error)) from error
         for volume in image.volumes:
             path = PurePosixPath(posixpath.normpath(volume))
             if any(path.is_relative_to(place) for place in self._reserved):
@@ -156,15 +172,38 @@ class Binder:
         arrived = asyncio.ensure_future(
             self._listener.until(lambda channel: channel is not binding.last and channel.fresh)
         )
-        refused = asyncio.ensure_future(self._pod.until(lambda pod: self._refusal(pod, binding)))
+        refused = asyncio.ensure_future(self._refused(binding))
         thaw = asyncio.ensure_future(_thaw(binding.last))
         try:
             await asyncio.wait([arrived, refused], return_when=asyncio.FIRST_COMPLETED)
             if not arrived.done():
-                raise BindError(f"image {binding.image.reference} cannot be run here: {refused.result()}")
+                raise refused.result()
         finally:
             for task in (arrived, refused, thaw):
                 task.cancel()
+
+    async def _refused(self, binding: Binding) -> BindError:
+        """Wait for the kubelet's word that the container cannot start, for good or for too long."""
+        image = binding.image.reference
+        words = await self._pod.until(lambda pod: self._refusal(pod, binding))
+        if not may_pass(words):
+            return BindError(f"image {image} cannot be run here: {words}")
+        logger.warning(
+            "Image %s cannot be had now; the kubelet tries again for %.0f s: %s", image, self._patience, words
+        )
+
+        def definite(pod: dict[str, Any]) -> str | None:
+            nonlocal words
+            words = self._refusal(pod, binding) or words
+            return None if may_pass(words) else words
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._pod.until(definite)
+                return BindError(f"image {image} cannot be run here: {words}")
+        return ImageNotNow(
+            f"image {image} could not be had within {self._patience:.0f} s, and the job is not to blame: {words}"
+        )
 
     def _runs(self, pod: dict[str, Any], binding: Binding) -> str | None:
         view = self._view(pod)

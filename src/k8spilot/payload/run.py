@@ -1,9 +1,9 @@
-"""One command in a payload container, from its release to its result."""
+"""The job's command in a payload container, from its release to its result."""
 
 import asyncio
 import contextlib
+import itertools
 import logging
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,9 +14,11 @@ from k8spilot.kube.watch import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.lifecycle import Event
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload.stdio import Sink, Stdio
+from k8spilot.payload.launch import first_of, is_set, launch
+from k8spilot.payload.session import Session
+from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
-from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.channel import Channel, Process
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ _STATUS_SECONDS: Final = 10.0
 class Run:
     """A command, the container that it runs in, and what becomes of it."""
 
-    def __init__(self, channel: Channel, pod: OwnPod, name: str, identity: str, sinks: list[Sink]) -> None:
+    def __init__(self, channel: Channel, pod: OwnPod, name: str, identity: str, stdio: Stdio) -> None:
         loop = asyncio.get_running_loop()
         self.channel = channel
         self.began = datetime.now(UTC)
@@ -42,14 +44,16 @@ class Run:
         self._pod = pod
         self._name = name
         self._identity = identity
-        self._stdio = Stdio(sinks)
+        self._stdio = stdio
+        self._process: Process | None = None
+        self._numbers = itertools.count(1)
         self._last_usage = Usage()
         self._traffic = read_traffic()
 
     @property
     def usage(self) -> Usage:
         """Figures now, or at the end."""
-        return self._last_usage if self.channel.exited.done() else read_usage(self.channel.cgroup)
+        return self._last_usage if self._has_exited else read_usage(self.channel.cgroup)
 
     @property
     def traffic(self) -> Traffic:
@@ -82,41 +86,38 @@ class Run:
     async def insist(self) -> None:
         """End the container if payload-init does not kill its job as it was told: the job may have stopped it."""
         _, waiting = await asyncio.wait([self.ended], timeout=_SWEEP_SECONDS)
-        if waiting and not self.channel.exited.done():
+        if waiting and not self._has_exited:
             logger.warning("%r does not end its job; it is killed.", self.channel)
             self.channel.kill()
+
+    def session(self, command: Command, stdio: Stdio) -> Session:
+        """Another command beside the job, with the streams that are given; `follow` it."""
+        return Session(self.channel, next(self._numbers), command, stdio)
+
+    @property
+    def _has_exited(self) -> bool:
+        return self._process is not None and self._process.exited.done()
 
     async def _follow(self, command: Command, advance: Callable[[Event], None]) -> Outcome:
         channel = self.channel
         with self._stdio:
-            self._release(command)
+            process = self._process = await launch(channel, 0, command, self._stdio)
             async with asyncio.TaskGroup() as group:
                 pump = group.create_task(self._stdio.pump(), name="stdio")
-                await first_of(channel.started, channel.exited, channel.closed)
-                if _is_set(channel.started):
+                await first_of(process.started, process.exited, channel.closed)
+                if is_set(process.started):
                     advance(Event.STARTED)
                     self.running.set_result(None)
-                await first_of(channel.exited, channel.closed)
+                await first_of(process.exited, channel.closed)
                 self._last_usage = read_usage(channel.cgroup)
-                outcome = self._reported() if _is_set(channel.exited) else await self._autopsy()
+                outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 advance(Event.EXIT)
                 await self._sweep()
                 await self._drain(pump)
         return outcome
 
-    def _release(self, command: Command) -> None:
-        """Hand the command over, in memory that has no name, so that no other job can read it."""
-        memory = os.memfd_create("command", os.MFD_CLOEXEC)
-        try:
-            with os.fdopen(os.dup(memory), "wb") as file:
-                file.write(command.encode())
-            self.channel.run((memory, *self._stdio.descriptors))
-        finally:
-            os.close(memory)
-            self._stdio.hand_over()
-
-    def _reported(self) -> Outcome:
-        return Outcome.of(self.channel.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
+    def _reported(self, process: Process) -> Outcome:
+        return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
 
     async def _sweep(self) -> None:
         """Kill what the job left running, and with it whoever still holds its output."""
@@ -165,12 +166,3 @@ class Run:
     def _end(self, error: Exception) -> None:
         self.ended.set_exception(error)
         self.ended.exception()  # who waits for it raises it; nobody may
-
-
-async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
-    """Wait until one of `futures` is done, or time is up."""
-    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-
-
-def _is_set(future: asyncio.Future[Any]) -> bool:
-    return future.done() and not future.cancelled()

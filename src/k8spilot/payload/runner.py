@@ -17,8 +17,10 @@ from k8spilot.model.image import Image
 from k8spilot.model.lifecycle import ALIVE, Event, State, advance
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder, Binding
-from k8spilot.payload.run import Run, first_of
-from k8spilot.payload.stdio import Sink
+from k8spilot.payload.launch import first_of
+from k8spilot.payload.run import Run
+from k8spilot.payload.session import Session
+from k8spilot.payload.stdio import Stdio
 from k8spilot.sandbox import Scratch
 
 logger = logging.getLogger(__name__)
@@ -81,11 +83,7 @@ class PayloadContainer:
             Refused: another job has the container.
         """
         if self.state is State.BINDING and not self._claimed:
-            if (
-                self._reference is not None
-                and reference.source == self._reference.source
-                and not _failed(self._binding)
-            ):
+            if _is_of(self._reference, reference) and not _failed(self._binding):
                 return
             self._free()
         if self.state is not State.IDLE:
@@ -99,6 +97,22 @@ class PayloadContainer:
         self._run = None
         self._binding = self._spawn(lambda: self._bind(reference), "bind")
         self._do_later(self._bind_seconds + _UNCLAIMED_SECONDS, "unclaimed bind", self.remove)
+
+    def give_up(self) -> bool:
+        """Drop a bind that nobody has claimed yet; False when there is none."""
+        if self.state is not State.BINDING or self._claimed:
+            return False
+        self._free()
+        return True
+
+    async def pulled(self, reference: Reference) -> Image | None:
+        """Wait while the bind of `reference` brings an image that is new to this pod; its errors are `bound`'s."""
+        binding = self._binding
+        if binding is None or not _is_of(self._reference, reference):
+            return None
+        if not self._binder.has_had(reference):
+            await asyncio.wait([binding])
+        return binding.result().image if binding.done() and not _failed(binding) else None
 
     async def bound(self, reference: Reference) -> Image:
         """Wait until `reference`, begun or not, runs; from then on the container is the caller's until `remove`.
@@ -126,10 +140,8 @@ class PayloadContainer:
             raise error
         return binding.result().image
 
-    async def start(self, command: Command, sinks: list[Sink]) -> Run:
+    async def start(self, command: Command, stdio: Stdio) -> Run:
         """Run `command` in the bound image; return once its process runs, or could not be executed.
-
-        Its output goes to `sinks`, a list that may grow while it runs.
 
         Raises:
             BindError, PilotError: the container does not come to run what was bound, or is not clean.
@@ -150,7 +162,7 @@ class PayloadContainer:
         if self._binding is not binding:
             raise Refused("the job was removed before it started")
         self._advance(Event.BOUND)
-        self._run = run = Run(channel, self._pod, self.name, identity, sinks)
+        self._run = run = Run(channel, self._pod, self.name, identity, stdio)
         self._advance(Event.START)
         self._following = self._spawn(lambda: run.follow(command, self._advance), "run")
         await first_of(run.running, run.ended)
@@ -171,6 +183,42 @@ class PayloadContainer:
             self._spawn(run.insist, "kill")
         if self.state is not State.ENDING:
             run.channel.signal(number)
+
+    def pause(self) -> None:
+        """Stop all processes of the job.
+
+        Raises:
+            Refused: no job runs, or it is paused.
+        """
+        if self.state is not State.RUNNING:
+            raise Refused(f"payload container {self.name} is {self.state.value}; only a job that runs can be paused")
+        self.run.channel.pause()
+        self._advance(Event.PAUSE)
+
+    def resume(self) -> None:
+        """Let a paused job go on.
+
+        Raises:
+            Refused: it is not paused.
+        """
+        if self.state is not State.PAUSED:
+            raise Refused(f"payload container {self.name} is {self.state.value}, not paused")
+        self.run.channel.resume()
+        self._advance(Event.RESUME)
+
+    def execute(self, command: Command, stdio: Stdio) -> Session:
+        """Run `command` beside the job; the session that is returned has begun.
+
+        Raises:
+            Refused: no job runs.
+        """
+        if self.state is not State.RUNNING:
+            raise Refused(
+                f"payload container {self.name} is {self.state.value}; commands run only beside a running job"
+            )
+        session = self.run.session(command, stdio)
+        self._spawn(session.follow, "session")
+        return session
 
     async def remove(self) -> None:
         """End the job if it still runs, and free the container for the next."""
@@ -265,3 +313,7 @@ class PayloadContainer:
 
 def _failed(future: "asyncio.Future[Binding] | None") -> bool:
     return future is not None and future.done() and (future.cancelled() or future.exception() is not None)
+
+
+def _is_of(one: Reference | None, other: Reference) -> bool:
+    return one is not None and one.source == other.source

@@ -32,6 +32,25 @@ _DESCRIPTORS: Final = 8
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
+class Process:
+    """A command in the container."""
+
+    def __init__(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.number = number
+        self.terminal: asyncio.Future[int] = loop.create_future()
+        """Descriptor of the master side of its terminal, if it has one; whoever takes it closes it."""
+        self.started: asyncio.Future[None] = loop.create_future()
+        """Done when the command runs, or could not be run (an exit follows)."""
+        self.exited: asyncio.Future[int] = loop.create_future()
+        """Its wait status (waitpid(2)); cancelled when the container ended without telling."""
+
+    def lose(self) -> None:
+        """Nothing more will be heard of it."""
+        for future in (self.terminal, self.started, self.exited):
+            future.cancel()
+
+
 class Channel:
     """One payload-init that has connected."""
 
@@ -44,10 +63,7 @@ class Channel:
         self.cgroup: dict[str, int] = {}
         """Open files of the container's cgroup, by name."""
         self.hello: asyncio.Future[None] = loop.create_future()
-        self.started: asyncio.Future[None] = loop.create_future()
-        """Done when the command runs, or could not be run (an exit follows)."""
-        self.exited: asyncio.Future[int] = loop.create_future()
-        """The command's wait status (waitpid(2))."""
+        self._processes: dict[int, Process] = {}
         self.swept: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when its end of the socket is closed, which it can do before it ends."""
@@ -76,17 +92,32 @@ class Channel:
                 self.close()
         return self.open
 
-    def run(self, descriptors: Sequence[int]) -> None:
-        """Execute a command: descriptors of its text, stdin, stdout and stderr.
+    def run(self, number: int, descriptors: Sequence[int], *, terminal: bool = False) -> Process:
+        """Execute a command: the job's own has number 0.
+
+        Args:
+            number: a fresh one for every command.
+            descriptors: of the command's text, and of stdin, stdout and stderr unless it gets a terminal.
+            terminal: make one in the container.
 
         Raises:
             PayloadLost: the container is gone.
         """
-        self._send(b"run", descriptors)
+        process = self._processes[number] = Process(number)
+        self._send(b"run %d%s" % (number, b" terminal" if terminal else b""), descriptors)
+        return process
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command's own process, if it still runs."""
+        """Send a signal to the job's own process, if it still runs."""
         self._send(b"signal %d" % number)
+
+    def pause(self) -> None:
+        """Stop every process of the container but payload-init."""
+        self._send(b"pause")
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._send(b"resume")
 
     def sweep(self) -> None:
         """Kill all that is left in the container; `swept` is done when nothing is."""
@@ -108,7 +139,9 @@ class Channel:
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         self.closed.set_result(None)
-        for future in (self.hello, self.started, self.exited, self.swept):
+        for process in self._processes.values():
+            process.lose()
+        for future in (self.hello, self.swept):
             future.cancel()
 
     def release(self) -> None:
@@ -149,29 +182,39 @@ class Channel:
         if not self._hear(data.decode("ascii", "replace").split(" "), descriptors):
             logger.warning("%r said what it cannot mean (%r); it is cut off.", self, data[:80])
             self.close()
-        for descriptor in set(descriptors) - set(self.cgroup.values()):
+        for descriptor in descriptors:
             os.close(descriptor)
 
     def _hear(self, words: list[str], descriptors: list[int]) -> bool:
-        """Take a message in; False when it makes no sense now."""
+        """Take a message in, and the descriptors that it is to have; False when it makes no sense now."""
         known = False
         match words:
-            case ["hello", "1", "fresh" | "used" as word, *names] if (
+            case ["hello", "2", "fresh" | "used" as word, *names] if (
                 len(names) == len(descriptors) and not self.hello.done()
             ):
                 self.fresh = word == "fresh"
                 self.cgroup = dict(zip(names, descriptors, strict=True))
+                descriptors.clear()
                 known = _once(self.hello, None)
-            case ["started", _]:
-                known = _once(self.started, None)
-            case ["failed", number, stage]:
-                logger.info("The command could not be run: %s failed with errno %s.", stage, number)
-                known = _once(self.started, None)
-            case ["exit", status] if status.isdecimal():
-                known = _once(self.exited, int(status))
             case ["swept"]:
                 known = _once(self.swept, None)
+            case [what, number, *values] if number.isdecimal() and int(number) in self._processes:
+                known = _hear_of(self._processes[int(number)], what, values, descriptors)
         return known
+
+
+def _hear_of(process: Process, what: str, values: list[str], descriptors: list[int]) -> bool:
+    match what, values:
+        case "terminal", [] if len(descriptors) == 1 and not process.terminal.done():
+            return _once(process.terminal, descriptors.pop())
+        case "started", [_]:
+            return _once(process.started, None)
+        case "failed", [error, stage]:
+            logger.info("Command %d could not be run: %s failed with errno %s.", process.number, stage, error)
+            return _once(process.started, None)
+        case "exit", [status] if status.isdecimal():
+            return _once(process.exited, int(status))
+    return False
 
 
 def _once(future: "asyncio.Future[T]", value: T) -> bool:

@@ -1,16 +1,20 @@
 /* payload-init: the first process of every payload container, whatever its image.
  *
- * It connects to the pilot's socket, says hello, and then does as it is told: run one command, deliver
- * signals to it, sweep away what it left behind. It tells of the start and of the end at once. The socket
- * is a SOCK_SEQPACKET, one message a packet, in ASCII (channel.py holds the other end):
+ * It connects to the pilot's socket, says hello, and then does as it is told: run the job, deliver signals
+ * to it, run other commands beside it, sweep away what is left. It tells of starts and ends at once. The
+ * socket is a SOCK_SEQPACKET, one message a packet, in ASCII (channel.py holds the other end). Commands
+ * have numbers: 0 is the job, which runs once, others run beside it (docker exec).
  *
- *   to the pilot    hello 1 fresh|used NAME...   with one open cgroup file for each NAME
- *                   started PID                  the command has been executed
- *                   failed ERRNO STAGE           it could not be; an exit follows
- *                   exit STATUS                  as from waitpid(2)
+ *   to the pilot    hello 2 fresh|used NAME...   with one open cgroup file for each NAME
+ *                   terminal NUMBER              with the terminal that was made for the command, its master side
+ *                   started NUMBER PID           the command has been executed
+ *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
+ *                   exit NUMBER STATUS           as from waitpid(2)
  *                   swept                        no process of the container is left but this one
- *   from the pilot  run                          with command, stdin, stdout, stderr as descriptors
- *                   signal N                     to the command's own process
+ *   from the pilot  run NUMBER                   with command, stdin, stdout, stderr as descriptors
+ *                   run NUMBER terminal          with command alone: its streams are a terminal of the container
+ *                   signal SIGNAL                to the job's own process
+ *                   pause, resume                stop all processes, and let them go on
  *                   sweep                        kill all that is left
  *
  * The job runs under the same uid and may kill this process; the pilot then sees the socket close and
@@ -20,6 +24,8 @@
  * Statically linked, so that an image needs nothing for it: no libc, no shell, not even /proc.
  */
 #define _GNU_SOURCE
+#include "command.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -29,25 +35,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/mman.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MESSAGE_SIZE 1024
 #define RUN_DESCRIPTORS 4
+#define COMMANDS 32 /* at one time, the job among them */
 #define LOOK_AGAIN_MS 200
 
-extern char **environ;
-
 static sigset_t all_signals, original_mask;
-static int pilot = -1;      /* the socket, -1 while there is no pilot */
-static pid_t job = 0;       /* the command's process, 0 when there is none */
-static int used = 0;        /* a command has run here: this container is good for no other */
+static int pilot = -1;            /* the socket, -1 while there is no pilot */
+static pid_t processes[COMMANDS]; /* of the commands that run, by place; 0 where there is none */
+static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
+static int used = 0;              /* a job has run here: this container is good for no other */
 static int sweeping = 0;
 
 static void die(const char *what) {
@@ -76,9 +81,15 @@ static void send_message(const char *text, const int *descriptors, int count) {
     while (sendmsg(pilot, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) { }
 }
 
-static void say(const char *word, long first, const char *second) {
+static void say(const char *word, int number, long value) {
+    char text[64];
+    snprintf(text, sizeof text, "%s %d %ld", word, number, value);
+    send_message(text, NULL, 0);
+}
+
+static void say_failed(int number, int error, const char *stage) {
     char text[128];
-    snprintf(text, sizeof text, "%s %ld%s%s", word, first, *second ? " " : "", second);
+    snprintf(text, sizeof text, "failed %d %d %s", number, error, stage);
     send_message(text, NULL, 0);
 }
 
@@ -93,7 +104,7 @@ static void say_hello(void) {
     };
     int descriptors[8], count = 0;
     char text[MESSAGE_SIZE];
-    size_t length = snprintf(text, sizeof text, "hello 1 %s", used ? "used" : "fresh");
+    size_t length = snprintf(text, sizeof text, "hello 2 %s", used ? "used" : "fresh");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int descriptor = open(files[i], O_RDONLY | O_CLOEXEC);
         if (descriptor < 0)
@@ -106,162 +117,109 @@ static void say_hello(void) {
         close(descriptors[--count]);
 }
 
-/* --- the command ---------------------------------------------------------------------------------- */
+/* --- commands ------------------------------------------------------------------------------------- */
 
-/* A command is a sequence of records, each a letter, its value and a NUL (command.py writes it):
- * a argument, e NAME=VALUE, u NAME or PREFIX* to take out of the image's environment, d directory, m umask in octal. */
-struct command {
-    char **arguments, **environment;
-    const char *directory;
-    mode_t mask;
-};
-
-static int is_taken_out(const char *variable, const char *pattern) {
-    size_t length = strlen(pattern);
-    if (length > 0 && pattern[length - 1] == '*')
-        return strncmp(variable, pattern, length - 1) == 0;
-    return strncmp(variable, pattern, length) == 0 && variable[length] == '=';
-}
-
-static void take_out(char **environment, const char *pattern) {
-    char **kept = environment;
-    for (; *environment; environment++)
-        if (!is_taken_out(*environment, pattern))
-            *kept++ = *environment;
-    *kept = NULL;
-}
-
-static void put_in(char **environment, char *variable) {
-    size_t name = strcspn(variable, "=") + 1;
-    for (; *environment; environment++)
-        if (strncmp(*environment, variable, name) == 0) {
-            *environment = variable;
-            return;
-        }
-    environment[0] = variable;
-    environment[1] = NULL;
-}
-
-static int read_command(int descriptor, struct command *command) {
-    struct stat status;
-    if (fstat(descriptor, &status) < 0 || status.st_size < 1)
+/* A terminal of the container's own, so that programs in it find its name; its master side goes to the pilot. */
+static int open_terminal(int number) {
+    char text[64];
+    int unlocked = 0, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0)
         return -1;
-    size_t size = status.st_size, records = 0, inherited = 0;
-    char *text = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-    if (text == MAP_FAILED || text[size - 1] != '\0')
-        return -1;
-    for (size_t i = 0; i < size; i++)
-        records += text[i] == '\0';
-    while (environ[inherited])
-        inherited++;
-    command->arguments = calloc(records + 1, sizeof(char *));
-    command->environment = calloc(inherited + records + 1, sizeof(char *));
-    if (!command->arguments || !command->environment)
-        return -1;
-    memcpy(command->environment, environ, inherited * sizeof(char *));
-    int arguments = 0;
-    for (char *record = text; record < text + size; record += strlen(record) + 1) {
-        char *value = record + 1;
-        switch (*record) {
-        case 'a': command->arguments[arguments++] = value; break;
-        case 'u': take_out(command->environment, value); break;
-        case 'e': put_in(command->environment, value); break;
-        case 'd': command->directory = value; break;
-        case 'm': command->mask = strtoul(value, NULL, 8); break;
-        default: errno = EINVAL; return -1;
-        }
+    int terminal = ioctl(master, TIOCSPTLCK, &unlocked) < 0 ? -1 : ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal >= 0) {
+        snprintf(text, sizeof text, "terminal %d", number);
+        send_message(text, &master, 1);
     }
-    return arguments > 0 ? 0 : -1;
+    close(master);
+    return terminal;
 }
 
-/* Tells the pilot and the job's own stderr, then ends as a shell would: 127 not found, 126 cannot be run. */
-static void fail_to_run(int report, const char *stage, const char *what) {
-    char text[MESSAGE_SIZE];
-    int error = errno;
-    snprintf(text, sizeof text, "%d %s", error, stage);
-    if (write(report, text, strlen(text)) < 0) { /* the exit code tells it too */ }
-    dprintf(STDERR_FILENO, "k8spilot: cannot %s '%s': %s\n", stage, what, strerror(error));
-    _exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
+static void fail(int number, const char *stage) {
+    say_failed(number, errno, stage);
+    say("exit", number, 126 << 8);
 }
 
-/* As execvp(3), which Docker's own init uses: a file that is no program the kernel knows is given to the shell. */
-static void execute(struct command *command) {
-    environ = command->environment;
-    execvp(command->arguments[0], command->arguments);
-    if (errno != ENOEXEC)
-        return;
-    size_t count = 0;
-    while (command->arguments[count])
-        count++;
-    char **shell = calloc(count + 2, sizeof(char *));
-    if (!shell)
-        return;
-    shell[0] = "/bin/sh";
-    memcpy(shell + 1, command->arguments, count * sizeof(char *));
-    execv(shell[0], shell);
-    errno = ENOEXEC;
-}
-
-static void become(struct command *command, const int *stdio, int report) {
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL); /* whoever started the container may have had some ignored, and that is inherited */
-    sigprocmask(SIG_SETMASK, &original_mask, NULL);
-    setsid();
-    for (int i = 0; i < 3; i++)
-        if (dup2(stdio[i], i) < 0)
-            _exit(126);
-    umask(command->mask);
-    if (command->directory && chdir(command->directory) < 0)
-        fail_to_run(report, "enter", command->directory);
-    execute(command);
-    fail_to_run(report, "run", command->arguments[0]);
-}
-
-static void run(const int *descriptors) {
-    struct command command = {.mask = 022};
+/* Starts a command in a free place. `stdio` as for become(). */
+static void start(int number, int place, struct command *command, const int *stdio) {
     int report[2];
     char text[128] = {0};
-    used = 1;
-    if (read_command(descriptors[0], &command) < 0) {
-        say("failed", errno, "read");
-        say("exit", 126 << 8, "");
+    if (pipe2(report, O_CLOEXEC) < 0) {
+        fail(number, "pipe");
         return;
     }
-    if (pipe2(report, O_CLOEXEC) < 0)
-        die("pipe");
-    job = fork();
-    if (job == 0)
-        become(&command, descriptors + 1, report[1]);
-    if (job < 0) {
-        job = 0;
-        say("failed", errno, "fork");
-        say("exit", 126 << 8, "");
-        return;
-    }
+    pid_t pid = fork();
+    if (pid == 0)
+        become(command, stdio, report[1], &original_mask);
     close(report[1]);
+    if (pid < 0) {
+        close(report[0]);
+        fail(number, "fork");
+        return;
+    }
+    processes[place] = pid;
+    numbers[place] = number;
     /* Ends when the command has been executed, which closes the pipe, or could not be. */
     ssize_t length = read(report[0], text, sizeof text - 1);
     close(report[0]);
     if (length > 0)
-        say("failed", strtol(text, NULL, 10), strchr(text, ' ') ? strchr(text, ' ') + 1 : "run");
+        say_failed(number, strtol(text, NULL, 10), strchr(text, ' ') ? strchr(text, ' ') + 1 : "run");
     else
-        say("started", job, "");
+        say("started", number, pid);
+}
+
+static int free_place(int number) {
+    if (number == 0)
+        return used ? -1 : 0;
+    for (int place = 1; place < COMMANDS; place++)
+        if (!processes[place])
+            return place;
+    return -1;
+}
+
+static void run(int number, const int *descriptors, int has_terminal) {
+    struct command command = {.mask = 022};
+    int place = free_place(number), terminal = -1;
+    errno = EAGAIN;
+    if (place < 0) {
+        fail(number, "start");
+        return;
+    }
+    used |= number == 0;
+    if (read_command(descriptors[0], &command) < 0) {
+        fail(number, "read");
+    } else if (has_terminal && (terminal = open_terminal(number)) < 0) {
+        fail(number, "open");
+    } else {
+        int same[] = {terminal, terminal, terminal};
+        start(number, place, &command, has_terminal ? same : descriptors + 1);
+    }
+    free_command(&command);
+    if (terminal >= 0)
+        close(terminal);
 }
 
 /* --- events --------------------------------------------------------------------------------------- */
 
-/* Everything of this uid but this process; orphans become children of this process (it is their subreaper),
- * so that "no child is left" proves that the container is empty. */
+/* Everything of this uid but this process; orphans become children of this process (it is their subreaper), so that
+ * "no child is left" proves that the container is empty. Nothing is signalled then: HTCondor's own helpers in the pilot
+ * container have the same uid, and transfer files when no job runs. */
+static void signal_all(int signal) {
+    siginfo_t info;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        kill(-1, signal);
+}
+
 static void reap(void) {
     int status;
     pid_t pid;
     if (sweeping)
-        kill(-1, SIGKILL);
+        signal_all(SIGKILL);
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        if (pid == job) {
-            job = 0;
-            say("exit", status, "");
-        }
+        for (int place = 0; place < COMMANDS; place++)
+            if (pid == processes[place]) {
+                processes[place] = 0;
+                say("exit", numbers[place], status);
+            }
     if (pid < 0 && errno == ECHILD && sweeping) {
         sweeping = 0;
         send_message("swept", NULL, 0);
@@ -278,7 +236,7 @@ static void handle_signal(int signals) {
      * restartPolicy OnFailure the kubelet takes that for the end of it, and its status never tells that the next
      * image cannot be pulled. */
     if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
-        kill(-1, SIGKILL);
+        signal_all(SIGKILL);
         exit(128 + SIGTERM);
     }
 }
@@ -323,21 +281,27 @@ static int receive(char *text, size_t size, int *descriptors) {
 static void lose_pilot(const char *path) {
     close(pilot);
     pilot = -1;
-    kill(-1, SIGKILL);
+    signal_all(SIGKILL);
     find_pilot(path);
 }
 
 static void handle_pilot(const char *path) {
     char text[MESSAGE_SIZE];
-    int descriptors[RUN_DESCRIPTORS];
+    int descriptors[RUN_DESCRIPTORS], number, last = 0;
     int count = receive(text, sizeof text, descriptors);
     if (count < 0) {
         lose_pilot(path);
-    } else if (strcmp(text, "run") == 0 && count == RUN_DESCRIPTORS && !used) {
-        run(descriptors);
-    } else if (strncmp(text, "signal ", 7) == 0) {
-        if (job)
-            kill(job, atoi(text + 7));
+    } else if (sscanf(text, "run %d%n", &number, &last) == 1 && strcmp(text + last, " terminal") == 0 && count == 1) {
+        run(number, descriptors, 1);
+    } else if (last && !text[last] && count == RUN_DESCRIPTORS) {
+        run(number, descriptors, 0);
+    } else if (sscanf(text, "signal %d", &number) == 1) {
+        if (processes[0])
+            kill(processes[0], number);
+    } else if (strcmp(text, "pause") == 0) {
+        signal_all(SIGSTOP);
+    } else if (strcmp(text, "resume") == 0) {
+        signal_all(SIGCONT);
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
         reap();

@@ -1,0 +1,98 @@
+"""Commands beside a job in its container: `docker exec`, and with it condor_ssh_to_job."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from k8spilot.docker import views
+from k8spilot.docker.answers import json_answer, json_body
+from k8spilot.docker.attachments import carry, resized
+from k8spilot.docker.containers import find
+from k8spilot.docker.state import ENGINE, Container, Execution
+from k8spilot.docker.streams import frame, take_over
+from k8spilot.docker.translate import execution_command
+from k8spilot.errors import Refused
+from k8spilot.payload.session import Session
+from k8spilot.payload.stdio import Stdio
+
+_TAKEN: Final = frozenset({"Cmd", "Env", "WorkingDir", "Tty"} | {"AttachStdin", "AttachStdout", "AttachStderr"})
+_CLIENTS: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize"})
+"""What concerns the client alone."""
+
+
+async def create(request: web.Request) -> web.Response:
+    """POST /containers/ID/exec."""
+    container = _running(find(request))
+    body = await json_body(request)
+    for key, value in body.items():
+        if key not in _TAKEN | _CLIENTS and value:
+            raise Refused(f"docker exec has no {key} here ({str(value)[:80]}): it runs as the job does")
+    stdio = Stdio(terminal=bool(body.get("Tty")), reads=bool(body.get("AttachStdin")))
+    command = execution_command(container.command, body, is_job=container.specification.is_job)
+    execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
+    request.app[ENGINE].add_execution(execution)
+    return json_answer({"Id": execution.identifier}, status=HTTPStatus.CREATED)
+
+
+def _running(container: Container) -> Container:
+    if container.paused:
+        raise Refused(f"container {container.name} is paused; unpause it first")
+    if not container.running:
+        raise Refused(f"container {container.name} is not running")
+    return container
+
+
+async def start(request: web.Request) -> web.StreamResponse:
+    """POST /exec/ID/start: the connection carries the streams until the command has ended, and then closes."""
+    execution = _find(request)
+    body = await json_body(request)
+    if execution.session is not None:
+        raise Refused(f"exec {execution.identifier[:12]} has been started already")
+    stdio, asked = execution.stdio, execution.asked
+    _running(execution.container)
+    if body.get("Detach"):
+        _begin(execution)
+        return web.Response(status=HTTPStatus.OK)
+    response, input_ = await take_over(request, framed=not stdio.terminal)
+    wanted = {number for number, name in ((1, "AttachStdout"), (2, "AttachStderr")) if asked.get(name)}
+
+    async def sink(stream: int, data: bytes) -> None:
+        if stream in wanted:
+            await response.write(data if stdio.terminal else frame(stream, data))
+
+    settled = asyncio.Event()
+    session = _begin(execution)
+    session.ended.add_done_callback(lambda _: settled.set())
+    await carry(request, stdio, sink, settled, input_ if asked.get("AttachStdin") else None)
+    if not session.ended.done():
+        stdio.hang_up()
+    return response
+
+
+def _begin(execution: Execution) -> Session:
+    execution.session = session = execution.container.payload.execute(execution.command, execution.stdio)
+    return session
+
+
+async def inspect(request: web.Request) -> web.Response:
+    """GET /exec/ID/json."""
+    return json_answer(views.execution(_find(request)))
+
+
+async def resize(request: web.Request) -> web.Response:
+    """POST /exec/ID/resize?h=&w=."""
+    return resized(request, _find(request).stdio)
+
+
+def _find(request: web.Request) -> Execution:
+    return request.app[ENGINE].execution(request.match_info["id"])
+
+
+ROUTES: Final = [
+    web.post("/containers/{id}/exec", create),
+    web.post("/exec/{id}/start", start),
+    web.post("/exec/{id}/resize", resize),
+    web.get("/exec/{id}/json", inspect),
+]

@@ -1,0 +1,79 @@
+"""What a container uses: GET /containers/ID/stats."""
+
+import asyncio
+import json
+import os
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import psutil
+from aiohttp import web
+
+from k8spilot.docker.answers import json_answer
+from k8spilot.docker.containers import find
+from k8spilot.docker.state import Container
+from k8spilot.docker.views import stamp
+from k8spilot.errors import Refused
+from k8spilot.payload.usage import Traffic, Usage
+
+_SECONDS: Final = 1.0
+"""Between two lines of a stream, as with Docker."""
+
+
+async def stats(request: web.Request) -> web.StreamResponse:
+    """GET /containers/ID/stats: each second, or once: then the connection closes, since HTCondor waits for that."""
+    container = find(request)
+    run = container.run
+    if run is None:
+        raise Refused(f"container {container.name} has not been started")
+    if request.query.get("stream", "1") in ("0", "false"):
+        answer = json_answer(figures(container, run.usage, run.traffic))
+        answer.force_close()
+        return answer
+    stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await stream.prepare(request)
+    before: dict[str, Any] | None = None
+    while container.running:
+        now = figures(container, run.usage, run.traffic, before)
+        await stream.write(json.dumps(now, separators=(",", ":")).encode() + b"\n")
+        before = now["cpu_stats"]
+        await asyncio.wait([run.ended], timeout=_SECONDS)
+    await stream.write_eof()
+    return stream
+
+
+def figures(
+    container: Container, usage: Usage, traffic: Traffic, before: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """One answer; `before` is the cpu_stats of the last one.
+
+    HTCondor finds figures by the first occurrence of their name (docker-api.cpp, `sscanf`): so cpu_stats comes before
+    precpu_stats, memory is under `rss`, and no other `rss`, `anon` or `usage` comes before it.
+    """
+    cpu = {
+        "cpu_usage": {
+            "total_usage": (usage.user_ns or 0) + (usage.system_ns or 0),
+            "usage_in_kernelmode": usage.system_ns or 0,
+            "usage_in_usermode": usage.user_ns or 0,
+        },
+        # Of all processors, as the docker CLI divides by it (cli/command/container/stats_helpers.go).
+        "system_cpu_usage": time.monotonic_ns() * (os.cpu_count() or 1),
+        "online_cpus": os.cpu_count(),
+    }
+    return {
+        "read": stamp(datetime.now(UTC)),
+        "name": f"/{container.name}",
+        "id": container.identifier,
+        "cpu_stats": cpu,
+        "precpu_stats": before or cpu,
+        "memory_stats": {
+            "stats": {"rss": usage.resident or 0},
+            "usage": usage.resident or 0,
+            "limit": psutil.virtual_memory().total,
+        },
+        "networks": {"eth0": {"rx_bytes": traffic.received, "tx_bytes": traffic.sent}},
+    }
+
+
+ROUTES: Final = [web.get("/containers/{id}/stats", stats)]

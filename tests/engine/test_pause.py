@@ -1,0 +1,86 @@
+"""Paused jobs: condor_suspend and condor_continue."""
+
+import asyncio
+
+from tests.engine.rings import Engine, Simulated
+
+COUNTER = (
+    "trap 'echo caught; exit 3' TERM; echo ready; i=0; while :; do i=$((i+1)); echo $i > /tmp/count; sleep 0.01; done"
+)
+CROWD = "for i in 1 2 3; do setsid sh -c 'while :; do sleep 0.01; done' & done; " + COUNTER
+
+
+async def _states(engine: Engine, name: str) -> set[str]:
+    """Of all processes of the job, as a process beside it cannot be asked: from the outside."""
+    found = await engine.inspect(name)
+    return {found["State"]["Status"]}
+
+
+async def test_a_paused_job_makes_no_progress_and_goes_on_afterwards(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), CROWD)
+    await job.until_output(b"ready")
+    await engine.call("POST", f"/containers/{job.name}/pause")
+    state = (await engine.inspect(job.name))["State"]
+    assert (state["Status"], state["Paused"], state["Running"]) == ("paused", True, True)
+    stats = f"/containers/{job.name}/stats"
+    await asyncio.sleep(0.2)  # what was on its way to a processor
+    before = (await engine.call("GET", stats, params={"stream": "0"})).json["cpu_stats"]["cpu_usage"]["total_usage"]
+    await asyncio.sleep(1)
+    after = (await engine.call("GET", stats, params={"stream": "0"})).json["cpu_stats"]["cpu_usage"]["total_usage"]
+    assert after == before
+    await engine.call("POST", f"/containers/{job.name}/unpause")
+    assert not (await engine.inspect(job.name))["State"]["Paused"]
+    await job.kill("TERM")
+    result = await job.result()
+    assert (result.code, result.stdout) == (3, b"caught\n")
+
+
+async def test_a_paused_job_can_be_killed(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), CROWD)
+    await job.until_output(b"ready")
+    await engine.call("POST", f"/containers/{job.name}/pause")
+    await job.kill("9")
+    assert (await job.result()).code == 137
+    assert await engine.processes() == []
+
+
+async def test_a_paused_job_can_be_removed(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), CROWD)
+    await job.until_output(b"ready")
+    await engine.call("POST", f"/containers/{job.name}/pause")
+    await engine.remove(job.name)
+    assert (await engine.run(engine.image("busybox"), "true")).code == 0
+
+
+async def test_a_signal_waits_until_a_paused_job_goes_on(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), COUNTER)
+    await job.until_output(b"ready")
+    await engine.call("POST", f"/containers/{job.name}/pause")
+    await job.kill("TERM")
+    await asyncio.sleep(0.3)
+    assert (await engine.inspect(job.name))["State"]["Running"]
+    await engine.call("POST", f"/containers/{job.name}/unpause")
+    assert (await job.result()).code == 3
+
+
+async def test_pausing_has_its_order(engine: Engine) -> None:
+    name = await engine.create(engine.image("busybox"), "sleep", "60")
+    pause, unpause = f"/containers/{name}/pause", f"/containers/{name}/unpause"
+    assert (await engine.ask("POST", pause)).status == 409
+    job = await engine.start(name)
+    assert (await engine.ask("POST", unpause)).status == 409
+    await engine.call("POST", pause)
+    assert (await engine.ask("POST", pause)).status == 409
+    assert (await engine.ask("POST", f"/containers/{name}/exec", {"Cmd": ["true"]})).status == 409
+    await job.kill("KILL")
+    await job.result()
+    assert (await engine.ask("POST", pause)).status == 409
+
+
+async def test_the_next_job_is_not_paused(simulator: Simulated) -> None:
+    job = await simulator.begin_shell(simulator.image("busybox"), COUNTER)
+    await job.until_output(b"ready")
+    await simulator.call("POST", f"/containers/{job.name}/pause")
+    await simulator.remove(job.name)
+    name = await simulator.create(simulator.image("busybox"), "true")
+    assert not (await simulator.inspect(name))["State"]["Paused"]
