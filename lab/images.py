@@ -77,7 +77,10 @@ class Images:
     def htcondor(self) -> str:
         """Ensure the image of the pool: the project's image without the project. Return its reference."""
         dockerfile = CHECKOUT / "Dockerfile"
-        key = digest_of([self._base_key()], [dockerfile])
+        # Its own part alone: another checkout's pilot must not exchange the pool that checkouts share.
+        key = digest_of(
+            [self._base_key(), dockerfile.read_text().partition(" AS htcondor\n")[2].partition("\nFROM ")[0]]
+        )
         if not registry.holds(self._address, "htcondor", key):
             local = f"localhost/k8spilot-lab/htcondor:{key}"
             with self._progress.step("build the image with HTCondor"):
