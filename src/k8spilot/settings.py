@@ -6,7 +6,7 @@ An empty variable counts as not set.
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -43,6 +43,11 @@ def _image(value: str) -> str:
     return value if value.startswith("docker://") else f"docker://{value}"
 
 
+def _image_or_expression(value: str) -> str:
+    """A reference is told from a ClassAd expression by its looks; `busybox` means the image."""
+    return _image(value) if IMAGE.fullmatch(value) else _one_line(value)
+
+
 def _one_line(value: str) -> str:
     if not value.isprintable() or value.endswith("\\"):
         raise ValueError("one line of printable characters that does not end in a backslash is allowed")
@@ -60,9 +65,36 @@ def _split(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
 
+class ImageRule(NamedTuple):
+    """What becomes of images whose name a regular expression finds something in."""
+
+    pattern: str
+    """A Perl-compatible regular expression."""
+    replacement: str
+    """The image in a registry, with docker://; \\1 is the expression's first group."""
+
+
+def _rules(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(_rule(text) for line in re.split(r"[;\n]", value) if (text := line.strip()))
+
+
+def _rule(text: str) -> ImageRule:
+    pattern, arrow, replacement = (part.strip() for part in text.rpartition("=>"))
+    if not (
+        arrow and pattern and replacement.startswith("docker://") and text.isprintable() and " " not in replacement
+    ):
+        raise ValueError(
+            "rules `regular expression => docker://registry.example/image:tag`, separated by semicolons or new lines, "
+            f"without quotes, are allowed; {text!r} is none"
+        )
+    return ImageRule(pattern, replacement)
+
+
 Plain = Annotated[str, AfterValidator(_plain)]
 Hosts = Annotated[str, AfterValidator(_hosts)]
-Image = Annotated[str, AfterValidator(_image)]
+ImageOrExpression = Annotated[str, AfterValidator(_image_or_expression)]
 OneLine = Annotated[str, AfterValidator(_one_line)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -172,8 +204,16 @@ class Settings(BaseSettings):
     vacate_seconds: Annotated[int, Field(ge=1)] = 60
     """How long an evicted job has between SIGTERM and SIGKILL; the pod's grace period must be longer."""
 
-    default_image: Image | None = None
-    """The image of jobs that ask for none; without it they are not taken."""
+    default_image: ImageOrExpression | None = None
+    """The image of jobs that ask for none, or a ClassAd expression over the job (TARGET) and the slot (MY) that says
+    which; without it, or where it says none, they are not taken."""
+
+    image_map: Annotated[tuple[ImageRule, ...], NoDecode, BeforeValidator(_rules)] = ()
+    """Which image of a registry a job gets for one that is a file, in CVMFS for example; the first rule counts."""
+
+    unmapped_images: Literal["hold", "leave"] | None = None
+    """What becomes of jobs whose image is a file that no rule maps: hold them, or leave them to other execution
+    points. Not set, they are left in the OSG's pools and held in others."""
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """What is logged; DEBUG makes HTCondor's daemons talkative as well."""

@@ -1,6 +1,7 @@
 """HTCondor's configuration, read by HTCondor's own parser (of its Python bindings) and evaluated with its ClassAds."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ import classad2
 import htcondor2  # noqa: F401 -- gives ClassAds the functions that HTCondor adds, as in its daemons
 import pytest
 
+from k8spilot.condor.classads import quoted
 from k8spilot.condor.config import machine_name, render
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.errors import SettingsError
+from k8spilot.model.reference import FILE_IMAGE
 from k8spilot.settings import Settings
 
 STARTED = 1_800_000_000
@@ -58,17 +61,29 @@ def parsed(folder: Path, text: str, *names: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in dump.stdout.splitlines())
 
 
-def accepts(folder: Path, job: dict[str, Any], *, at: int = STARTED, docker: bool = True, **changes: Any) -> bool:
-    """Whether the slot's START takes `job` at the time `at`."""
-    names = ["START", "STARTD_ATTRS"]
+def evaluated(folder: Path, job: dict[str, Any], name: str, *, at: int, slot: dict[str, Any], **changes: Any) -> object:
+    """What the configuration's `name` is for `job` at the time `at`, with the attributes of the slot."""
     text = written(**changes)
-    names += parsed(folder, text, "STARTD_ATTRS")["STARTD_ATTRS"].split()
-    values = parsed(folder, text, *names)
-    slot = classad2.ClassAd({"HasDocker": docker})
-    for name in values["STARTD_ATTRS"].split():
-        slot[name] = classad2.ExprTree(values[name])
-    start = classad2.ExprTree(values["START"].replace("time()", str(at)))
-    return start.eval(slot, classad2.ClassAd({"JobUniverse": 5, **job})) is True
+    names = parsed(folder, text, "STARTD_ATTRS")["STARTD_ATTRS"].split()
+    values = parsed(folder, text, name, *names)
+    # As in HTCondor's daemons: what the slot advertises has the old syntax of ClassAds, what the starter reads the new.
+    text = "".join(f"{one} = {values[one]}\n" for one in (*names, *({name} & {"START"})))
+    ad = classad2.parseOne(text.replace("time()", str(at)), classad2.ParserType.Old)
+    ad.update(classad2.ClassAd(slot))
+    expression = ad.lookup(name) if name == "START" else classad2.ExprTree(values[name])
+    return expression.eval(ad, classad2.ClassAd({"JobUniverse": 5, **job}))
+
+
+def accepts(
+    folder: Path, job: dict[str, Any], *, at: int = STARTED, slot: dict[str, Any] | None = None, **changes: Any
+) -> bool:
+    """Whether the slot's START takes `job` at the time `at`."""
+    return evaluated(folder, job, "START", at=at, slot={"HasDocker": True, **(slot or {})}, **changes) is True
+
+
+def image(folder: Path, job: dict[str, Any], **changes: Any) -> object:
+    """The image that `job` gets if HTCondor does not find one by itself."""
+    return evaluated(folder, job, "DEFAULT_CONTAINER_IMAGE", at=STARTED, slot={"HasDocker": True}, **changes)
 
 
 DOCKER = {"WantDocker": True, "DockerImage": "busybox"}
@@ -131,8 +146,8 @@ def test_jobs_with_an_image_from_a_registry_are_taken(tmp_path: Path, job: dict[
 
 @pytest.mark.parametrize(
     "job",
-    [{}, SIF, {"SingularityImage": "/cvmfs/image"}, {**DOCKER, "JobUniverse": 12}],
-    ids=["plain", "sif", "cvmfs", "local universe"],
+    [{}, {**DOCKER, "JobUniverse": 12}, {**DOCKER, "ToolDaemonCmd": "gdb"}],
+    ids=["plain", "local universe", "tool daemon"],
 )
 def test_jobs_that_would_run_in_the_pilot_container_are_not_taken(tmp_path: Path, job: dict[str, Any]) -> None:
     assert not accepts(tmp_path, job)
@@ -140,18 +155,124 @@ def test_jobs_that_would_run_in_the_pilot_container_are_not_taken(tmp_path: Path
 
 def test_plain_jobs_run_in_the_default_image(tmp_path: Path) -> None:
     assert accepts(tmp_path, {}, default_image="docker://rocky:9")
-    assert not accepts(tmp_path, SIF, default_image="docker://rocky:9")
+    assert image(tmp_path, {}, default_image="rocky:9") == "docker://rocky:9"
 
 
-def test_the_default_container_is_the_jobs_own_image_if_it_names_one(tmp_path: Path) -> None:
-    text = written(default_image="docker://rocky:9")
-    expression = parsed(tmp_path, text, "DEFAULT_CONTAINER_IMAGE")["DEFAULT_CONTAINER_IMAGE"]
-    for job, image in (({}, "docker://rocky:9"), (SINGULARITY, "docker://busybox")):
-        assert classad2.ExprTree(expression).eval(classad2.ClassAd(), classad2.ClassAd(job)) == image
+def test_the_default_image_may_depend_on_the_job_and_the_slot(tmp_path: Path) -> None:
+    default = 'ifThenElse(TARGET.RequestGPUs > 0, "docker://cuda", ifThenElse(MY.HasDocker, undefined, "x"))'
+    assert image(tmp_path, {"RequestGPUs": 1}, default_image=default) == "docker://cuda"
+    assert accepts(tmp_path, {"RequestGPUs": 1}, default_image=default)
+    assert not accepts(tmp_path, {"RequestGPUs": 0}, default_image=default)
+
+
+@pytest.mark.parametrize("pattern", ["$", "$(HOME)", "\\\\\\\\x", "%"])
+def test_no_character_of_a_default_image_means_anything_to_the_configuration(tmp_path: Path, pattern: str) -> None:
+    default = f'strcat("docker://a:", {quoted(pattern)})'
+    assert image(tmp_path, {}, default_image=default) == f"docker://a:{pattern}"
+
+
+def test_a_default_image_that_cannot_be_parsed_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"K8SPILOT_DEFAULT_IMAGE is 'ifThenElse\('"):
+        written(default_image="ifThenElse(")
+
+
+@pytest.mark.parametrize("job", [SIF, {"SingularityImage": "/cvmfs/image"}, {"SingularityImage": "oras://a/b"}])
+def test_jobs_whose_image_is_a_file_are_taken_to_be_held(tmp_path: Path, job: dict[str, Any]) -> None:
+    assert accepts(tmp_path, job)
+    assert image(tmp_path, job) == f"docker://{FILE_IMAGE}"
+
+
+@pytest.mark.parametrize("job", [SIF, {"SingularityImage": "/cvmfs/image"}, {"SingularityImage": "oras://a/b"}])
+def test_jobs_whose_image_is_a_file_can_be_left_to_others(tmp_path: Path, job: dict[str, Any]) -> None:
+    assert not accepts(tmp_path, job, unmapped_images="leave", default_image="docker://rocky:9")
+    osg: dict[str, Any] = {"condor_host": None, "pool": "ospool"}
+    assert not accepts(tmp_path, {**job, "ProjectName": "P"}, **osg)
+    assert accepts(tmp_path, {**job, "ProjectName": "P"}, unmapped_images="hold", **osg)
+
+
+RULES = r"""
+^/cvmfs/singularity\.opensciencegrid\.org/(?<image>[^:]+)(:.*)?$ => docker://docker.io/\1\2
+([^/]*)\.sif$ => docker://registry.example/site/\1; ^a$|b+\\\\$ => docker://registry.example/$(HOME)
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "mapped"),
+    [
+        ("/cvmfs/singularity.opensciencegrid.org/htc/rocky:9", "docker.io/htc/rocky:9"),
+        ("/cvmfs/singularity.opensciencegrid.org/htc/rocky", "docker.io/htc/rocky"),
+        ("/images/a.sif", "registry.example/site/a"),
+        ("osdf:///images/b.sif", "registry.example/site/b"),
+        ("a", "registry.example/$(HOME)"),
+        ("ab\\\\", "registry.example/$(HOME)"),
+        ("/cvmfs/other/image", FILE_IMAGE),
+        ("docker://own/image.sif", "own/image.sif"),
+    ],
+)
+def test_images_that_are_files_become_what_the_operator_maps_them_to(tmp_path: Path, file: str, mapped: str) -> None:
+    for job in (
+        {"SingularityImage": file},
+        {"WantContainer": True, "WantSIF": True, "ContainerImage": file},
+        {"WantContainer": True, "WantSIF": True, "ContainerImage": "a.sif", "ContainerImageFullPath": file},
+    ):
+        assert image(tmp_path, job, image_map=RULES) == f"docker://{mapped}"
+        assert accepts(tmp_path, job, image_map=RULES, unmapped_images="leave") is (mapped != FILE_IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [("( => docker://a", "regular expression '\\('"), (r"a(?:b)(c) => docker://a/\3", "a group that")],
+)
+def test_a_rule_that_cannot_work_is_refused(rules: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        written(image_map=rules)
+
+
+@pytest.mark.parametrize("value", ["undefined", "error", "5", "1/0", "TARGET.x", '""'])
+def test_whatever_a_job_names_it_gets_a_container(tmp_path: Path, value: str) -> None:
+    named = image(tmp_path, {"SingularityImage": classad2.ExprTree(value)})
+    assert named == f"docker://{FILE_IMAGE}"
+
+
+def test_a_container_job_with_a_file_becomes_a_plain_job(tmp_path: Path) -> None:
+    text = written()
+    arguments = parsed(tmp_path, text, "K8SPILOT_HOOK_PREPARE_JOB_ARGS")["K8SPILOT_HOOK_PREPARE_JOB_ARGS"]
+    answer = subprocess.run(
+        ["sed", *shlex.split(arguments)], input="A = 1\nB = 2\n", capture_output=True, text=True, check=True
+    ).stdout
+    for job, wanted in ((SIF, False), (CONTAINER, True), ({**SIF, "WantDockerImage": False}, False)):
+        ad = classad2.ClassAd(job)
+        ad.update(classad2.parseOne(answer))
+        assert ad.eval("WantContainer") is wanted
+
+
+@pytest.mark.parametrize(
+    ("job", "registry"),
+    [
+        ({**DOCKER, "DockerImage": "busybox"}, "docker.io"),
+        ({**DOCKER, "DockerImage": "user/image:1.0"}, "docker.io"),
+        ({**CONTAINER, "ContainerImage": "docker://10.0.0.1:5000/a/b"}, "10.0.0.1:5000"),
+        ({**CONTAINER, "ContainerImage": "docker:registry.example/a"}, "registry.example"),
+        ({**CONTAINER, "ContainerImage": "docker://localhost/a"}, "localhost"),
+        ({"SingularityImage": "docker://registry.example/a"}, "registry.example"),
+        ({}, "default.example"),
+    ],
+)
+def test_jobs_of_an_avoided_registry_are_not_taken_for_a_while(
+    tmp_path: Path, job: dict[str, Any], registry: str
+) -> None:
+    def taken(**slot: Any) -> bool:
+        return accepts(tmp_path, job, slot=slot, default_image="docker://default.example/a")
+
+    assert taken()
+    assert taken(K8SAvoidedRegistry="other.example", K8SAvoidUntil=STARTED + 60)
+    assert not taken(K8SAvoidedRegistry=registry, K8SAvoidUntil=STARTED + 60)
+    assert taken(K8SAvoidedRegistry=registry, K8SAvoidUntil=STARTED - 1)
+    assert taken(K8SAvoidedRegistry=registry)
 
 
 def test_without_the_engine_no_job_is_taken(tmp_path: Path) -> None:
-    assert not accepts(tmp_path, DOCKER, docker=False)
+    assert not accepts(tmp_path, DOCKER, slot={"HasDocker": False})
 
 
 @pytest.mark.parametrize(("network", "taken"), [("bridge", True), ("host", True), ("mine", False), (5, False)])
@@ -162,8 +283,9 @@ def test_jobs_for_another_network_are_not_taken(tmp_path: Path, network: object,
 
 @pytest.mark.parametrize("attribute", ["Arguments", "Args", "Environment", "Env"])
 def test_jobs_with_texts_too_long_for_a_command_line_are_not_taken(tmp_path: Path, attribute: str) -> None:
-    assert accepts(tmp_path, {**DOCKER, attribute: "x" * 90_000})
+    assert accepts(tmp_path, {**DOCKER, attribute: "x" * 131_071})
     assert not accepts(tmp_path, {**DOCKER, attribute: "x" * 131_072})
+    assert not accepts(tmp_path, {**DOCKER, attribute: "ä" * 65_536})
 
 
 def test_no_job_is_taken_after_the_accepting_hours(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from importlib.metadata import version
 from string import Template
 from typing import Final
 
+from k8spilot.condor import images
+from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
-from k8spilot.errors import SettingsError
 from k8spilot.settings import KILLING_SECONDS, Settings
 
 UPDATE_SECONDS: Final = 120
@@ -99,6 +100,8 @@ DOCKER_NETWORKS = bridge
 MOUNT_UNDER_SCRATCH =
 # Images are bound, never run here by another runtime.
 SINGULARITY = /nonexistent
+# What HTCondor would run in the pilot container all the same is held instead.
+STARTER_REMOTE_CMD = $guard
 # The starter would ask the shadow for guidance, at a moment at which it has to ask again five seconds later.
 GUIDANCE_MUMS_THE_WORD = True
 ENABLE_SSH_TO_JOB = False
@@ -120,7 +123,8 @@ MASTER.DAEMON_SHUTDOWN_FAST = time() > GLIDEIN_ToDie || \\
 
 # --- Which jobs ---
 START_EXTRA = $start_extra
-$default_container
+# Every job's image comes from a registry.
+$images
 START = $start
 
 # --- What jobs and people see ---
@@ -192,7 +196,8 @@ def render(
         fast=KILLING_SECONDS + 5,
         idle=settings.accept_idle_minutes * 60,
         start_extra=_expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
-        default_container=_default_container(settings),
+        images=images.configuration(settings, pool),
+        guard=folders.guard,
         start=" && \\\n    ".join(f"({clause})" for clause in _start(settings, pool)),
         attributes="\n".join(f"{name} = {value}" for name, value in attributes),
         names=" ".join(name for name, _ in attributes),
@@ -209,11 +214,8 @@ def machine_name(settings: Settings) -> str:
 
 # Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
 _NETWORKS: Final = "bridge,nat,host,none"
-_TEXT_LIMIT: Final = 100_000
-# A job whose image a payload container can be bound to: docker_image, or container_image with docker:.
-_DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
-# A plain job that names its image for the OSPool's wrapper scripts.
-_SINGULARITY_JOB: Final = 'regexp("^docker://", TARGET.SingularityImage ?: "")'
+# Linux takes no longer argument or variable of a program: execve(2), MAX_ARG_STRLEN without the zero at the end.
+_TEXT_LIMIT: Final = 131_071
 
 
 def _start(settings: Settings, pool: Pool) -> Iterable[str]:
@@ -222,13 +224,16 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     # Other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
     # When a starter cannot even run `docker create`, it tells the startd that docker is gone from the machine, and
-    # no job is taken again. So it happens with a network that it does not know, and with a command line that is too
-    # long for Linux (execve(2): 128 KiB for one argument).
+    # no job is taken until that is put right (k8spilot.condor.slot). So it happens with a network that it does not
+    # know, and with a text that is too long for a command line. Of a list only the whole length is known here.
     yield f'TARGET.DockerNetworkType is undefined || stringListMember(TARGET.DockerNetworkType, "{_NETWORKS}")'
     for text in ("Arguments", "Args", "Environment", "Env"):
-        yield f'size(TARGET.{text} ?: "") < {_TEXT_LIMIT}'
-    plain = "true" if settings.default_image else _SINGULARITY_JOB
-    yield f"{_DOCKER_JOB} || (TARGET.WantContainer =!= true && ({plain}))"
+        yield f'size(TARGET.{text} ?: "") <= {_TEXT_LIMIT}'
+    # A debugger or the like beside the job would run in the pilot container.
+    yield "TARGET.ToolDaemonCmd is undefined"
+    yield "isString(MY.K8SJobImage)"
+    # A registry that did not answer (k8spilot.condor.slot).
+    yield "MY.K8SAvoidedRegistry isnt MY.K8SJobRegistry || time() >= (MY.K8SAvoidUntil ?: 0)"
     # HTCondor takes a list that is not there for an empty one.
     yield 'TARGET.DESIRED_Sites is undefined || stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",")'
     yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'
@@ -238,17 +243,8 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     yield "MY.START_EXTRA ?: true"
 
 
-def _default_container(settings: Settings) -> str:
-    """Name the image of jobs that do not ask in HTCondor's own way; all that START lets in must have one."""
-    other = f'"{settings.default_image}"' if settings.default_image else "undefined"
-    return (
-        "USE_DEFAULT_CONTAINER = True\n"
-        f"DEFAULT_CONTAINER_IMAGE = ifThenElse({_SINGULARITY_JOB}, TARGET.SingularityImage, {other})"
-    )
-
-
 def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
-    """Attributes of the machine, beside HTCondor's own: names and ClassAd literals."""
+    """Attributes of the machine, beside HTCondor's own: names and ClassAd expressions."""
     texts = {
         "GLIDEIN_Site": settings.glidein_site,
         "GLIDEIN_ResourceName": settings.glidein_resource_name,
@@ -259,18 +255,11 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         "K8SPhysicalHostName": settings.node_name,
         "K8SPilotVersion": version("k8spilot"),
     }
-    # Jobs with an image look for these; what they get is a container with that image, from a registry.
-    facts = {
-        "HasSingularity": True,
-        "HAS_SINGULARITY": True,
-        "SINGULARITY_CAN_USE_REGISTRY": True,
-        "SINGULARITY_CAN_USE_SIF": False,
-    }
-    if pool.is_osg:
-        facts |= {"OSPool": True, "OSG_NODE_VALIDATED": True, "IsOsgVoContainer": True}
+    osg = ("OSPool", "OSG_NODE_VALIDATED", "IsOsgVoContainer") if pool.is_osg else ()
     return [
         *((name, f'"{value}"') for name, value in texts.items() if value),
-        *((name, str(value)) for name, value in facts.items()),
+        *images.attributes(settings, pool),
+        *((name, "True") for name in osg),
         ("ACCEPT_JOBS_FOR_HOURS", str(settings.accept_jobs_for_hours)),
         ("ACCEPT_IDLE_MINUTES", str(settings.accept_idle_minutes)),
     ]
@@ -290,11 +279,5 @@ def _expression(variable: str, text: str | None) -> str:
     """Return `text` if it is a ClassAd expression; HTCondor would say too late that it is none."""
     if text is None:
         return "true"
-    # The bindings load HTCondor's libraries; only this needs them.
-    import classad2  # noqa: PLC0415
-
-    try:
-        classad2.ExprTree(text)
-    except classad2.ClassAdException:
-        raise SettingsError(f"{variable} is {text!r}, but a ClassAd expression that can be parsed is allowed") from None
+    check(text, f"{variable} is {text!r}, but a ClassAd expression that can be parsed is allowed", parse=True)
     return text

@@ -86,6 +86,11 @@ class Folders:
         return self.private / "docker-client"
 
     @property
+    def guard(self) -> Path:
+        """STARTER_REMOTE_CMD: what a job's starter runs in the place of a job that got no container."""
+        return self.private / "no-container"
+
+    @property
     def original_tokens(self) -> Path:
         """Where the operator's Secret with pool tokens is mounted."""
         return self.root / "etc/condor/tokens-orig.d"

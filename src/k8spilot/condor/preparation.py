@@ -23,6 +23,14 @@ case "$1" in
 esac
 """
 
+_GUARD: Final = """\
+#!/bin/sh
+# What HTCondor runs in the place of a job that is to have no container. The starter takes the file's text for the
+# reason to hold the job, and anything but success for the need to.
+echo 'this execution point runs jobs in containers only, and found no image for this one' > .worker_stdout
+exit 1
+"""
+
 
 def prepare(settings: Settings, folders: Folders, *, started: int) -> None:
     """Make HTCondor's folders, copy its credentials and write its configuration.
@@ -43,6 +51,7 @@ def prepare(settings: Settings, folders: Folders, *, started: int) -> None:
     )
     _write(folders.config, text, 0o644)
     _write(folders.docker_client, _DOCKER_CLIENT, 0o755)
+    _write(folders.guard, _GUARD, 0o755)
 
 
 def _write(target: Path, text: str, mode: int) -> None:

@@ -21,6 +21,9 @@ _REPOSITORY_SIZE: Final = 255
 
 _DEFAULT_REGISTRY: Final = "docker.io"
 
+FILE_IMAGE: Final = "k8spilot.invalid/image-is-a-file"
+"""What a job gets for an image that is a file or folder: no registry has such a name (RFC 2606, .invalid)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -47,6 +50,11 @@ class Reference:
             raise ImageError(
                 f"'{text}' is not a valid image reference; write it as [registry/]repository[:tag][@digest], "
                 "with the repository in lower case"
+            )
+        if match["repository"] == FILE_IMAGE:
+            raise ImageError(
+                "the job's image is a file or folder, or none that this site knows; jobs here run in images from "
+                "registries: set container_image = docker://... in the submit file, or ask the site to map the image"
             )
         tag = match["tag"] or (None if match["digest"] else "latest")
         return cls(_with_registry(match["repository"]), tag, match["digest"])
