@@ -30,6 +30,7 @@ from k8spilot.kube.pod import container
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder
+from k8spilot.payload.notices import Notices
 from k8spilot.payload.runner import PayloadContainer
 from k8spilot.payload_init.channel import SOCKET, Listener
 from k8spilot.registry import Registry
@@ -141,6 +142,7 @@ class Pilot:
             Registry(credentials),
             lambda: idle_image(self.pod.pod),
             reserved=(settings.exchange, settings.execute),
+            patience=settings.pull_patience_seconds,
         )
         return PayloadContainer(
             name,
@@ -150,6 +152,7 @@ class Pilot:
             tasks,
             bind_seconds=settings.bind_timeout_seconds,
             idle_seconds=settings.idle_after_seconds,
+            notices=Notices(),
         )
 
     def _place(self) -> Place:

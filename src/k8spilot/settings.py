@@ -201,6 +201,10 @@ class Settings(BaseSettings):
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """How long a bind may take, the pull of the image included; after that the job is held."""
 
+    pull_patience_seconds: Annotated[float, Field(ge=0)] = 120.0
+    """How long the kubelet may go on trying to get an image from a registry that is away; after that the job goes back
+    to the queue, and jobs with images from there are left to other execution points for a while."""
+
     vacate_seconds: Annotated[int, Field(ge=1)] = 60
     """How long an evicted job has between SIGTERM and SIGKILL; the pod's grace period must be longer."""
 

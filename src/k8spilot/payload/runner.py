@@ -18,6 +18,7 @@ from k8spilot.model.lifecycle import ALIVE, Event, State, advance
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder, Binding
 from k8spilot.payload.launch import first_of
+from k8spilot.payload.notices import Notices, told
 from k8spilot.payload.run import Run
 from k8spilot.payload.session import Session
 from k8spilot.payload.stdio import Stdio
@@ -43,6 +44,7 @@ class PayloadContainer:
         *,
         bind_seconds: float,
         idle_seconds: float,
+        notices: Notices,
     ) -> None:
         self.name = name
         self.state = State.IDLE
@@ -52,6 +54,7 @@ class PayloadContainer:
         self._tasks = tasks
         self._bind_seconds = bind_seconds
         self._idle_seconds = idle_seconds
+        self._notices = notices
         self._reference: Reference | None = None
         self._claimed = False
         self._binding: asyncio.Future[Binding] | None = None
@@ -247,16 +250,17 @@ class PayloadContainer:
 
     async def _bind(self, reference: Reference) -> Binding:
         began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(self._bind_seconds):
-                binding = await self._binder.bind(reference)
-        except TimeoutError:
-            raise BindError(
-                f"image {reference} did not come to run within {self._bind_seconds:.0f} s; "
-                "it may be too large for the node or its registry too slow"
-            ) from None
-        except ExceptionGroup as group:
-            raise first_cause(group) from group
+        async with told(self._notices, reference, self._spawn):
+            try:
+                async with asyncio.timeout(self._bind_seconds):
+                    binding = await self._binder.bind(reference)
+            except TimeoutError:
+                raise BindError(
+                    f"image {reference} did not come to run within {self._bind_seconds:.0f} s; "
+                    "it may be too large for the node or its registry too slow"
+                ) from None
+            except ExceptionGroup as group:
+                raise first_cause(group) from group
         logger.info("Bound %s in %.3f s.", reference, asyncio.get_running_loop().time() - began)
         return binding
 
