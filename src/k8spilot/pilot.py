@@ -31,7 +31,7 @@ from k8spilot.kube.watch import OwnPod
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder
 from k8spilot.payload.notices import Notices
-from k8spilot.payload.runner import PayloadContainer
+from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.channel import SOCKET, Listener
 from k8spilot.registry import Registry
 from k8spilot.sandbox import Scratch
@@ -150,8 +150,7 @@ class Pilot:
             binder,
             Scratch(settings.scratch_folders, settings.payload_uid),
             tasks,
-            bind_seconds=settings.bind_timeout_seconds,
-            idle_seconds=settings.idle_after_seconds,
+            pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds),
             notices=Notices(),
         )
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from k8spilot.errors import BindError, PayloadLost, PilotError, Refused, first_cause
@@ -31,6 +32,16 @@ T = TypeVar("T")
 _UNCLAIMED_SECONDS: Final = 120.0
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of a payload container."""
+
+    bind_seconds: float
+    """How long a bind may take."""
+    idle_seconds: float
+    """How long it stays with the last job's image when no new job comes."""
+
+
 class PayloadContainer:
     """A slot's payload container."""
 
@@ -42,8 +53,7 @@ class PayloadContainer:
         scratch: Scratch,
         tasks: asyncio.TaskGroup,
         *,
-        bind_seconds: float,
-        idle_seconds: float,
+        pace: Pace,
         notices: Notices,
     ) -> None:
         self.name = name
@@ -52,8 +62,7 @@ class PayloadContainer:
         self._binder = binder
         self._scratch = scratch
         self._tasks = tasks
-        self._bind_seconds = bind_seconds
-        self._idle_seconds = idle_seconds
+        self._pace = pace
         self._notices = notices
         self._reference: Reference | None = None
         self._claimed = False
@@ -99,7 +108,7 @@ class PayloadContainer:
         self._reference = reference
         self._run = None
         self._binding = self._spawn(lambda: self._bind(reference), "bind")
-        self._do_later(self._bind_seconds + _UNCLAIMED_SECONDS, "unclaimed bind", self.remove)
+        self._do_later(self._pace.bind_seconds + _UNCLAIMED_SECONDS, "unclaimed bind", self.remove)
 
     def give_up(self) -> bool:
         """Drop a bind that nobody has claimed yet; False when there is none."""
@@ -240,7 +249,7 @@ class PayloadContainer:
         self._claimed = False
         if self.state is not State.IDLE:
             self._advance(Event.REMOVE)
-            self._do_later(self._idle_seconds, "unbind", self._rest)
+            self._do_later(self._pace.idle_seconds, "unbind", self._rest)
 
     def close(self) -> None:
         """Let go of everything that is under way, at the end of the pilot."""
@@ -252,11 +261,11 @@ class PayloadContainer:
         began = asyncio.get_running_loop().time()
         async with told(self._notices, reference, self._spawn):
             try:
-                async with asyncio.timeout(self._bind_seconds):
+                async with asyncio.timeout(self._pace.bind_seconds):
                     binding = await self._binder.bind(reference)
             except TimeoutError:
                 raise BindError(
-                    f"image {reference} did not come to run within {self._bind_seconds:.0f} s; "
+                    f"image {reference} did not come to run within {self._pace.bind_seconds:.0f} s; "
                     "it may be too large for the node or its registry too slow"
                 ) from None
             except ExceptionGroup as group:
