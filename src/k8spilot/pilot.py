@@ -21,6 +21,7 @@ from k8spilot import surroundings
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.master import Master
 from k8spilot.condor.preparation import prepare
+from k8spilot.condor.slot import SlotAd
 from k8spilot.docker.server import serve
 from k8spilot.docker.state import Engine
 from k8spilot.docker.translate import Place
@@ -172,6 +173,7 @@ class Pilot:
         await asyncio.to_thread(prepare, self._settings, folders, started=int(started.timestamp()))
         master = Master(self._settings, folders)
         await master.start()
+        keeper = asyncio.ensure_future(SlotAd(folders, self._settings).keep_docker())
         ended = asyncio.ensure_future(master.wait())
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -181,6 +183,7 @@ class Pilot:
             # As long as it needs: the pod's grace period is the limit, and the kubelet keeps it.
             await master.stop()
         status = await ended
+        keeper.cancel()
         logger.info("condor_master ended with status %d.", status)
         return 0 if self._stop.is_set() else abs(status)
 
