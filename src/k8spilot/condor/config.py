@@ -96,6 +96,8 @@ DOCKER_TRUST_LOCAL_IMAGES = True
 DOCKER_CACHE_ADVERTISE_INTERVAL = 0
 # Docker's name for the usual network, by which some users ask for it.
 DOCKER_NETWORKS = bridge
+# Where jobs reach the starter's proxy for their files and attributes (chirp): a pod's containers share the loopback.
+DOCKER_NETWORK_NAME = lo
 # The payload container has a /tmp and a /var/tmp of its own, clean for every job.
 MOUNT_UNDER_SCRATCH =
 # Images are bound, never run here by another runtime.
