@@ -20,6 +20,7 @@ from kubernetes.aio.client import ApiClient
 from k8spilot import surroundings
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.master import Master
+from k8spilot.condor.notices import SlotNotices
 from k8spilot.condor.preparation import prepare
 from k8spilot.condor.slot import SlotAd
 from k8spilot.docker.server import serve
@@ -106,14 +107,15 @@ class Pilot:
         async with AsyncExitStack() as parts:
             listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET, settings.payload_uid))
             await self._hear_payload(listener)
-            payload = self._payload(listener, tasks)
+            slot = SlotAd(Folders.of(settings), settings) if "condor" in settings.services else None
+            payload = self._payload(listener, tasks, Notices() if slot is None else SlotNotices(slot))
             parts.callback(payload.close)
             engine = Engine([payload], self._place, tasks)
             await parts.enter_async_context(serve(engine, settings.socket, _group("condor")))
             self.serving.set()
             logger.info("Serving the Docker Engine API on %s.", settings.socket)
-            if "condor" in settings.services:
-                return await self._run_condor()
+            if slot is not None:
+                return await self._run_condor(slot)
             await self._stop.wait()
         return 0
 
@@ -132,7 +134,7 @@ class Pilot:
                 _PAYLOAD_SECONDS,
             )
 
-    def _payload(self, listener: Listener, tasks: asyncio.TaskGroup) -> PayloadContainer:
+    def _payload(self, listener: Listener, tasks: asyncio.TaskGroup, notices: Notices) -> PayloadContainer:
         settings = self._settings
         credentials = settings.pull_secret if settings.pull_secret.exists() else None
         name = settings.payload_container
@@ -152,7 +154,7 @@ class Pilot:
             Scratch(settings.scratch_folders, settings.payload_uid),
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds),
-            notices=Notices(),
+            notices=notices,
         )
 
     def _place(self) -> Place:
@@ -166,14 +168,14 @@ class Pilot:
             used_ports=_listening,
         )
 
-    async def _run_condor(self) -> int:
+    async def _run_condor(self, slot: SlotAd) -> int:
         """Run condor_master to its end; SIGTERM lets it vacate its jobs first."""
         started = datetime.fromisoformat(self.pod.pod["status"]["startTime"])
         folders = Folders.of(self._settings)
         await asyncio.to_thread(prepare, self._settings, folders, started=int(started.timestamp()))
         master = Master(self._settings, folders)
         await master.start()
-        keeper = asyncio.ensure_future(SlotAd(folders, self._settings).keep_docker())
+        keeper = asyncio.ensure_future(slot.keep_docker())
         ended = asyncio.ensure_future(master.wait())
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
