@@ -1,5 +1,7 @@
 """Chirp: a job talks to its access point through its starter, from inside of its container."""
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.pool import Pool, result
@@ -18,10 +20,10 @@ chirp ulog 'half way'
 
 @pytest.mark.parametrize("image", ["container_image", "docker_image"])
 def test_attributes_and_files_go_both_ways(pool: Pool, image: str) -> None:
-    where = {"container_image": f"docker://{pool.lab.pool_image}"}
+    where: Any = {"container_image": f"docker://{pool.lab.pool_image}"}
     if image == "docker_image":
         where = {"universe": "docker", "docker_image": pool.lab.pool_image, "container_image": ""}
-    jobs = pool.shell(SCRIPT, files={"data.txt": "from the access point\n"}, **where, **{"+WantIOProxy": "True"})
+    jobs = pool.shell(SCRIPT, files={"data.txt": "from the access point\n"}, **{**where, "+WantIOProxy": "True"})
     done = result(jobs)
     assert done.text.splitlines() == ["127.0.0.1", '"alice"', "from the access point"], done.stderr
     assert done.files["stored"] == b"from the job \0\xff"

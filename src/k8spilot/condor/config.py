@@ -216,21 +216,21 @@ def machine_name(settings: Settings) -> str:
 
 # Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
 _NETWORKS: Final = "bridge,nat,host,none"
-# Linux takes no longer argument or variable of a program: execve(2), MAX_ARG_STRLEN without the zero at the end.
-_TEXT_LIMIT: Final = 131_071
 
 
 def _start(settings: Settings, pool: Pool) -> Iterable[str]:
-    """List what a job must fulfil to be taken, one expression each."""
+    """List what a job must fulfil to be taken, one expression each.
+
+    What START refers to of the job counts when the whole pool groups jobs for matchmaking. Nothing here may be different
+    for each job of a cluster, as its arguments are.
+    """
     yield "time() < GLIDEIN_ToRetire"
     # Other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
     # When a starter cannot even run `docker create`, it tells the startd that docker is gone from the machine, and
     # no job is taken until that is put right (k8spilot.condor.slot). So it happens with a network that it does not
-    # know, and with a text that is too long for a command line. Of a list only the whole length is known here.
+    # know.
     yield f'TARGET.DockerNetworkType is undefined || stringListMember(TARGET.DockerNetworkType, "{_NETWORKS}")'
-    for text in ("Arguments", "Args", "Environment", "Env"):
-        yield f'size(TARGET.{text} ?: "") <= {_TEXT_LIMIT}'
     # A debugger or the like beside the job would run in the pilot container.
     yield "TARGET.ToolDaemonCmd is undefined"
     yield "isString(MY.K8SJobImage)"
