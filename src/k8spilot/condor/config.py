@@ -221,8 +221,8 @@ _NETWORKS: Final = "bridge,nat,host,none"
 def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     """List what a job must fulfil to be taken, one expression each.
 
-    What START refers to of the job counts when the whole pool groups jobs for matchmaking. Nothing here may be different
-    for each job of a cluster, as its arguments are.
+    What START refers to of the job counts when the whole pool groups jobs for matchmaking. Nothing here may be
+    different for each job of a cluster, as its arguments are.
     """
     yield "time() < GLIDEIN_ToRetire"
     # Other universes would run in the pilot container.

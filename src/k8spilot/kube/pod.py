@@ -17,16 +17,9 @@ IMAGE_REASONS: Final = frozenset(
 """Reasons of a waiting container whose image cannot be had (pkg/kubelet/images/types.go)."""
 
 START_REASONS: Final = frozenset(
-    {
-        "CreateContainerError",
-        "CreateContainerConfigError",
-        "RunContainerError",
-        "PostStartHookError",
-        "CrashLoopBackOff",
-    }
+    {"CreateContainerError", "CreateContainerConfigError", "RunContainerError", "PostStartHookError"}
 )
-"""Reasons of a waiting container that cannot be started (pkg/kubelet/kuberuntime/kuberuntime_container.go), or not yet:
-a reference that was used before, as a tag must be whose registry is away, waits for the kubelet's back-off."""
+"""Reasons of a waiting container that cannot be started (pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
 
 
 @dataclass(frozen=True, slots=True)

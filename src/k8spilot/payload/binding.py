@@ -184,25 +184,24 @@ class Binder:
 
     async def _refused(self, binding: Binding) -> BindError:
         """Wait for the kubelet's word that the container cannot start, for good or for too long."""
-        image = binding.image.reference
-        words = await self._pod.until(lambda pod: self._refusal(pod, binding))
-        if not may_pass(words):
-            return BindError(f"image {image} cannot be run here: {words}")
-        logger.warning(
-            "Image %s cannot be had now; the kubelet tries again for %.0f s: %s", image, self._patience, words
-        )
+        image, words = binding.image.reference, "nothing is known of it"
 
         def definite(pod: dict[str, Any]) -> str | None:
             nonlocal words
             words = self._refusal(pod, binding) or words
             return None if may_pass(words) else words
 
+        # Where the registry cannot even be asked, a pull may hang, or wait for a back-off: the clock runs at once.
+        if binding.image.digest is not None:
+            words = await self._pod.until(lambda pod: self._refusal(pod, binding))
+            if may_pass(words):
+                logger.warning("Image %s cannot be had; the kubelet tries for %.0f s: %s", image, self._patience, words)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._pod.until(definite)
                 return BindError(f"image {image} cannot be run here: {words}")
         return ImageNotNow(
-            f"image {image} could not be had within {self._patience:.0f} s, and the job is not to blame: {words}"
+            f"image {image} could not be had within {self._patience:.0f} s, for which the job is not to blame: {words}"
         )
 
     def _runs(self, pod: dict[str, Any], binding: Binding) -> str | None:
