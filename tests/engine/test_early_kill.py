@@ -1,13 +1,14 @@
 """Signals for jobs that do not run yet: HTCondor sends one and does not look at the answer."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.engine.client import unique_name
 from tests.engine.rings import Engine, Simulated, eventually
 
-JOB = {"Labels": {"org.htcondorproject": "True"}}
+JOB: dict[str, Any] = {"Labels": {"org.htcondorproject": "True"}}
 
 
 async def _ends_as_killed(engine: Engine, name: str, code: int) -> None:
