@@ -34,4 +34,6 @@ COPY --from=builder /payload-init /opt/k8spilot/libexec/payload-init
 COPY --from=builder /wheel /wheel
 RUN /opt/k8spilot/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-index --no-deps /wheel/*.whl \
  && rm -r /wheel
+# For people: `kubectl exec POD -c pilot -- docker ps`.
+ENV DOCKER_HOST=unix:///run/k8spilot/docker.sock
 ENTRYPOINT ["k8spilot"]

@@ -169,10 +169,12 @@ class Client:
         body: Any = None,
         params: Mapping[str, str] | None = None,
         version: str = VERSION,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Make a request and read its answer, whatever it is."""
         assert self._session is not None
-        async with self._session.request(method, f"http://docker{version}{path}", json=body, params=params) as response:
+        url = f"http://docker{version}{path}"
+        async with self._session.request(method, url, json=body, params=params, headers=headers) as response:
             return Answer(response.status, await response.read(), response.headers)
 
     async def call(self, method: str, path: str, body: Any = None, params: Mapping[str, str] | None = None) -> Answer:

@@ -1,5 +1,7 @@
 """Options of `docker create` that a pod cannot fulfil are refused with a sentence, never dropped."""
 
+import base64
+import json
 from typing import Any
 
 import pytest
@@ -62,3 +64,17 @@ async def test_a_mount_that_is_not_the_sandbox_is_refused(engine: Engine, bind: 
     answer = await engine.ask("POST", "/containers/create", body)
     assert answer.status == 409
     assert f"--volume {bind}" in answer.message
+
+
+async def test_credentials_of_a_job_are_not_used_and_that_is_said_when_they_were_needed(engine: Engine) -> None:
+    image = engine.image("busybox").replace("busybox", "no-such-image")
+    header = base64.urlsafe_b64encode(json.dumps({"username": "alice", "password": "x"}).encode()).decode()
+    name, _, tag = image.rpartition(":")
+    params = {"fromImage": name, "tag": tag}
+    await engine.ask("POST", "/images/create", params=params, headers={"X-Registry-Auth": header})
+    answer = await engine.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"]})
+    assert answer.status == 500
+    assert "docker_send_credentials" in answer.message
+    await engine.pull(image)
+    answer = await engine.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"]})
+    assert "docker_send_credentials" not in answer.message

@@ -15,7 +15,7 @@ from k8spilot.docker.answers import BadRequest, json_answer, json_body
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import ENGINE, JSON, Container, Engine
 from k8spilot.docker.translate import Specification, check_name, specification
-from k8spilot.errors import ImageNotNow, PayloadLost, PilotError, Refused
+from k8spilot.errors import ImageError, ImageNotNow, PayloadLost, PilotError, Refused
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
@@ -64,6 +64,13 @@ async def _create(engine: Engine, name: str, asked: Specification) -> Container:
             container.kill_early(signalled.result())
             return container
         image = binding.result()
+    except ImageError as error:
+        if engine.unused_credentials != reference.source:
+            raise
+        raise ImageError(
+            f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet of this "
+            "site, which pulls with the site's own pull secret: ask the site for access"
+        ) from error
     except ImageNotNow as error:
         if not asked.is_job:
             raise

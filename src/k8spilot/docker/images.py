@@ -5,6 +5,7 @@ once, and the bind goes on beside HTCondor's next steps. Failures of a bind are 
 keeps the slot for 46 s when a pull fails, and frees it at once when a create does, with the same words for the user.
 """
 
+import base64
 import json
 import logging
 from http import HTTPStatus
@@ -34,6 +35,7 @@ async def pull(request: web.Request) -> web.StreamResponse:
     await _say(response, f"Pulling from {name}")
     try:
         reference = Reference.parse(text)
+        engine.unused_credentials = reference.source if _has_credentials(request) else ""
         engine.payload.begin(reference)
         if (image := await engine.payload.pulled(reference)) is not None:
             engine.remember(text, image)
@@ -42,6 +44,18 @@ async def pull(request: web.Request) -> web.StreamResponse:
     await _say(response, f"Status: Image is bound for {text}")
     await response.write_eof()
     return response
+
+
+def _has_credentials(request: web.Request) -> bool:
+    """Whether the client sends a user's own credentials (Engine API, "Authentication"): base64url of JSON."""
+    header = request.headers.get("X-Registry-Auth", "")
+    try:
+        sent = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) or b"{}")
+    except ValueError:
+        return False
+    return isinstance(sent, dict) and any(
+        sent.get(key) for key in ("username", "auth", "identitytoken", "registrytoken")
+    )
 
 
 async def _say(response: web.StreamResponse, status: str) -> None:

@@ -131,6 +131,8 @@ class Engine:
         self.executions: OrderedDict[str, Execution] = OrderedDict()
         self.creating: dict[str, asyncio.Future[int]] = {}
         """Names whose `create` waits for its bind -> the signal that was sent to them, once there is one."""
+        self.unused_credentials = ""
+        """Source of the image that was pulled last, if credentials were sent along: the kubelet cannot be given any."""
         self._doomed: tuple[str, int] | None = None
         self._images: OrderedDict[str, Image] = OrderedDict()
 
