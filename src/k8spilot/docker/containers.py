@@ -68,8 +68,8 @@ async def _create(engine: Engine, name: str, asked: Specification) -> Container:
         if engine.unused_credentials != reference.source:
             raise
         raise ImageError(
-            f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet of this "
-            "site, which pulls with the site's own pull secret: ask the site for access"
+            f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet here, "
+            "which pulls with the site's own pull secret: ask the site for access"
         ) from error
     except ImageNotNow as error:
         if not asked.is_job:
