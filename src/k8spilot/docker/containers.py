@@ -68,7 +68,7 @@ async def _create(engine: Engine, name: str, asked: Specification) -> Container:
         if engine.unused_credentials != reference.source:
             raise
         raise ImageError(
-            f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet here, "
+            f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, "
             "which pulls with the site's own pull secret: ask the site for access"
         ) from error
     except ImageNotNow as error:

@@ -134,7 +134,9 @@ class PayloadContainer:
             ClusterError: the API server does not do its part.
             Refused: another job has the container, or this one was removed meanwhile.
         """
-        self.begin(reference)
+        if self.state is not State.BINDING or self._claimed or not _is_of(self._reference, reference):
+            self.begin(reference)
+        # What was begun may have failed by now: its error is this caller's, who would only wait as long once more.
         self._cancel_later()
         self._claimed = True
         binding = self._binding
