@@ -133,6 +133,17 @@ def collect(jobs: Jobs, event: Event) -> Result:
     return Result(event.attributes, files[f"out.{event.proc}"], files[f"err.{event.proc}"], files)
 
 
+def ads(jobs: Jobs) -> list[dict[str, Any]]:
+    """The ads of jobs that have left the queue, by job number: what condor_history tells of them."""
+
+    def all_of_them() -> list[dict[str, Any]]:
+        answer = jobs.lab.access_point(jobs.user, ["condor_history", "-json", str(jobs.cluster)])
+        found: list[dict[str, Any]] = json.loads(answer or "[]")
+        return found if len(found) == jobs.count else []
+
+    return sorted(until(all_of_them, "the jobs are in the history"), key=lambda ad: int(ad["ProcId"]))
+
+
 def until(look: Callable[[], T], what: str, timeout: float = 30) -> T:
     """Look until there is something; fail with `what` when there is nothing within `timeout` seconds."""
     deadline = time.monotonic() + timeout
