@@ -130,9 +130,10 @@ class Jobs:
                     found[member.name.removeprefix("./")] = content.read()
         return found
 
-    def command(self, tool: str, *options: str) -> str:
-        """Run condor_rm, condor_hold or the like for all of the jobs, as their user."""
-        return self.lab.access_point(self.user, [tool, *options, str(self.cluster)])
+    def command(self, tool: str, *options: str, proc: int | None = None) -> str:
+        """Run condor_rm, condor_hold or the like for all of the jobs, or for job `proc`, as their user."""
+        whom = str(self.cluster) if proc is None else f"{self.cluster}.{proc}"
+        return self.lab.access_point(self.user, [tool, *options, whom])
 
     def remove(self) -> None:
         """Remove the jobs, wherever they are, and their files."""
