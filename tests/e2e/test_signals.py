@@ -5,8 +5,6 @@ Jobs here write with `stream_output`: what they say is on the access point at on
 
 import time
 
-import pytest
-
 from lab.jobs import BAD_NEWS, Jobs
 from tests.e2e.pool import Pool, result, until
 
@@ -95,7 +93,6 @@ def test_a_fast_vacate_asks_nobody(pool: Pool) -> None:
     jobs.ended(ignore=BAD_NEWS)
 
 
-@pytest.mark.xfail(reason="the engine does not stop a job's processes yet", strict=True)
 def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_continued(pool: Pool) -> None:
     script = "for i in 1 2; do setsid sh -c 'while :; do :; done' & done\necho ready\nsleep 6; echo slept"
     jobs = pool.shell(script, stream_output="true")
