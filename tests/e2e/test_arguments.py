@@ -26,7 +26,7 @@ ARGUMENTS = [
 VARIABLES = {
     "EMPTY": "",
     "SPACES": " a  b ",
-    "QUOTES": "it's a \"test\"",
+    "QUOTES": 'it\'s a "test"',
     "BACKSLASH": "\\ \\n C:\\dir\\",
     "DOLLAR": "$HOME $ ${x} $(id) `id`",
     "EQUALS": "a=b=c",
@@ -45,7 +45,9 @@ def _words(text: str) -> str:
 
 def test_arguments_and_environment_arrive_byte_for_byte(pool: Pool) -> None:
     # No shell between: busybox's own drops variables of strange names.
-    arguments = pool.submit({"executable": "/bin/printf", "arguments": f'"{" ".join(map(_words, ["[%s]", *ARGUMENTS]))}"'})
+    arguments = pool.submit(
+        {"executable": "/bin/printf", "arguments": f'"{" ".join(map(_words, ["[%s]", *ARGUMENTS]))}"'}
+    )
     variables = pool.submit(
         {
             "executable": "/bin/cat",

@@ -83,7 +83,7 @@ for folder in /proc/[0-9]*; do
     [ $folder = /proc/$$ ] || [ ! -e $folder/environ ] || tr '\\0' '\\n' 2>/dev/null <$folder/environ
 done | grep -a -i -e kubernetes -e k8spilot -e glidein_start -e token
 echo ---
-for file in /var/run/secrets /run/secrets /run/k8spilot /etc/condor /var/log/condor /run/pool; do ls -A $file 2>/dev/null; done
+ls -A /var/run/secrets /run/secrets /run/k8spilot /etc/condor /var/log/condor /run/pool 2>/dev/null
 grep -i -h -e token -e secret /proc/mounts
 """
 
@@ -93,7 +93,9 @@ def test_a_job_sees_nothing_of_kubernetes_and_nothing_of_the_pilots_environment(
     own, others, files = done.text.split("---\n")
     names = {line.split("=", 1)[0] for line in own.splitlines()}
     assert "_CONDOR_SCRATCH_DIR" in names
-    assert not [name for name in names if name.upper().startswith(("KUBERNETES", "K8S", "GLIDEIN_START", "CONDOR_HOST"))]
+    assert not [
+        name for name in names if name.upper().startswith(("KUBERNETES", "K8S", "GLIDEIN_START", "CONDOR_HOST"))
+    ]
     assert not [name for name in names if "TOKEN" in name.upper() or "SECRET" in name.upper()]
     assert "10.235.0.1" not in own  # the API server's address
     assert (others, files) == ("", "")

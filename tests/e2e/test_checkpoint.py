@@ -62,8 +62,6 @@ def test_a_job_goes_on_after_each_checkpoint(pool: Pool, leave: str, commands: d
     assert not pool.processes()
 
 
-
-
 def test_a_checkpoint_outlives_the_eviction_of_its_job(pool: Pool) -> None:
     script = STEPS.format(leave="[ $step = 2 ] && sleep 300; exit 85")
     jobs = pool.shell(
@@ -80,22 +78,27 @@ def test_a_checkpoint_outlives_the_eviction_of_its_job(pool: Pool) -> None:
 
 
 def test_a_job_is_asked_for_a_checkpoint_with_its_own_signal(pool: Pool) -> None:
-    script = """
+    script = """#!/bin/sh
     [ -e state ] && { echo again; exit 0; }
     trap 'echo asked; touch state; exit 85' USR2
     echo ready
     while :; do sleep 0.1; done
     """
-    jobs = pool.shell(
-        script,
-        checkpoint_exit_code="85",
-        transfer_checkpoint_files="state",
-        stream_output="true",
-        **{"+WantCheckpointSignal": "true", "+CheckpointSig": '"SIGUSR2"'},
+    jobs = pool.submit(
+        {
+            "executable": "job.sh",
+            "transfer_executable": "true",
+            "checkpoint_exit_code": "85",
+            "transfer_checkpoint_files": "state",
+            "stream_output": "true",
+            "+WantCheckpointSignal": "true",
+            "+CheckpointSig": '"SIGUSR2"',
+        },
+        files={"job.sh": script},
     )
     until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs")
-    # HTCondor signals the docker CLI that waits for the job (vanilla_proc.cpp, Ckpt), after PERIODIC_CHECKPOINT's hours.
-    pool.inside("kill -USR2 $(pgrep -f '^/usr/bin/docker start -a')")
+    # After PERIODIC_CHECKPOINT's hours HTCondor signals the docker CLI that waits for the job (vanilla_proc.cpp, Ckpt).
+    pool.inside("kill -USR2 $(pgrep -f '^/usr/bin/docker start ')")
     assert result(jobs).text == "ready\nasked\nagain\n"
 
 

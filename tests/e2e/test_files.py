@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.jobs import BAD_NEWS, Jobs
+from lab.jobs import Jobs
 from tests.e2e.pool import Pool, result, until
 
 OUTPUT_HOLD = 12
@@ -201,64 +201,6 @@ def test_a_file_url_is_a_file_of_the_execution_point_which_gives_no_secret_away(
     facts = secret.held().attributes
     assert facts["HoldReasonCode"] == INPUT_HOLD, facts
     assert secret.files().get("out.0", b"") == b""
-
-
-def test_an_output_that_is_not_there_is_a_hold_that_names_it(pool: Pool) -> None:
-    facts = pool.shell("true", transfer_output_files="absent").held().attributes
-    assert facts["HoldReasonCode"] == OUTPUT_HOLD
-    assert "absent" in facts["HoldReason"]
-    assert "No such file" in facts["HoldReason"]
-
-
-SERVER = """
-import http.server, socket, threading
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def do_PUT(self):
-        with open("put" + self.path.replace("/", "_"), "wb") as file:
-            file.write(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(201)
-        self.end_headers()
-server = http.server.ThreadingHTTPServer(("", 0), Handler)
-threading.Timer(60, server.shutdown).start()
-address = f"{socket.gethostbyname(socket.gethostname())}:{server.server_port}"
-print(address, flush=True)
-server.serve_forever()
-"""
-"""A web server beside the users' files, for a minute. Says its address."""
-
-
-@pytest.fixture
-def web(pool: Pool) -> Iterator[tuple[str, str]]:
-    """Address of a web server on the access point, and the folder in alice's home that it serves."""
-    folder = f"web-{secrets.token_hex(4)}"
-    pool.lab.access_point("alice", f"mkdir {folder}; echo of the web >{folder}/page")
-    start = f"cd {folder}; setsid python3 -c {shlex.quote(SERVER)} >address 2>log </dev/null & echo $!"
-    process = pool.lab.access_point("alice", start).strip()
-    yield until(lambda: pool.lab.access_point("alice", f"cat {folder}/address").strip(), "the server runs"), folder
-    pool.lab.access_point("alice", f"kill {process}; rm -r {folder}")
-
-
-def test_inputs_from_urls_and_outputs_to_one(pool: Pool, web: tuple[str, str]) -> None:
-    address, folder = web
-    jobs = pool.shell(
-        "cat page; echo mine >made; echo also >stays",
-        transfer_input_files=f"http://{address}/page",
-        transfer_output_files="made, stays",
-        transfer_output_remaps=f'"made = http://{address}/made"',
-    )
-    absent = pool.shell("true", transfer_input_files=f"http://{address}/absent")
-    done = result(jobs)
-    assert (done.text, done.files["stays"], done.files.get("made")) == ("of the web\n", b"also\n", None)
-    assert pool.lab.access_point("alice", f"cat {folder}/put_made") == "mine\n"
-    facts = absent.held().attributes
-    assert facts["HoldReasonCode"] == INPUT_HOLD
-    assert "404" in facts["HoldReason"]
-
-
-def test_a_file_url_is_a_file_of_the_pilot_which_gives_none_away(pool: Pool) -> None:
-    print(pool.lab.access_point("alice", ["condor_status", "-af", "Name", "HasFileTransferPluginMethods"]))
-    jobs = pool.shell("ls -l; cat issue", transfer_input_files="file:///etc/issue")
-    print(jobs.wait("JobHeldEvent", "JobTerminatedEvent", ignore=BAD_NEWS, timeout=10), jobs.files()["out.0"])
 
 
 def _folders(jobs: Jobs) -> list[str]:

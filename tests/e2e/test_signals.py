@@ -10,7 +10,7 @@ from tests.e2e.pool import Pool, result, until
 
 HEAR = """
 for name in HUP INT QUIT USR1 USR2 TERM; do trap "echo heard $name; sleep 0.5; echo done; exit 0" $name; done
-setsid sh -c 'for name in HUP INT USR1 USR2 TERM; do trap "echo also a child" $name; done; while :; do sleep 0.1; done' &
+setsid sh -c 'for name in HUP INT USR1 USR2 TERM; do trap "echo a child" $name; done; while :; do sleep 0.1; done' &
 echo ready
 while :; do sleep 0.1; done
 """
@@ -51,9 +51,8 @@ def _said(jobs: Jobs, word: str, proc: int = 0) -> str:
 
 def test_each_tool_sends_the_signal_that_the_job_wants_and_gives_it_time_to_react(pool: Pool) -> None:
     # HTCondor's docker universe sends remove_kill_sig, if the job has one, whatever the reason (docker_proc.cpp).
-    commands = {"stream_output": "true", "kill_sig": "SIGUSR1", "hold_kill_sig": "SIGINT"}
-    jobs = pool.shell(FIRST + HEAR, count=2, **commands)
-    removed = pool.shell(HEAR, **commands, remove_kill_sig="SIGUSR2")
+    jobs = pool.shell(FIRST + HEAR, count=2, stream_output="true", kill_sig="SIGUSR1", hold_kill_sig="SIGINT")
+    removed = pool.shell(HEAR, stream_output="true", kill_sig="SIGUSR1", remove_kill_sig="SIGUSR2")
 
     _said(jobs, "ready", 0)
     jobs.command("condor_hold", proc=0)

@@ -45,7 +45,8 @@ def test_output_and_error_in_one_file_keep_their_order_or_at_least_their_lines(p
 
 @pytest.mark.parametrize("streamed", ["true", "false"])
 def test_binary_output_of_some_size_is_the_same_at_the_other_end(pool: Pool, streamed: str) -> None:
-    script = "dd if=/dev/urandom of=block bs=1048576 count=8 2>/dev/null; for i in 1 2 3 4; do cat block; done; md5sum block >&2"
+    make = "dd if=/dev/urandom of=block bs=1048576 count=8 2>/dev/null"
+    script = f"{make}; for i in 1 2 3 4; do cat block; done; md5sum block >&2"
     jobs = pool.shell(script, stream_output=streamed, stream_error=streamed)
     jobs.ended()
     files = jobs.files()
