@@ -18,15 +18,21 @@ BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 
 
-def deploy(lab: Lab, name: str = "pilot", environment: Mapping[str, str] | None = None) -> None:
+def deploy(
+    lab: Lab,
+    name: str = "pilot",
+    environment: Mapping[str, str] | None = None,
+    overlay: Mapping[str, Any] | None = None,
+) -> None:
     """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
 
-    `environment` is added to the pilot container's variables. Raises LabError.
+    `environment` is added to the pilot container's variables, `overlay` are more fields of its kustomization;
+    `components` in it are names of folders in components/. Raises LabError.
     """
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
     delete(lab, name)
-    lab.kubectl("apply", "-k", str(write_overlay(lab, name, environment or {})))
+    lab.kubectl("apply", "-k", str(write_overlay(lab, name, environment or {}, overlay)))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):
         if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:
@@ -40,7 +46,7 @@ def delete(lab: Lab, name: str = "pilot") -> None:
     lab.kubectl("delete", *where, "--ignore-not-found", "--wait=true", timeout=300)
 
 
-def write_overlay(lab: Lab, name: str, environment: Mapping[str, str]) -> Path:
+def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Mapping[str, Any] | None = None) -> Path:
     """Write the kustomization for one pod into the lab's folder of temporary things; return its folder."""
     folder = lab.settings.overlays / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,22 +55,25 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str]) -> Path:
         {"op": "add", "path": "/spec/containers/0/env/-", "value": {"name": key, "value": value}}
         for key, value in environment.items()
     ]
-    document = {
+    document: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [os.path.relpath(HERE / "overlay", folder)],
         "images": [{"name": BASE_IMAGE, "newName": image, "newTag": tag}],
-        "generatorOptions": {"disableNameSuffixHash": True},
         "configMapGenerator": [
             {
                 "name": "k8spilot-pilot",
                 "namespace": PILOT_NAMESPACE,
                 "behavior": "merge",
                 "literals": [f"CONDOR_HOST={lab.pool_host}"],
+                "options": {"disableNameSuffixHash": True},
             }
         ],
         "patches": [{"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(patch)}],
+        **(more or {}),
     }
+    components = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in document.get("components", ())]
+    document["components"] = components
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return folder
 

@@ -18,6 +18,7 @@ from lab.settings import (
     CENTRAL_MANAGER,
     COLLECTOR_SERVICE_ADDRESS,
     HERE,
+    NODE_ADDRESS,
     PILOT_NAMESPACE,
     POOL_DOMAIN,
     POOL_NAMESPACE,
@@ -131,8 +132,9 @@ class Pool:
             time.sleep(0.3)
 
     def _registries(self) -> dict[str, Any]:
-        address = self.settings.registry_address
-        drop_in = f'# Plain HTTP: the registry of a test bed.\n[[registry]]\nlocation = "{address}"\ninsecure = true\n'
+        # The lab's own address without a port: tests start more registries there.
+        address = self.settings.registry or NODE_ADDRESS
+        drop_in = f'# Plain HTTP: registries of a test bed.\n[[registry]]\nlocation = "{address}"\ninsecure = true\n'
         if self.settings.kubeconfig is not None and self.settings.registry is None:
             drop_in = "# The cluster's registries speak for themselves.\n"
         return {

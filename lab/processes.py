@@ -80,6 +80,11 @@ class Daemons:
         """Names of all daemons that were ever started for this lab."""
         return sorted(path.name for path in self._records.iterdir()) if self._records.is_dir() else []
 
+    def stop(self, name: str) -> None:
+        """End the daemon `name` and forget it, as if it had never been; raise LabError if it does not end."""
+        end(self.living(name))
+        (self._records / name).unlink(missing_ok=True)
+
     def living(self, *names: str) -> list[psutil.Process]:
         """The live processes of the daemons `names`, or of all daemons of this lab."""
         return [process for name in names or self.known() if (process := self.find(name)) is not None]

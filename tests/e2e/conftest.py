@@ -8,6 +8,9 @@ import pytest
 
 from lab import jobs, pilot
 from lab.api import Lab
+from lab.faulty import FaultyRegistry
+from lab.oci import Pusher
+from lab.registries import faulty_registry
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool
 
@@ -39,3 +42,16 @@ def pool(lab: Lab, pod: str) -> Iterator[Pool]:
     log = lab.kubectl("logs", "-n", PILOT_NAMESPACE, pod, "-c", "pilot", "--since=120s")
     faults = [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")]
     assert not faults, faults
+
+
+@pytest.fixture(scope="session")
+def pusher(lab: Lab) -> Pusher:
+    """Puts images of any kind into the lab's registry."""
+    return Pusher(lab.registry)
+
+
+@pytest.fixture
+def faulty(lab: Lab) -> Iterator[FaultyRegistry]:
+    """A registry with the lab's images that fails when it is told to; at an address of its own for each test."""
+    with faulty_registry(lab) as registry:
+        yield registry

@@ -13,6 +13,9 @@ from lab.settings import PILOT_NAMESPACE
 
 T = TypeVar("T")
 
+IMAGE_HOLD = 35
+"""CONDOR_HOLD_CODE::InvalidDockerImage."""
+
 _SCRIPT = "job.sh"
 
 # Processes of the payload's uid but payload-init, as the pilot sees them: "pid command line".
@@ -142,6 +145,23 @@ def ads(jobs: Jobs) -> list[dict[str, Any]]:
         return found if len(found) == jobs.count else []
 
     return sorted(until(all_of_them, "the jobs are in the history"), key=lambda ad: int(ad["ProcId"]))
+
+
+def hold_reason(jobs: Jobs, code: int = IMAGE_HOLD, proc: int = 0) -> str:
+    """Wait until job `proc` is held, for the reason `code`; the words that its user reads."""
+    facts = jobs.held(proc).attributes
+    assert facts["HoldReasonCode"] == code, facts
+    reason = str(facts["HoldReason"])
+    assert "Traceback" not in reason
+    assert '{"message"' not in reason
+    return reason
+
+
+def slot_takes_a_job_of_bob(pool: Pool, seconds: float) -> None:
+    """The slot is fit for somebody else's job, within `seconds`."""
+    began = time.monotonic()
+    assert result(pool.shell("echo fine", user="bob"), timeout=seconds + 30).stdout == b"fine\n"
+    assert time.monotonic() - began < seconds
 
 
 def until(look: Callable[[], T], what: str, timeout: float = 30) -> T:

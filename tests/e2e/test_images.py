@@ -1,30 +1,10 @@
 """Images that are right, wrong, strange or not there."""
 
 import secrets
-import time
 
 import pytest
 
-from lab.jobs import Jobs
-from tests.e2e.pool import Pool, result
-
-IMAGE_HOLD = 35
-"""CONDOR_HOLD_CODE::InvalidDockerImage."""
-
-
-def _hold_reason(jobs: Jobs, code: int) -> str:
-    facts = jobs.held().attributes
-    assert facts["HoldReasonCode"] == code, facts
-    reason = str(facts["HoldReason"])
-    assert "Traceback" not in reason
-    assert '{"message"' not in reason
-    return reason
-
-
-def _slot_takes_a_job_of_bob(pool: Pool, seconds: float) -> None:
-    began = time.monotonic()
-    assert result(pool.shell("echo fine", user="bob"), timeout=seconds + 30).stdout == b"fine\n"
-    assert time.monotonic() - began < seconds
+from tests.e2e.pool import IMAGE_HOLD, Pool, hold_reason, result, slot_takes_a_job_of_bob
 
 
 def test_an_image_with_one_static_program_and_nothing_else(pool: Pool) -> None:
@@ -74,25 +54,25 @@ def test_an_image_named_by_digest(pool: Pool) -> None:
 
 def test_an_image_that_does_not_exist(pool: Pool) -> None:
     jobs = pool.submit({"container_image": pool.image("no-such-image:1.0")})
-    reason = _hold_reason(jobs, IMAGE_HOLD)
+    reason = hold_reason(jobs, IMAGE_HOLD)
     assert "no-such-image:1.0" in reason
     assert "unknown" in reason  # the registry's own word
-    _slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool, 20)
 
 
 def test_a_reference_that_is_none(pool: Pool) -> None:
     jobs = pool.submit({"container_image": pool.image("Upper/Case:tag")})
-    reason = _hold_reason(jobs, IMAGE_HOLD)
+    reason = hold_reason(jobs, IMAGE_HOLD)
     assert "Upper/Case" in reason
     assert "lowercase" in reason
-    _slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool, 20)
 
 
 def test_a_registry_that_does_not_answer(pool: Pool) -> None:
     jobs = pool.submit({"container_image": "docker://127.0.0.1:9/image:1"})
-    reason = _hold_reason(jobs, IMAGE_HOLD)
+    reason = hold_reason(jobs, IMAGE_HOLD)
     assert "127.0.0.1:9/image:1" in reason
-    _slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool, 20)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +85,8 @@ def test_a_registry_that_does_not_answer(pool: Pool) -> None:
 )
 def test_what_a_pod_cannot_do_is_refused_with_the_reason(pool: Pool, commands: dict[str, str], words: str) -> None:
     jobs = pool.submit(commands)
-    assert words in _hold_reason(jobs, IMAGE_HOLD)
-    _slot_takes_a_job_of_bob(pool, 20)
+    assert words in hold_reason(jobs, IMAGE_HOLD)
+    slot_takes_a_job_of_bob(pool, 20)
 
 
 def test_dockers_own_name_for_the_usual_network_is_fine(pool: Pool) -> None:
@@ -119,7 +99,7 @@ def test_dockers_own_name_for_the_usual_network_is_fine(pool: Pool) -> None:
 def test_a_job_that_no_docker_could_run_takes_no_slot_and_harms_none(pool: Pool, commands: dict[str, str]) -> None:
     # Its starter would take docker off the machine.
     jobs = pool.submit(commands)
-    _slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool, 20)
     jobs.look()
     assert [event.kind for event in jobs.events] == ["SubmitEvent"]
 
@@ -132,4 +112,4 @@ def test_an_input_file_that_cannot_be_read(pool: Pool) -> None:
     assert facts["HoldReasonCode"] == 13  # TransferInputError
     assert "data" in facts["HoldReason"]
     assert "No such file" in facts["HoldReason"]
-    _slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool, 20)
