@@ -46,8 +46,14 @@ class Fault:
     """Bytes a second of the answer's body; 0: as fast as can be."""
     cut: bool = False
     """The connection is cut: at once, or in the middle of a body."""
+    agent: str = ""
+    """Only for clients whose User-Agent begins so: `containerd`, `skopeo`."""
     hang: bool = False
     """There is no answer until other faults, or none, are set; then it is as it should be."""
+
+    def concerns(self, path: str, agent: str) -> bool:
+        """Whether it happens to a request for `path` by the client `agent`."""
+        return re.fullmatch(self.path, path) is not None and agent.startswith(self.agent)
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ class FaultyRegistry:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         agent = request.headers.get("User-Agent", "")
         self.requests.append(Request(time.monotonic(), request.method, request.path, agent))
-        fault = next((one for one in self._faults if re.fullmatch(one.path, request.path)), Fault())
+        fault = next((one for one in self._faults if one.concerns(request.path, agent)), Fault())
         if fault.hang:
             await self._over.wait()
         await asyncio.sleep(fault.delay)

@@ -105,6 +105,12 @@ class Pusher:
         self._ask("PUT", f"{where}{'&' if '?' in where else '?'}digest={digest}", data)
         return digest
 
+    def digest(self, repository: str, tag: str) -> str:
+        """The digest of what is there as `repository:tag`."""
+        return self._ask(
+            "HEAD", f"/v2/{repository}/manifests/{tag}", headers={"Accept": f"{MANIFEST}, {INDEX}"}
+        ).getheader("Docker-Content-Digest", "")
+
     def _manifest(self, repository: str, image: OciImage) -> bytes:
         configuration = json.dumps(
             {

@@ -32,7 +32,9 @@ def deploy(
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
     delete(lab, name)
-    lab.kubectl("apply", "-k", str(write_overlay(lab, name, environment or {}, overlay)))
+    lab.kubectl(
+        "apply", "-k", str(write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay))
+    )
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):
         if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:

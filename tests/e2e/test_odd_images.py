@@ -64,7 +64,7 @@ RUNS = {
     "an environment without a value": Story(image(Env=["PATH=/bin", "ALONE"])),
     "nothing, and a job that brings its program": Story(
         OciImage(),
-        commands={"executable": "program", "transfer_executable": "true", "arguments": "echo fine"},
+        commands={"executable": "busybox", "transfer_executable": "true", "arguments": "echo fine"},
     ),
     "no command": Story(image(Cmd=[], Entrypoint=[])),
     "an entrypoint": Story(image(Entrypoint=["/bin/echo", "wrapped"]), "echo fine", out="wrapped /bin/sh -c echo fine"),
@@ -76,7 +76,8 @@ RUNS = {
         image(Entrypoint=["/no/such"]), commands={"docker_override_entrypoint": "true"}
     ),
     "an entrypoint that does not exist": Story(image(Entrypoint=["/no/such"]), code=127, out="", err="/no/such"),
-    "a root that nobody may enter": Story(image(layer(Entry(".", 0o700))), code=126, out="", err="Permission denied"),
+    # containerd makes the root folder itself.
+    "a root that nobody may enter": Story(image(layer(Entry(".", 0o700)))),
     "a bin that nobody may enter": Story(image(folder_mode=0o700), code=126, out="", err="Permission denied"),
 }
 
@@ -88,7 +89,7 @@ def _job(pool: Pool, reference: str, story: Story) -> Any:
         "arguments": f'"-c {_quoted(story.script)}"',
         **story.commands,
     }
-    files = {"program": BUSYBOX.read_bytes()} if commands["executable"] == "program" else {}
+    files = {"busybox": BUSYBOX.read_bytes()} if commands["executable"] == "busybox" else {}
     return pool.submit(commands, files=files)
 
 
@@ -149,7 +150,7 @@ def test_an_image_that_cannot_run_holds_its_job_with_the_reason(pool: Pool, push
             _push(pusher, "half", half, digest_of(whole), kind=f"{LAYER}+gzip"),
             "failed to extract layer",
         ),
-        "not an image": (_push(pusher, "chart", b"chart", "", configuration=not_an_image), "not a container image"),
+        "not an image": (_push(pusher, "chart", b"chart", "", configuration=not_an_image), "no container image"),
         "no configuration": (_push(pusher, "no-json", whole, "", configuration=b"nothing"), "not JSON"),
         "tmp is a file": (pusher.push("e2e-odd:tmp", image(layer(Entry("tmp", data=b"")))), '"/tmp"'),
         "a variable without a name": (pusher.push("e2e-odd:variable", image(Env=["=x"])), "environment variable name"),

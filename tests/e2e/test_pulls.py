@@ -1,0 +1,209 @@
+"""Pulls that take long, fail for good, or fail for now."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab import jobs, pilot
+from lab.api import Lab
+from lab.faulty import ALL, BLOBS, MANIFESTS, Fault, FaultyRegistry
+from lab.jobs import BAD_NEWS, Jobs
+from lab.oci import Entry, OciImage, Pusher, layer, shell
+from tests.e2e.pool import Pool, hold_reason, result, slot_takes_a_job_of_bob, until
+
+PATIENCE_SECONDS = 20
+"""K8SPILOT_PULL_PATIENCE_SECONDS of the pod."""
+
+NODE = "containerd"
+"""What the node's requests begin their User-Agent with."""
+
+
+@pytest.fixture(scope="module")
+def pod(lab: Lab, owner: str) -> Iterator[str]:
+    """A pilot pod that gives up sooner on what may pass."""
+    name = f"e2e-{owner}-pulls"
+    pilot.deploy(lab, name, {"K8SPILOT_PULL_PATIENCE_SECONDS": str(PATIENCE_SECONDS)})
+    jobs.wait_in_pool(lab, name)
+    yield name
+    pilot.delete(lab, name)
+
+
+class Images:
+    """Images that no node has seen, at the faulty registry."""
+
+    def __init__(self, pusher: Pusher, faulty: FaultyRegistry) -> None:
+        self._pusher = pusher
+        self._faulty = faulty
+
+    def fresh(self, **config: Any) -> str:
+        """A new image with a shell, as a user writes it."""
+        mark = layer(Entry("mark", data=str(time.time_ns()).encode()))
+        reference = self._pusher.push(f"e2e-pulls:{time.time_ns()}", OciImage((shell(), mark), config))
+        return f"docker://{reference.partition('@')[0].replace(self._pusher.address, self._faulty.address)}"
+
+
+@pytest.fixture
+def images(pusher: Pusher, faulty: FaultyRegistry) -> Images:
+    """Fresh images at the faulty registry."""
+    return Images(pusher, faulty)
+
+
+def _job(pool: Pool, image: str) -> Jobs:
+    return pool.submit({"container_image": image, "executable": "/bin/echo", "arguments": "fine"})
+
+
+def _pulls(faulty: FaultyRegistry) -> None:
+    """Wait until the node asks for a blob: HTCondor's pull is under way."""
+    until(lambda: faulty.asked(BLOBS, NODE), "the node pulls")
+
+
+def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: FaultyRegistry, images: Images) -> None:
+    faulty.fails(Fault(BLOBS, delay=3.0))
+    submitted = _job(pool, images.fresh())
+    began = submitted.wait("ExecuteEvent").seen
+    assert began - faulty.asked(BLOBS, NODE)[0].at >= 3.0
+    assert result(submitted).stdout == b"fine\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "event"),
+    [
+        ("condor_rm", "JobAbortedEvent"),
+        ("condor_hold", "JobHeldEvent"),
+    ],
+)
+def test_a_job_that_is_ended_while_its_image_is_pulled_frees_the_slot(
+    pool: Pool, faulty: FaultyRegistry, images: Images, tool: str, event: str
+) -> None:
+    faulty.fails(Fault(BLOBS, hang=True))
+    ended = _job(pool, images.fresh())
+    _pulls(faulty)
+    ended.command(tool)
+    ended.wait(event, ignore=BAD_NEWS, timeout=10)
+    until(lambda: _is_free(pool), "the slot is free", timeout=15)
+    # The kubelet does nothing else for the pod until its pull has ended, whatever the pod's image is by then.
+    faulty.is_well()
+    slot_takes_a_job_of_bob(pool, 25)
+
+
+def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
+    pool: Pool, faulty: FaultyRegistry, images: Images
+) -> None:
+    faulty.fails(Fault(BLOBS, hang=True))
+    vacated = _job(pool, images.fresh())
+    _pulls(faulty)
+    vacated.command("condor_vacate_job")
+    until(lambda: _is_free(pool) or vacated.look(), "HTCondor has taken it off the slot", timeout=15)
+    faulty.is_well()
+    vacated.ended(timeout=90, ignore=BAD_NEWS)
+    assert vacated.files()["out.0"] == b"fine\n"
+
+
+FOR_GOOD = {
+    "no manifest": (Fault(MANIFESTS, 404, ("MANIFEST_UNKNOWN", "manifest unknown")), "manifest unknown"),
+    "denied": (Fault(MANIFESTS, 403, ("DENIED", "requested access to the resource is denied")), "denied"),
+    "not authorized": (Fault(ALL, 401, ("UNAUTHORIZED", "authentication required")), "unauthorized"),
+    "name": (Fault(MANIFESTS, 400, ("NAME_INVALID", "invalid repository name")), "name invalid"),
+    "a layer is denied": (Fault(BLOBS, 403, ("DENIED", "requested access is denied"), agent=NODE), "403 Forbidden"),
+    "a layer is lost": (Fault(BLOBS, 404, ("BLOB_UNKNOWN", "blob unknown to registry"), agent=NODE), "not found"),
+}
+
+
+@pytest.mark.parametrize("case", FOR_GOOD)
+def test_what_the_registry_refuses_holds_the_job_with_its_words(
+    pool: Pool, faulty: FaultyRegistry, images: Images, case: str
+) -> None:
+    fault, words = FOR_GOOD[case]
+    faulty.fails(fault)
+    image = images.fresh()
+    reason = hold_reason(_job(pool, image))
+    assert words in reason
+    assert image.removeprefix("docker://") in reason
+
+
+FOR_NOW = {
+    "away": None,
+    "error": Fault(ALL, 500),
+    "unavailable": Fault(MANIFESTS, 503, ("UNAVAILABLE", "service unavailable")),
+    "rate limit": Fault(MANIFESTS, 429, ("TOOMANYREQUESTS", "rate limit"), agent=NODE),
+    "cut": Fault(ALL, cut=True),
+    "layers cut": Fault(BLOBS, cut=True, agent=NODE),
+    "layers unavailable": Fault(BLOBS, 503, agent=NODE),
+}
+
+
+def _fail(faulty: FaultyRegistry, case: str) -> None:
+    if (fault := FOR_NOW[case]) is None:
+        faulty.goes_away()
+    else:
+        faulty.fails(fault)
+
+
+@pytest.mark.parametrize("case", FOR_NOW)
+def test_a_registry_that_is_well_again_in_time_was_never_ill(
+    pool: Pool, faulty: FaultyRegistry, images: Images, case: str
+) -> None:
+    _fail(faulty, case)
+    submitted = _job(pool, images.fresh())
+    until(lambda: faulty.address in _complaint(pool), "the kubelet complains of it")
+    faulty.is_well()
+    assert result(submitted).stdout == b"fine\n"
+
+
+@pytest.mark.xfail(strict=True, reason="an image that was bound by its tag is not asked for its ENTRYPOINT later")
+def test_the_entrypoint_of_an_image_counts_though_its_registry_was_away_first(
+    pool: Pool, faulty: FaultyRegistry, images: Images
+) -> None:
+    faulty.goes_away()
+    submitted = _job(pool, images.fresh(Entrypoint=["/bin/echo", "wrapped"]))
+    until(lambda: faulty.address in _complaint(pool), "the kubelet complains of it")
+    faulty.is_well()
+    assert result(submitted).stdout == b"wrapped /bin/echo fine\n"
+
+
+@pytest.mark.xfail(strict=True, reason="K8SPILOT_PULL_PATIENCE_SECONDS is to come")
+def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
+    pool: Pool, faulty: FaultyRegistry, images: Images
+) -> None:
+    faulty.goes_away()
+    submitted = _job(pool, images.fresh())
+    submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=PATIENCE_SECONDS + 30, ignore=BAD_NEWS)
+    assert "JobHeldEvent" not in {event.kind for event in submitted.events}
+    slot_takes_a_job_of_bob(pool, 20)
+    faulty.comes_back()
+
+
+def test_an_image_that_the_pod_has_had_runs_while_its_registry_is_away(
+    pool: Pool, faulty: FaultyRegistry, images: Images
+) -> None:
+    image = images.fresh(Entrypoint=["/bin/echo", "wrapped"])
+    assert result(_job(pool, image)).stdout == b"wrapped /bin/echo fine\n"
+    faulty.goes_away()
+    assert result(_job(pool, image)).stdout == b"wrapped /bin/echo fine\n"
+
+
+def test_an_image_on_the_node_runs_by_its_digest_while_its_registry_is_away(
+    pool: Pool, lab: Lab, pusher: Pusher, faulty: FaultyRegistry, images: Images
+) -> None:
+    tag = images.fresh().rpartition(":")[2]
+    digest = pusher.digest("e2e-pulls", tag)
+    image = f"{faulty.address}/e2e-pulls@{digest}"
+    other = pool.of_pod(f"{pool.pod}-other")  # brings it to the node
+    lab.kubectl("run", other.pod, "-n", "pilots", "--image", image, "--restart", "Never", "--", "true")
+    until(lambda: other.status()["status"]["phase"] == "Succeeded", "it is on the node")
+    lab.kubectl("delete", "pod", other.pod, "-n", "pilots", "--grace-period=0", "--force", "--wait=false")
+    faulty.goes_away()
+    assert result(_job(pool, f"docker://{image}")).stdout == b"fine\n"
+
+
+def _complaint(pool: Pool) -> str:
+    statuses = pool.status()["status"]["initContainerStatuses"]
+    waiting = next(one for one in statuses if one["name"] == "payload")["state"].get("waiting", {})
+    return str(waiting.get("message", ""))
+
+
+def _is_free(pool: Pool) -> bool:
+    query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-af", "State", "Activity"]
+    return pool.lab.access_point("alice", query).split()[:1] == ["Unclaimed"]
