@@ -48,6 +48,11 @@ def delete(lab: Lab, name: str = "pilot") -> None:
     lab.kubectl("delete", *where, "--ignore-not-found", "--wait=true", timeout=300)
 
 
+def volumes(lab: Lab, name: str) -> dict[str, dict[str, Any]]:
+    """The volumes of the pod `name`, by their names."""
+    return {volume["name"]: volume for volume in _pod(lab, name)["spec"]["volumes"]}
+
+
 def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Mapping[str, Any] | None = None) -> Path:
     """Write the kustomization for one pod into the lab's folder of temporary things; return its folder."""
     folder = lab.settings.overlays / name

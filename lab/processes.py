@@ -33,6 +33,7 @@ class Daemons:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._records = settings.state / "processes"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, daemon: Daemon) -> bool:
         """Start `daemon` unless it runs; say whether it was started."""
@@ -51,6 +52,7 @@ class Daemons:
                 cwd="/",
                 env={**os.environ, "PATH": search},
             )
+        self._children[daemon.name] = process
         record = {"pid": process.pid, "created": psutil.Process(process.pid).create_time()}
         (self._records / daemon.name).write_text(json.dumps(record))
         return True
@@ -83,6 +85,8 @@ class Daemons:
     def stop(self, name: str) -> None:
         """End the daemon `name` and forget it, as if it had never been; raise LabError if it does not end."""
         end(self.living(name))
+        if (child := self._children.pop(name, None)) is not None:
+            child.wait()
         (self._records / name).unlink(missing_ok=True)
 
     def living(self, *names: str) -> list[psutil.Process]:
