@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -96,15 +97,27 @@ def ensure_packages(settings: Settings, progress: Progress) -> None:
     if not missing:
         return
     what = f"install {', '.join(missing)}"
+    with progress.step(what):
+        _apt_get(settings, "install", ["--yes", "--no-install-recommends", *missing], what)
+
+
+def download_packages(settings: Settings, packages: Sequence[str], target: Path) -> None:
+    """Fetch the archives of `packages` into `target`; nothing is installed. Raises LabError."""
+    what = f"fetch {', '.join(packages)}"
+    # As root: its own user for fetching may not come to the folder.
+    _apt_get(settings, "download", ["--option", "APT::Sandbox::User=root", *packages], what, cwd=target)
+
+
+def _apt_get(settings: Settings, verb: str, arguments: Sequence[str], what: str, cwd: Path | None = None) -> None:
+    """Run apt-get; when it fails, fetch its lists and try again."""
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     logs = settings.cache / "logs"
-    install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
-    with progress.step(what):
-        try:
-            run(install, what=what, log=logs / "apt-install.log", env=env)
-        except LabError:
-            _update(logs / "apt-update.log", env)
-            run(install, what=what, log=logs / "apt-install.log", env=env)
+    command = ["apt-get", verb, *arguments]
+    try:
+        run(command, what=what, log=logs / f"apt-{verb}.log", env=env, cwd=cwd)
+    except LabError:
+        _update(logs / "apt-update.log", env)
+        run(command, what=what, log=logs / f"apt-{verb}.log", env=env, cwd=cwd)
 
 
 def _update(log: Path, env: dict[str, str]) -> None:

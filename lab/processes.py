@@ -72,6 +72,10 @@ class Daemons:
             return None
         return process if alive else None
 
+    def forget(self, name: str) -> None:
+        """Take the daemon `name`, which has ended, for none of this lab's any more."""
+        (self._records / name).unlink(missing_ok=True)
+
     def check(self, name: str) -> None:
         """Raise LabError with the daemon's last words if it has ended."""
         if self.find(name) is None:

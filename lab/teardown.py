@@ -12,6 +12,9 @@ from lab.settings import Settings
 from lab.shell import run
 
 SHIM_SOCKETS = Path("/run/containerd")
+DOCKER_BRIDGE = "k8spilot1"
+DOCKER_PLUGINS = Path("/run/docker/plugins")
+"""The one folder that dockerd makes whatever its options say."""
 
 
 def clean(settings: Settings, daemons: Daemons) -> None:
@@ -27,7 +30,8 @@ def clean(settings: Settings, daemons: Daemons) -> None:
     cgroups.thaw()
     processes.end(processes.strays(settings), grace_s=0)  # shims: from now on no container can be made
     processes.end(cgroups.processes(), grace_s=0)
-    _unmount_below(settings.state, settings.cache)
+    unmount_below(settings.state, settings.cache)
+    remove_what_dockerd_makes()
     network.remove(settings)
     cgroups.remove()
     _remove_shim_sockets()
@@ -46,7 +50,8 @@ def mounts_below(*folders: Path) -> list[Path]:
     return found[::-1]
 
 
-def _unmount_below(*folders: Path) -> None:
+def unmount_below(*folders: Path) -> None:
+    """Unmount all that is mounted below `folders`."""
     for point in mounts_below(*folders):
         subprocess.run(["umount", "--lazy", str(point)], capture_output=True, check=False)
     left = mounts_below(*folders)
@@ -63,3 +68,12 @@ def _remove_shim_sockets() -> None:
     for folder in (SHIM_SOCKETS / "s", SHIM_SOCKETS):
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def remove_what_dockerd_makes() -> None:
+    """Remove what lab/dockerd.py's daemon, which has ended, made outside of its own folder."""
+    if Path(f"/sys/class/net/{DOCKER_BRIDGE}").exists():
+        run(["ip", "link", "delete", DOCKER_BRIDGE], what=f"remove the bridge {DOCKER_BRIDGE}")
+    for empty in (DOCKER_PLUGINS, DOCKER_PLUGINS.parent):
+        with contextlib.suppress(OSError):  # another dockerd uses it, or there is none
+            empty.rmdir()

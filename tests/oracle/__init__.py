@@ -1,0 +1,1 @@
+"""k8spilot beside a real dockerd: the same docker commands, and the same jobs, through both."""
