@@ -41,8 +41,7 @@ def real(lab: Lab) -> Dockerd:
 @pytest.fixture(scope="session")
 def pilot_socket(lab: Lab, owner: str) -> Iterator[Path]:
     """The socket of a pilot pod's engine."""
-    # A registry that does not answer is given up at once.
-    pod = NodePod(lab, f"oracle-{owner}", {"K8SPILOT_PULL_PATIENCE_SECONDS": "1"})
+    pod = NodePod(lab, f"oracle-{owner}")
     with pod.deployed(), pod.reached() as path:
         yield path
 

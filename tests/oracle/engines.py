@@ -6,11 +6,14 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
+
+IMAGE: Final = "REGISTRY/{}:latest"
+"""An image as the results of scripts name it."""
 
 SECONDS: Final = 60.0
 """For any one command; nothing here takes nearly as long."""
@@ -201,6 +204,18 @@ def kind(errors: str) -> str:
     if not errors.strip():
         return ""
     return next((name for name, pattern in _KINDS.items() if re.search(pattern, errors)), plain(errors))
+
+
+def unnamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A result, with the names of the container and the registry exchanged for words."""
+    if isinstance(value, tuple | list):
+        return type(value)(unnamed(one, names) for one in value)
+    if isinstance(value, dict):
+        return {key: unnamed(one, names) for key, one in value.items()}
+    if isinstance(value, str):
+        for name, word in names.items():
+            value = value.replace(name, word)
+    return value
 
 
 def plain(text: str) -> str:

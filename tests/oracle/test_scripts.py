@@ -9,7 +9,7 @@ import pytest
 
 from tests.oracle import scripts
 from tests.oracle.differences import DIFFERENCES, NOT_YET
-from tests.oracle.engines import Docker
+from tests.oracle.engines import Docker, unnamed
 from tests.oracle.scripts import SCRIPTS
 
 for _module in pkgutil.iter_modules(scripts.__path__):
@@ -18,7 +18,7 @@ for _module in pkgutil.iter_modules(scripts.__path__):
 
 def _run(name: str, docker: Docker) -> Any:
     try:
-        return SCRIPTS[name](docker)
+        return unnamed(SCRIPTS[name](docker), {docker.name: "NAME", docker.registry: "REGISTRY"})
     finally:
         docker.remove_all()
 

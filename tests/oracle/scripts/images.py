@@ -45,12 +45,6 @@ def references_that_are_none(docker: Docker) -> Any:
 
 
 @script
-def registry_that_does_not_answer(docker: Docker) -> Any:
-    created = docker("create", "--name", docker.name, "127.0.0.1:9/image:1", "true")
-    return created.code, docker("inspect", docker.name).code, docker("start", "-a", docker.name).code
-
-
-@script
 def image_by_digest(docker: Docker) -> Any:
     docker.create("true")
     repository = docker("inspect", "--format", "{{index .RepoDigests 0}}", docker.image()).output.decode().strip()

@@ -33,7 +33,9 @@ def workdir_that_is_missing(docker: Docker) -> Any:
 
 @script
 def identity(docker: Docker) -> Any:
-    return docker.shell("id -u; id -g; id -G; umask; grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status").exact
+    return docker.shell(
+        "id -u; id -g; id -G; umask; grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status"
+    ).exact
 
 
 @script
