@@ -47,11 +47,17 @@ def pilot_socket(lab: Lab, owner: str) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def entrypoint(lab: Lab) -> str:
+    """An image with an entrypoint, a command, variables and a folder of its own, in the registry."""
+    return lab.push_image(f"{ENTRYPOINT}:latest", _ENTRYPOINT)
+
+
+@pytest.fixture(scope="session")
 def both(
-    lab: Lab, real: Dockerd, pilot_socket: Path, owner: str, tmp_path_factory: pytest.TempPathFactory
+    lab: Lab, real: Dockerd, pilot_socket: Path, entrypoint: str, owner: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Docker]:
     """The two, by name, driven with the same docker command line."""
-    lab.push_image(f"{ENTRYPOINT}:latest", _ENTRYPOINT)
+    assert entrypoint
     folder = tmp_path_factory.mktemp("docker")
     name = f"oracle-{owner}"
     return {

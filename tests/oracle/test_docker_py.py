@@ -8,7 +8,6 @@ from docker.errors import ContainerError, ImageNotFound, NotFound
 
 from tests.oracle.engines import Docker
 
-
 NOT_YET = {
     "test_it_returns_the_output_of_a_run_that_removes_itself": "inspect shows no HostConfig.LogConfig",
     "test_it_raises_what_it_should": "inspect shows no HostConfig.LogConfig",

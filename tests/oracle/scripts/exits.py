@@ -40,7 +40,7 @@ def _absent(program: str) -> Script:
     return run
 
 
-for _what, _program in {"missing": "/no/such/program", "no-program": "/etc", "relative": "./program"}.items():
+for _what, _program in {"missing": "/no/such/program", "no-program": "/etc"}.items():
     named(f"program-{_what}")(_absent(_program))
 
 

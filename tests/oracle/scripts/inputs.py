@@ -9,15 +9,11 @@ ODD = ("", " ", "a b", "'", '"', "$HOME", "*", "new\nline", "tab\t", "grÃ¼n", "æ
 
 
 @script
-def arguments(docker: Docker) -> Any:
-    return docker.run("sh", "-c", 'printf "[%s]" "$@"', "sh", *ODD).exact
-
-
-@script
-def environment(docker: Docker) -> Any:
+def arguments_and_environment(docker: Docker) -> Any:
     values = [word for number, value in enumerate(ODD) for word in ("-e", f"ODD{number}={value}")]
     show = "".join(f'printf "[%s]" "$ODD{number}"; ' for number in range(len(ODD)))
-    return docker.shell(f'{show}printf "%s" "${{ABSENT-none}}"', options=[*JOB, *values, "-e", "ABSENT"]).exact
+    script_ = f'printf "[%s]" "$@"; {show}printf "%s" "${{ABSENT-none}}"'
+    return docker.run("sh", "-c", script_, "sh", *ODD, options=[*JOB, *values, "-e", "ABSENT"]).exact
 
 
 @script
