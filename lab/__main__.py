@@ -1,11 +1,11 @@
-"""The lab's command line: python -m lab up, down, kubeconfig, registry, image, pilot, demo."""
+"""The lab's command line: python -m lab up, down, kubeconfig, registry, image, pilot, dockerd, demo."""
 
 import argparse
 import logging
 import os
 import sys
 
-from lab import demo, pilot, testbed
+from lab import demo, dockerd, pilot, testbed
 from lab.api import Lab
 from lab.errors import LabError
 from lab.progress import Progress
@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("pilot", help="deploy one pilot pod from the manifests")
     one.add_argument("name", nargs="?", default="pilot", help="name of the pod (pilot)")
     one.add_argument("--delete", action="store_true", help="remove it instead")
+    real = commands.add_parser("dockerd", help="start a real dockerd to compare with, and print its DOCKER_HOST")
+    real.add_argument("--stop", action="store_true", help="end it instead; `down` does so, too")
     return parser
 
 
@@ -66,6 +68,12 @@ def _run(options: argparse.Namespace) -> int:
             pilot.delete(lab, options.name)
         else:
             pilot.deploy(lab, options.name)
+        return 0
+    if options.command == "dockerd":
+        if options.stop:
+            dockerd.stop(lab.settings)
+        else:
+            print(f"unix://{dockerd.ensure(lab.settings, lab.progress).socket}")
         return 0
     answer = {"kubeconfig": str(lab.kubeconfig), "registry": lab.registry, "image": lab.image}[options.command]
     if not answer:

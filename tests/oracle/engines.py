@@ -155,7 +155,7 @@ class Docker:
             return answer.read()
 
     def terminal(self, *arguments: str, given: bytes = b"") -> tuple[int, bytes]:
-        """Run a command on a terminal and type `given`; the exit code and what the terminal has shown."""
+        """Run a command on a terminal and type `given` once it shows `ready`; its exit code and all that was shown."""
         master, slave = pty.openpty()
         with subprocess.Popen(
             [self._cli, *arguments],
@@ -167,11 +167,12 @@ class Docker:
         ) as process:
             os.close(slave)
             shown = b""
-            if given:
-                os.write(master, given)
             with suppress(OSError):  # EIO: the other end is closed
                 while data := os.read(master, 65536):
                     shown += data
+                    if given and b"ready" in shown:  # earlier, the terminal of this machine would show it, too
+                        os.write(master, given)
+                        given = b""
             os.close(master)
             return process.wait(SECONDS), shown
 

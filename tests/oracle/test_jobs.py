@@ -1,6 +1,6 @@
 """The same jobs through a plain HTCondor on a real dockerd and through a pilot: users see the same."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -61,6 +61,7 @@ CASES: Final = {
         },
         image=ENTRYPOINT,
     ),
+    "memory": Case(script="x=$(head -c 2500000000 /dev/zero | tr '\\0' x); echo survived ${#x}"),
     "stdin": Case({"input": "given"}, script="cat; echo end", files={"given": "one\ntwo"}),
 }
 
@@ -91,10 +92,10 @@ class Place:
         self._pod = pod
         self._commands = commands
 
-    def see(self) -> dict[tuple[str, int], Seen]:
-        """Submit all cases at once, and wait for every job to end or to be held."""
+    def see(self, cases: Iterable[str]) -> dict[tuple[str, int], Seen]:
+        """Submit the cases at once, and wait for every job to end or to be held."""
         with ExitStack() as cleanup:
-            begun = {name: cleanup.enter_context(self._submit(case)) for name, case in CASES.items()}
+            begun = {name: cleanup.enter_context(self._submit(CASES[name])) for name in cases}
             return {(name, proc): seen for name, one in begun.items() for proc, seen in enumerate(self._ends(one))}
 
     def _submit(self, case: Case) -> jobs.Jobs:
@@ -131,13 +132,13 @@ class Place:
 
 def _on_dockerd(lab: Lab, pod: str) -> dict[tuple[str, int], Seen]:
     docker_ep.deploy(lab, pod)
-    return Place(lab, pod, docker_ep.WANTED).see()
+    return Place(lab, pod, docker_ep.WANTED).see(CASES)
 
 
-def _on_pilot(lab: Lab, pod: str) -> dict[tuple[str, int], Seen]:
+def _on_pilot(lab: Lab, pod: str, cases: Iterable[str]) -> dict[tuple[str, int], Seen]:
     pilot.deploy(lab, pod)
     jobs.wait_in_pool(lab, pod)
-    return Place(lab, pod, {}).see()
+    return Place(lab, pod, {}).see(cases)
 
 
 @pytest.fixture(scope="module")
@@ -145,16 +146,16 @@ def seen(lab: Lab, real: Dockerd, entrypoint: str, owner: str) -> Iterator[dict[
     """What came of every job, on both."""
     assert real.socket.exists()
     assert entrypoint
-    ours, plain = f"oracle-jobs-{owner}", f"docker-ep-{owner}"
-    with ExitStack() as cleanup:
+    plain = f"docker-ep-{owner}"
+    # Two pods, since each runs one job after another.
+    parts = {f"oracle-jobs-{owner}-1": {"codes"}, f"oracle-jobs-{owner}-2": set(CASES) - {"codes"}}
+    with ExitStack() as cleanup, ThreadPoolExecutor() as threads:
         cleanup.callback(docker_ep.delete, lab, plain)
-        cleanup.callback(pilot.delete, lab, ours)
-        with ThreadPoolExecutor() as threads:
-            begun = {
-                "dockerd": threads.submit(_on_dockerd, lab, plain),
-                "k8spilot": threads.submit(_on_pilot, lab, ours),
-            }
-            yield {name: one.result() for name, one in begun.items()}
+        for pod in parts:
+            cleanup.callback(pilot.delete, lab, pod)
+        real_ones = threads.submit(_on_dockerd, lab, plain)
+        ours = [threads.submit(_on_pilot, lab, pod, cases) for pod, cases in parts.items()]
+        yield {"dockerd": real_ones.result(), "k8spilot": ours[0].result() | ours[1].result()}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -94,7 +94,7 @@ def run_with_input(docker: Docker) -> Any:
 @script
 def run_on_a_terminal(docker: Docker) -> Any:
     docker("pull", "-q", docker.image())
-    show = "tty; stty size; read line; echo got $line; exit 8"
+    show = "tty; stty size; echo ready; read line; echo got $line; exit 8"
     return docker.terminal("run", "--rm", "-ti", "--name", docker.name, docker.image(), "sh", "-c", show, given=b"x\n")
 
 

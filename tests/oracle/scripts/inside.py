@@ -46,7 +46,7 @@ def exec_of_what_is_no_program(docker: Docker) -> Any:
 @script
 def exec_on_a_terminal(docker: Docker) -> Any:
     with docker.running():
-        show = "test -t 0 && test -t 1 && test -t 2 && echo terminal; read line; echo got $line; exit 8"
+        show = "test -t 0 && test -t 1 && test -t 2 && echo terminal; echo ready; read line; echo got $line; exit 8"
         code, shown = docker.terminal("exec", "-ti", docker.name, "sh", "-c", show, given=b"x\n")
         return code, shown, docker("exec", "-ti", docker.name, "sh").told
 
