@@ -93,7 +93,5 @@ DIFFERENCES: Final[dict[str, Difference]] = {
     "top": Difference("docker top is not served: `docker exec NAME ps` shows it", (0, True), (1, False)),
 }
 
-NOT_YET: Final = {
-    "prune-by-a-label-whatever-its-value": "a filter `label=NAME` is taken for one with an empty value",
-}
+NOT_YET: Final[dict[str, str]] = {}
 """Scripts in which k8spilot has yet to do what dockerd does, and what is wrong there."""

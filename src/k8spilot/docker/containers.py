@@ -238,22 +238,25 @@ async def prune(request: web.Request) -> web.Response:
     """POST /containers/prune?filters={"label": ...}: removes what does not run and has the labels."""
     engine = request.app[ENGINE]
     labels = _labels(request.query.get("filters", "{}"))
-    gone = [
-        one
-        for one in engine.containers.values()
-        if not one.running and all(one.specification.labels.get(key) == value for key, value in labels.items())
-    ]
+    gone = [one for one in engine.containers.values() if not one.running and all(_has(one, label) for label in labels)]
     for container in gone:
         await _remove(engine, container)
     return json_answer({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
 
 
-def _labels(filters: str) -> dict[str, str]:
-    """The labels in filters: a list, or an object with the labels as keys, as docker-py and the CLI send them."""
+def _labels(filters: str) -> list[str]:
+    """The labels in filters: a list, or an object with the labels as keys; docker-py and the CLI send either."""
     try:
-        return dict(one.partition("=")[::2] for one in json.loads(filters).get("label", ()))
+        return [str(one) for one in json.loads(filters).get("label", ())]
     except (ValueError, AttributeError, TypeError) as error:
         raise BadRequest('the filters are not of the form {"label": ["name=value"]}') from error
+
+
+def _has(container: Container, label: str) -> bool:
+    """Whether it has the label: `name=value`, or `name` with any value."""
+    name, separator, value = label.partition("=")
+    labels = container.specification.labels
+    return name in labels and (not separator or labels[name] == value)
 
 
 async def _remove(engine: Engine, container: Container) -> None:
