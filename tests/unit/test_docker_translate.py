@@ -1,5 +1,6 @@
 """From `docker create` to a command: what is taken, what is refused, and Docker's rules."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,3 +145,31 @@ def test_what_clients_send_without_being_asked_is_fine() -> None:
         NetworkingConfig={"EndpointsConfig": {"default": {}}},
         AttachStdout=True,
     )
+
+
+def test_folders_that_are_the_jobs_own_anyway_can_be_asked_for() -> None:
+    read(HostConfig={"Binds": [f"{EXECUTE}/slot/dir_1/tmp:/tmp", f"{EXECUTE}/slot/dir_1/var/tmp:/var/tmp"]})
+    with pytest.raises(Refused):
+        read(HostConfig={"Binds": ["/elsewhere:/tmp"]})
+
+
+def test_a_volume_of_the_pod_can_be_asked_for() -> None:
+    place = replace(PLACE, volumes=frozenset({"/data"}))
+    specification({"Image": "a", "HostConfig": {"Binds": ["/data:/data"]}}, place)
+    for bind in ("/data:/other", "/other:/data", "/data/..:/data/.."):
+        with pytest.raises(Refused):
+            specification({"Image": "a", "HostConfig": {"Binds": [bind]}}, place)
+
+
+def test_shared_memory_can_be_asked_for_as_far_as_the_pod_has_it() -> None:
+    place = replace(PLACE, shared_memory=64)
+    specification({"Image": "a", "HostConfig": {"ShmSize": 64}}, place)
+    with pytest.raises(Refused, match="has 64; ask for less"):
+        specification({"Image": "a", "HostConfig": {"ShmSize": 65}}, place)
+
+
+def test_a_port_that_the_execution_point_uses_cannot_be_published() -> None:
+    place = replace(PLACE, used_ports=lambda: {9618})
+    body = {"Image": "a", "HostConfig": {"PortBindings": {"9618/tcp": [{"HostPort": ""}]}}}
+    with pytest.raises(Refused, match="in use by the execution point"):
+        specification(body, place)
