@@ -36,7 +36,7 @@ from k8spilot.payload.notices import Notices
 from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.channel import SOCKET, Listener
 from k8spilot.registry import Registry
-from k8spilot.sandbox import Scratch
+from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, Scratch, own_cgroup
 from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,10 @@ class Pilot:
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> int:
         settings = self._settings
+        if os.geteuid() == 0:
+            # The kubelet makes it writable for all. HTCondor runs things as the jobs' account in this container, too
+            # (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours.
+            settings.exchange.chmod(0o755)
         async with AsyncExitStack() as parts:
             listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET, settings.payload_uid))
             await self._hear_payload(listener)
@@ -151,7 +155,7 @@ class Pilot:
             name,
             self.pod,
             binder,
-            Scratch(settings.scratch_folders, settings.payload_uid),
+            Scratch(settings.scratch_folders, settings.payload_uid, (*SHARED, *PILOT_TEMPORARY), cgroup=own_cgroup()),
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds),
             notices=notices,

@@ -2,20 +2,30 @@
 
 The container's own file system, its processes and their cgroup go with it. What stays belongs to the pod:
 the scratch volumes (/tmp and /var/tmp of the payload), shared memory and message queues, and System V IPC,
-which the pod's containers share. The job made all of this, so nothing in it is trusted: rm(1) walks it without
+which the pod's containers share. And a job's user can have programs run in the pilot container, as the jobs' account
+(condor_ssh_to_job's sshd, transfer plugins): processes and files of that account are removed there as well.
+The job made all of this, so nothing in it is trusted: rm(1) walks it without
 following links and in memory that does not grow with its depth, in a process of its own with a time limit; and only
 what belongs to the job's uid goes where others have files too.
 """
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from k8spilot.errors import PilotError
 
-_SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
+SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
+"""What all containers of a pod share."""
+
+PILOT_TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"), Path("/run/lock"))  # noqa: S108 -- as above
+"""Where every account can write in the pilot container."""
+
 _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid", "-q")}
 """Kind of System V IPC -> column of its identifier in its table, option of ipcrm(1) that removes it."""
 
@@ -23,6 +33,8 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 _PATHS: Final = 200
 """Paths for one run of rm: each can be 4 KiB long, and a command line 128 KiB at the least."""
 _SECONDS: Final = 120.0
+_KILL_ROUNDS: Final = 50
+_ROUND_SECONDS: Final = 0.02
 _IPC_OPTIONS: Final = 1000
 """Arguments for one run of ipcrm: two for each object."""
 
@@ -30,10 +42,14 @@ _IPC_OPTIONS: Final = 1000
 class Scratch:
     """The places where jobs of one payload container can leave something."""
 
-    def __init__(self, folders: Sequence[Path], uid: int, shared: Sequence[Path] = _SHARED) -> None:
+    def __init__(
+        self, folders: Sequence[Path], uid: int, shared: Sequence[Path] = SHARED, cgroup: str | None = None
+    ) -> None:
         self._folders = folders
         self._uid = uid
         self._shared = shared
+        self._cgroup = cgroup
+        """Processes of `uid` in this control group, the pilot container's, are ended."""
 
     def clean(self) -> None:
         """Remove all that jobs left. Cheap when there is nothing. Blocks: call it in a thread.
@@ -42,6 +58,8 @@ class Scratch:
             PilotError: something cannot be removed; the container must not be given to another job.
         """
         try:
+            if self._cgroup is not None:
+                _kill(self._uid, self._cgroup)
             for folder in self._folders:
                 _remove([entry.path for entry in _entries(folder)])
             for folder in self._shared:
@@ -58,6 +76,38 @@ class Scratch:
             return entry.stat(follow_symlinks=False).st_uid == self._uid
         except FileNotFoundError:  # the pod's other containers remove what is theirs at any time
             return False
+
+
+def own_cgroup() -> str:
+    """The own control group, by which a container is told from the others of the pod (cgroups(7))."""
+    return Path("/proc/self/cgroup").read_text()
+
+
+def _kill(uid: int, cgroup: str) -> None:
+    """End the processes of `uid` in a control group, those that they make meanwhile, too.
+
+    Raises:
+        OSError: some do not end.
+    """
+    for _ in range(_KILL_ROUNDS):
+        if not (found := list(_processes(uid, cgroup))):
+            return
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(_ROUND_SECONDS)
+    raise OSError(f"processes {', '.join(map(str, found))} of the jobs' account in the pilot container do not end")
+
+
+def _processes(uid: int, cgroup: str) -> Iterator[int]:
+    """List those that are not dead and that have `uid` for good; a daemon that has it for a moment has another, too."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if folder.stat().st_uid not in (uid, 0) or (folder / "cgroup").read_text() != cgroup:
+                continue
+            facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+            if set(facts["Uid"].split()) == {str(uid)} and facts["State"].split()[0] not in "ZX":
+                yield int(folder.name)
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

@@ -73,3 +73,18 @@ def test_the_pilot_container_never_restarted(pool: Pool) -> None:
         "get", "pod", pool.pod, "-n", PILOT_NAMESPACE, "-o", "jsonpath={.status.containerStatuses[*].restartCount}"
     )
     assert restarts == "0"
+
+
+STRAY = """
+setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'touch /tmp/stray; exec setsid sleep 777' >/dev/null 2>&1 &
+until [ -e /tmp/stray ]; do sleep 0.05; done
+"""
+
+
+def test_what_a_user_left_in_the_pilot_container_is_gone_before_the_next_job(pool: Pool) -> None:
+    # A session of condor_ssh_to_job begins there, as the jobs' account, with files that its job can write.
+    pool.inside(STRAY)
+    assert [line for line in pool.processes() if "sleep 777" in line]
+    assert result(pool.shell("true", user="bob")).code == 0
+    assert not [line for line in pool.processes() if "sleep 777" in line]
+    assert pool.inside("ls /tmp/stray 2>/dev/null || echo gone") == "gone\n"

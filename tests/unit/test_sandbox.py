@@ -1,12 +1,16 @@
 """What jobs leave is removed, and nothing else."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from k8spilot.errors import PilotError
-from k8spilot.sandbox import Scratch
+from k8spilot.sandbox import Scratch, own_cgroup
 
 NOBODY_ELSE = 46998
 """A uid that no process has, so that its System V IPC and /dev/shm are nobody's."""
@@ -73,3 +77,20 @@ def test_what_cannot_be_removed_closes_the_slot(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(PilotError, match=r"cannot be removed .* the slot takes no job"):
         Scratch([tmp_path], NOBODY_ELSE, []).clean()
+
+
+def test_processes_of_the_jobs_account_in_the_pilot_container_are_ended(tmp_path: Path) -> None:
+    multiply = "import os, signal, time\nos.setresuid(*3 * [%d])\nwhile os.fork(): time.sleep(60)\ntime.sleep(60)"
+    ours = subprocess.Popen([sys.executable, "-c", multiply % NOBODY_ELSE])
+    others = subprocess.Popen(["sleep", "60"])
+    try:
+        while f"Uid:\t{NOBODY_ELSE}" not in Path(f"/proc/{ours.pid}/status").read_text():
+            time.sleep(0.01)
+        Scratch([], NOBODY_ELSE, [], cgroup="another").clean()
+        assert ours.poll() is None
+        Scratch([], NOBODY_ELSE, [], cgroup=own_cgroup()).clean()
+        assert (ours.wait(10), others.poll()) == (-signal.SIGKILL, None)
+    finally:
+        for process in (ours, others):
+            process.kill()
+            process.wait()
