@@ -25,6 +25,8 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/log/*.log /var/log/apt /var/cache/debconf/*-old
 
 FROM htcondor
+# condor_ssh_to_job: sshd runs as the jobs' account, in a home where no job can leave it a file, and starts its shell.
+RUN usermod --home / --shell /bin/bash nobody
 COPY requirements.txt /opt/k8spilot/
 RUN python3 -m venv /opt/k8spilot \
  && /opt/k8spilot/bin/pip install --quiet --no-cache-dir --disable-pip-version-check \

@@ -235,16 +235,22 @@ def test_whatever_a_job_names_it_gets_a_container(tmp_path: Path, value: str) ->
     assert named == f"docker://{FILE_IMAGE}"
 
 
-def test_a_container_job_with_a_file_becomes_a_plain_job(tmp_path: Path) -> None:
+def test_a_container_job_with_a_file_becomes_a_plain_job_and_one_with_docker_a_docker_job(tmp_path: Path) -> None:
     text = written()
     arguments = parsed(tmp_path, text, "K8SPILOT_HOOK_PREPARE_JOB_ARGS")["K8SPILOT_HOOK_PREPARE_JOB_ARGS"]
     answer = subprocess.run(
         ["sed", *shlex.split(arguments)], input="A = 1\nB = 2\n", capture_output=True, text=True, check=True
     ).stdout
-    for job, wanted in ((SIF, False), (CONTAINER, True), ({**SIF, "WantDockerImage": False}, False)):
+    for job, container, docker in (
+        (SIF, False, False),
+        ({**SIF, "WantDockerImage": False}, False, False),
+        (CONTAINER, True, True),
+        (DOCKER, False, True),
+        ({}, False, False),
+    ):
         ad = classad2.ClassAd(job)
         ad.update(classad2.parseOne(answer))
-        assert ad.eval("WantContainer") is wanted
+        assert (ad.eval("WantContainer"), ad.eval("WantDocker")) == (container, docker)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ SEC_TOKEN_DIRECTORY = $tokens
 SEC_TOKEN_SYSTEM_DIRECTORY = $tokens
 SEC_PASSWORD_DIRECTORY = $passwords
 ALLOW_READ = *
-ALLOW_WRITE = *
+# Whatever runs as the jobs' account in the pilot container can authenticate, too; WRITE changes the slot's ad.
+ALLOW_WRITE = condor@* condor_pool@* condor@password root@$$(UID_DOMAIN)
 ALLOW_DAEMON = condor@* condor_pool@* condor@password
 ALLOW_NEGOTIATOR = condor@* condor_pool@* condor@password
 ALLOW_ADMINISTRATOR = condor@* condor_pool@* condor@password root@$$(UID_DOMAIN)
@@ -106,7 +107,7 @@ SINGULARITY = /nonexistent
 STARTER_REMOTE_CMD = $guard
 # The starter would ask the shadow for guidance, at a moment at which it has to ask again five seconds later.
 GUIDANCE_MUMS_THE_WORD = True
-ENABLE_SSH_TO_JOB = False
+ENABLE_SSH_TO_JOB = True
 STARTER_JOB_ENVIRONMENT = "$environment"
 
 # --- Eviction: SIGTERM, $vacate s, SIGKILL; all of it within the pod's grace period ---
@@ -198,7 +199,7 @@ def render(
         fast=KILLING_SECONDS + 5,
         idle=settings.accept_idle_minutes * 60,
         start_extra=_expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
-        images=images.configuration(settings, pool),
+        images=images.configuration(),
         guard=folders.guard,
         start=" && \\\n    ".join(f"({clause})" for clause in _start(settings, pool)),
         attributes="\n".join(f"{name} = {value}" for name, value in attributes),

@@ -57,21 +57,27 @@ def holds_files(settings: Settings, pool: Pool) -> bool:
     return settings.unmapped_images == "hold" if settings.unmapped_images else not pool.is_osg
 
 
-def configuration(settings: Settings, pool: Pool) -> str:
+def configuration() -> str:
     """Lines of configuration that bring every job into a container."""
     # Not a string is what no job could be taken with; HTCondor would do without a container then.
     image = f'ifThenElse(isString(MY.K8SJobImage) && MY.K8SJobImage != "", MY.K8SJobImage, {quoted(FILE_IMAGE)})'
-    lines = ["USE_DEFAULT_CONTAINER = True", f'DEFAULT_CONTAINER_IMAGE = strcat("docker://", {image})']
-    if holds_files(settings, pool) or settings.image_map:
-        # A job with a container_image that is a file would be given to apptainer. As a plain job it gets the image
-        # that stands above. The starter adds what this prints to its copy of the job's ad, and evaluates it there;
-        # sed reads the ad that the starter writes to it, and looks at nothing in it. Forced: a job can name no other.
-        lines += [
+    return "\n".join(
+        (
+            "USE_DEFAULT_CONTAINER = True",
+            f'DEFAULT_CONTAINER_IMAGE = strcat("docker://", {image})',
+            # A job with a container_image that is a file would be given to apptainer. As a plain job it gets the image
+            # that stands above. And a docker job is called one however it was submitted, since an interactive job
+            # ends with its session only then. The starter adds what this prints to its copy of the job's ad, and
+            # evaluates it there; sed reads the ad that the starter writes to it, and looks at nothing in it.
+            # Forced, so that no job can name another hook.
             "STARTER_JOB_HOOK_KEYWORD = K8SPILOT",
             "K8SPILOT_HOOK_PREPARE_JOB = /usr/bin/sed",
-            "K8SPILOT_HOOK_PREPARE_JOB_ARGS = -n '1iWantContainer = WantDockerImage =?= true'",
-        ]
-    return "\n".join(lines)
+            (
+                "K8SPILOT_HOOK_PREPARE_JOB_ARGS = -n -e '1iWantContainer = WantDockerImage =?= true' "
+                "-e '1iWantDocker = WantDockerImage =?= true || DockerImage isnt undefined'"
+            ),
+        )
+    )
 
 
 def _job_image(settings: Settings, pool: Pool) -> str:
