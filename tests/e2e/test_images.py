@@ -80,7 +80,6 @@ def test_a_registry_that_does_not_answer(pool: Pool) -> None:
     [
         ({"docker_network_type": "host"}, "the pod's network"),
         ({"docker_network_type": "none"}, "the pod's network"),
-        ({"container_service_names": "web", "web_container_port": "8080"}, "container services"),
     ],
 )
 def test_what_a_pod_cannot_do_is_refused_with_the_reason(pool: Pool, commands: dict[str, str], words: str) -> None:
