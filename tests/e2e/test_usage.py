@@ -1,42 +1,71 @@
 """What a job uses, as HTCondor tells it, and what it must not use."""
 
+import json
 import re
+import urllib.request
 
 import pytest
 
+from lab.api import Lab
 from tests.e2e.pool import Pool, result
 
-BUSY = """
-end=$(($(date +%s) + 12))
-while [ $(date +%s) -lt $end ]; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; done
-times
-"""
+BUSY = r"""exec perl -e '
+use IO::Socket::INET;
+my ($megabytes, $seconds, $host, $path) = @ARGV;
+my $memory = "a" x ($megabytes * 1024 * 1024);
+open(my $file, ">", "made"); print $file "b" x (1024 * 1024) for 1 .. $megabytes; close($file);
+my $server = IO::Socket::INET->new(PeerAddr => $host) or die;
+print $server "GET $path HTTP/1.0\r\nHost: $host\r\n\r\n"; my ($bytes, $buffer) = (0, "");
+while (my $count = sysread($server, $buffer, 1 << 20)) { $bytes += $count }
+open(my $zero, "<", "/dev/zero"); my ($user, $system) = (0, 0);
+while ($user + $system < $seconds) {
+    if ($user < 2 * $system) { for (1 .. 200000) { $user++ } } else { sysread($zero, $buffer, 1 << 24) }
+    ($user, $system) = times;
+}
+print "$user $system $bytes\n";
+' $2 $3 $4 $5"""
 
 MEMORY = """perl -e '$x = "a"; $x x= {megabytes} * 1024 * 1024; print length($x), "\\n"; $| = 1; sleep {seconds};'"""
 
+_ATTRIBUTES = ("RemoteUserCpu", "RemoteSysCpu", "NetworkInputMb", "ResidentSetSize_RAW", "DiskUsage_RAW")
 
-def _cpu_seconds(usage: str) -> float:
-    """Of HTCondor's `Usr 0 00:00:05, Sys 0 00:00:01`."""
+
+def _largest_blob(lab: Lab, repository: str, tag: str) -> str:
+    """Path of the largest layer of an image in the lab's registry: something large to fetch."""
+    url = f"http://{lab.registry}/v2/{repository}"
+    kinds = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
+    request = urllib.request.Request(f"{url}/manifests/{tag}", headers={"Accept": kinds})  # noqa: S310 -- the lab's
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        layers = json.load(answer)["layers"]
+    return f"/v2/{repository}/blobs/{max(layers, key=lambda layer: int(layer['size']))['digest']}"
+
+
+def _cpu_seconds(usage: str) -> list[int]:
+    """Of HTCondor's `Usr 0 00:00:05, Sys 0 00:00:01`: user and system."""
     parts = re.findall(r"(\d+) (\d+):(\d+):(\d+)", usage)
-    return sum(int(d) * 86400 + int(h) * 3600 + int(m) * 60 + int(s) for d, h, m, s in parts)
+    return [int(d) * 86400 + int(h) * 3600 + int(m) * 60 + int(s) for d, h, m, s in parts]
 
 
-def _own_seconds(times: str) -> float:
-    """Of the shell's `times`: user and system, of itself and of its children."""
-    return sum(int(m) * 60 + float(s) for m, s in re.findall(r"(\d+)m\s*([\d.]+)s", times))
-
-
-def test_cpu_seconds_and_memory_are_in_the_job_log(pool: Pool) -> None:
-    done = result(pool.shell(BUSY))
-    own = _own_seconds(done.text)
-    assert own > 3, done.text
-    assert _cpu_seconds(done.event["RunRemoteUsage"]) == pytest.approx(own, rel=0.25, abs=1)
-
-
-def test_memory_is_in_the_job_log(pool: Pool) -> None:
-    done = result(pool.shell(MEMORY.format(megabytes=200, seconds=12), image="debian:forky"))
+def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
+    megabytes, seconds = 300, 15
+    repository, _, tag = pool.lab.pool_image.removeprefix(f"{pool.lab.registry}/").partition(":")
+    blob = _largest_blob(pool.lab, repository, tag)
+    arguments = f"$(Process) {megabytes} {seconds} {pool.lab.registry} {blob}"
+    jobs = pool.shell(BUSY, image="debian:forky", arguments=arguments, request_memory="512M", request_disk="1G")
+    done = result(jobs, timeout=90)
     assert done.code == 0, done.stderr
-    assert 200 <= done.event["MemoryUsage"] <= 300
+    user, system, received = (float(word) for word in done.text.split())
+
+    query = f"condor_history {jobs.cluster} -limit 1 -af {' '.join(_ATTRIBUTES)}"
+    told = dict(zip(_ATTRIBUTES, map(float, pool.lab.access_point("alice", query).split()), strict=True))
+    assert told["RemoteUserCpu"] == pytest.approx(user, rel=0.1, abs=1)
+    assert told["RemoteSysCpu"] == pytest.approx(system, rel=0.1, abs=1)
+    assert told["NetworkInputMb"] == pytest.approx(received / 1e6, rel=0.1)
+    assert told["ResidentSetSize_RAW"] == pytest.approx(megabytes * 1024, rel=0.1)
+    assert told["DiskUsage_RAW"] == pytest.approx(megabytes * 1024, rel=0.1)
+    # And in the event log.
+    assert _cpu_seconds(done.event["RunRemoteUsage"]) == pytest.approx([user, system], rel=0.1, abs=1)
+    assert done.event["MemoryUsage"] == pytest.approx(megabytes, rel=0.1)
 
 
 def test_more_memory_than_the_slot_has_is_a_hold_with_that_reason(pool: Pool) -> None:

@@ -108,6 +108,8 @@ STARTER_REMOTE_CMD = $guard
 # The starter would ask the shadow for guidance, at a moment at which it has to ask again five seconds later.
 GUIDANCE_MUMS_THE_WORD = True
 ENABLE_SSH_TO_JOB = True
+# A job's usage is what its starter asked the engine last. An answer costs a few milliseconds.
+STARTER.POLLING_INTERVAL = 1
 STARTER_JOB_ENVIRONMENT = "$environment"
 
 # --- Eviction: SIGTERM, $vacate s, SIGKILL; all of it within the pod's grace period ---
