@@ -4,6 +4,7 @@ import secrets
 
 import pytest
 
+from lab.oci import OciImage, Pusher, shell
 from tests.e2e.pool import IMAGE_HOLD, Pool, hold_reason, result, slot_takes_a_job_of_bob
 
 
@@ -60,12 +61,63 @@ def test_an_image_that_does_not_exist(pool: Pool) -> None:
     slot_takes_a_job_of_bob(pool, 20)
 
 
-def test_a_reference_that_is_none(pool: Pool) -> None:
-    jobs = pool.submit({"container_image": pool.image("Upper/Case:tag")})
-    reason = hold_reason(jobs, IMAGE_HOLD)
-    assert "Upper/Case" in reason
-    assert "lowercase" in reason
+INVALID = {
+    "Upper/Case:tag": "lowercase",
+    "a" * 300: "repository",
+    "no space": "invalid reference",
+    "docker://twice": "invalid reference",
+    "double//slash": "invalid reference",
+    "image@sha256:123": "invalid reference",
+    "image:": "invalid reference",
+}
+"""Not an image's name -> the word that says so."""
+
+
+def test_references_that_are_none(pool: Pool) -> None:
+    jobs = {name: pool.submit({"container_image": pool.image(name)}) for name in INVALID}
+    jobs["twice"] = pool.submit({"container_image": f"docker://{pool.image('busybox')}"})
+    reasons = {name: hold_reason(one) for name, one in jobs.items()}
+    wrong = {name: reason for name, reason in reasons.items() if INVALID.get(name, "invalid reference") not in reason}
+    assert not wrong
     slot_takes_a_job_of_bob(pool, 20)
+
+
+def test_a_reference_with_a_line_break_in_it(pool: Pool) -> None:
+    jobs = pool.submit({"container_image": pool.image("busybox"), "+ContainerImage": r'"docker://busy\nbox"'})
+    assert "busy" in hold_reason(jobs)
+
+
+def test_every_way_to_name_an_image(pool: Pool, pusher: Pusher) -> None:
+    first, second = (
+        pusher.push("e2e-names", OciImage([shell()], {"Env": ["PATH=/bin", f"VERSION={version}"]})) for version in "12"
+    )
+    by_tag, _, digest = second.partition("@")
+    ways = {
+        by_tag: "2",
+        by_tag.removesuffix(":latest"): "2",
+        second: "2",
+        f"{by_tag.removesuffix(':latest')}@{digest}": "2",
+        # The tag is ignored where there is a digest, as Docker does.
+        first: "1",
+        f"{by_tag}-that-does-not-exist@{digest}": "2",
+    }
+    begun = [
+        (pool.shell("echo $VERSION", container_image=f"docker://{name}"), version) for name, version in ways.items()
+    ]
+    assert [result(jobs).text.strip() for jobs, _ in begun] == [version for _, version in begun]
+
+
+def test_a_tag_that_was_moved_means_the_new_image(pool: Pool, pusher: Pusher) -> None:
+    name = f"e2e-moved:{secrets.token_hex(4)}"
+    for version in "12":
+        pusher.push(name, OciImage([shell()], {"Env": ["PATH=/bin", f"VERSION={version}"]}))
+        assert result(pool.shell("echo $VERSION", container_image=pool.image(name))).text.strip() == version
+
+
+@pytest.mark.parametrize("policy", ["always", "missing", "whatever"])
+def test_a_pull_policy(pool: Pool, policy: str) -> None:
+    # HTCondor passes on `always` and knows no other; each bind asks the registry what the tag means in any case.
+    assert result(pool.shell("echo fine", docker_pull_policy=policy)).text == "fine\n"
 
 
 def test_a_registry_that_does_not_answer(pool: Pool) -> None:
