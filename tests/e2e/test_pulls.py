@@ -152,7 +152,6 @@ def test_a_registry_that_is_well_again_in_time_was_never_ill(
     assert result(submitted).stdout == b"fine\n"
 
 
-@pytest.mark.xfail(strict=True, reason="an image that was bound by its tag is not asked for its ENTRYPOINT later")
 def test_the_entrypoint_of_an_image_counts_though_its_registry_was_away_first(
     pool: Pool, faulty: FaultyRegistry, images: Images
 ) -> None:
@@ -163,7 +162,6 @@ def test_the_entrypoint_of_an_image_counts_though_its_registry_was_away_first(
     assert result(submitted).stdout == b"wrapped /bin/echo fine\n"
 
 
-@pytest.mark.xfail(strict=True, reason="K8SPILOT_PULL_PATIENCE_SECONDS is to come")
 def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     pool: Pool, faulty: FaultyRegistry, images: Images
 ) -> None:

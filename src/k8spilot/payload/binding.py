@@ -95,11 +95,20 @@ class Binder:
         async with asyncio.TaskGroup() as both:
             image = both.create_task(self._image(reference, digest), name="image configuration")
             binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
-        changed = binding.result()
-        await self._arrive(changed)
+        changed, found = binding.result(), image.result()
+        if await self._arrive(changed) and digest is None:
+            found = await self._image_by_now(reference)
         logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
         self._had[reference.source] = digest or self._had.get(reference.source)
-        return replace(changed, image=image.result())
+        return replace(changed, image=found)
+
+    async def _image_by_now(self, reference: Reference) -> Image:
+        """The configuration of an image that was bound by its tag, from a registry that was away and came back."""
+        try:
+            image = await self._image(reference, await self._registry.digest(reference))
+        except (RegistryUnreachable, ImageNotNow):
+            return Image(reference, None)
+        return replace(image, digest=None)  # the tag may have been moved since the kubelet pulled it
 
     async def confirm(self, binding: Binding) -> tuple[Channel, str]:
         """The connection and the id of the container that the pod's status shows to run the bound image.
@@ -167,12 +176,16 @@ class Binder:
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
         return binding
 
-    async def _arrive(self, binding: Binding) -> None:
-        """Wait for payload-init of the new container, or for the kubelet's word that it cannot start."""
+    async def _arrive(self, binding: Binding) -> bool:
+        """Wait for payload-init of the new container, or for the kubelet's word that it cannot start.
+
+        Return whether the kubelet had such words for a while.
+        """
+        troubled = asyncio.Event()
         arrived = asyncio.ensure_future(
             self._listener.until(lambda channel: channel is not binding.last and channel.fresh)
         )
-        refused = asyncio.ensure_future(self._refused(binding))
+        refused = asyncio.ensure_future(self._refused(binding, troubled))
         thaw = asyncio.ensure_future(_thaw(binding.last))
         try:
             await asyncio.wait([arrived, refused], return_when=asyncio.FIRST_COMPLETED)
@@ -181,14 +194,17 @@ class Binder:
         finally:
             for task in (arrived, refused, thaw):
                 task.cancel()
+        return troubled.is_set()
 
-    async def _refused(self, binding: Binding) -> BindError:
+    async def _refused(self, binding: Binding, troubled: asyncio.Event) -> BindError:
         """Wait for the kubelet's word that the container cannot start, for good or for too long."""
         image, words = binding.image.reference, "nothing is known of it"
 
         def definite(pod: dict[str, Any]) -> str | None:
             nonlocal words
-            words = self._refusal(pod, binding) or words
+            if (refusal := self._refusal(pod, binding)) is not None:
+                words = refusal
+                troubled.set()
             return None if may_pass(words) else words
 
         # Where the registry cannot even be asked, a pull may hang, or wait for a back-off: the clock runs at once.
