@@ -39,8 +39,8 @@ DIFFERENCES: Final[dict[str, Difference]] = {
         (127, b"", b"k8spilot: cannot enter '/no/such/folder': No such file or directory\n"),
     ),
     "capabilities-that-could-be-had": Difference(
-        "SYS_PTRACE, which HTCondor asks for, is none of baseline's; without it a job traces its own processes all the "
-        "same, and to gain it a program would need privileges that no-new-privileges takes from it",
+        "SYS_PTRACE, which HTCondor asks for, is not in the pod's bounding set; no process has it in either place, since "
+        "the job is not root and no-new-privileges lets nothing gain it",
         b"0000000000080000",
         b"0000000000000000",
     ),
@@ -71,7 +71,7 @@ DIFFERENCES: Final[dict[str, Difference]] = {
         [],
     ),
     "exec-of-what-is-no-program": Difference(
-        "a program that is missing is 127, as for a shell and in newer Docker; one that cannot be run is 126",
+        "a program that is missing is 127, as for a shell, and one that cannot be run 126",
         [(126, _EXEC_FAILED)] * 4,
         [(127, _EXEC_FAILED), (127, _EXEC_FAILED), (126, _EXEC_FAILED), (127, _EXEC_FAILED)],
     ),
@@ -81,7 +81,7 @@ DIFFERENCES: Final[dict[str, Difference]] = {
         [(b"409", False), (b"200", True)],
     ),
     "frames": Difference(
-        "newer versions of Docker call a stream of frames so; the frames are the same",
+        "API versions from 1.42 on call a stream of frames so, and this client has 1.41; the frames are the same",
         (sorted([*_UPGRADE, _RAW]), _FRAMES),
         (sorted([*_UPGRADE, _MULTIPLEXED]), _FRAMES),
     ),
