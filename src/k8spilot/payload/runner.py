@@ -88,16 +88,14 @@ class PayloadContainer:
         """Requests to the Kubernetes API that the pilot has made so far."""
         return self._pod.requests
 
-    def begin(self, reference: Reference, *, again: bool = True) -> None:
+    def begin(self, reference: Reference) -> None:
         """Begin to bind an image, in the background. Does nothing if that image is under way already.
-
-        A bind of it that has failed is begun `again`, or stands.
 
         Raises:
             Refused: another job has the container.
         """
         if self.state is State.BINDING and not self._claimed:
-            if _is_of(self._reference, reference) and not (again and _failed(self._binding)):
+            if _is_of(self._reference, reference) and not _failed(self._binding):
                 return
             self._free()
         if self.state is not State.IDLE:
