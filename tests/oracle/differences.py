@@ -39,8 +39,8 @@ DIFFERENCES: Final[dict[str, Difference]] = {
         (127, b"", b"k8spilot: cannot enter '/no/such/folder': No such file or directory\n"),
     ),
     "capabilities-that-could-be-had": Difference(
-        "SYS_PTRACE, which HTCondor asks for, is not in the pod's bounding set; no process has it in either, since "
-        "the job is not root and no-new-privileges lets nothing gain it",
+        "SYS_PTRACE, which HTCondor asks for, is not in the pod's bounding set; a job has it in neither place, since "
+        "it is not root and no-new-privileges lets nothing gain it",
         b"0000000000080000",
         b"0000000000000000",
     ),
