@@ -1,12 +1,14 @@
 """Build the lab's images and push them to the registry; what is unchanged is neither built nor pushed again."""
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lab import machine, registry
@@ -114,11 +116,11 @@ class Images:
         repository, _, tag = name.partition(":")
         if not registry.holds(self._address, repository, f"{tag}{'-' if tag else ''}{key}"):
             local = f"localhost/k8spilot-lab/{repository}:{key}"
-            with tempfile.TemporaryDirectory() as folder:
+            with self._alone(), tempfile.TemporaryDirectory() as folder:
                 context = source if isinstance(source, Path) else Path(folder)
                 dockerfile = source / "Dockerfile" if isinstance(source, Path) else source
                 self._build(local, dockerfile, context, f"the image {name}")
-            self._push(local, (repository, f"{tag}{'-' if tag else ''}{key}"), *([name] if tag else []))
+                self._push(local, (repository, f"{tag}{'-' if tag else ''}{key}"), *([name] if tag else []))
         return f"{self._address}/{name if tag else f'{repository}:{key}'}"
 
     def _base_key(self) -> str:
@@ -152,6 +154,13 @@ class Images:
             run(command, what=f"make a Debian {DEBIAN_SUITE} from the packages of {mirror}", log=log)
             text = 'FROM scratch\nADD base.tar /\nCMD ["bash"]\n'
             self._build(local, text, Path(folder), "the base image")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """From build to push: another process would forget an image of the same name, other content, in between."""
+        with (self._settings.cache / "images.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _in_storage(self, local: str) -> bool:
         command = self._buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", local)

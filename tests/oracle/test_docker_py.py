@@ -4,23 +4,13 @@ from collections.abc import Iterator
 
 import docker
 import pytest
-from docker.errors import APIError, ContainerError, ImageNotFound, NotFound
+from docker.errors import ContainerError, ImageNotFound, NotFound
 
 from tests.oracle.engines import Docker
-
-NOT_YET = {
-    "test_it_returns_the_output_of_a_run_that_removes_itself": "inspect shows no HostConfig.LogConfig",
-    "test_it_raises_what_it_should": "inspect shows no HostConfig.LogConfig",
-    "test_it_looks_into_what_runs": "exec refuses a body that names its Container",
-    "test_it_removes_by_force": "force=True is not taken for true",
-}
-"""Tests that k8spilot does not pass yet, and what is wrong there."""
 
 
 @pytest.fixture(params=["dockerd", "k8spilot"])
 def engine(request: pytest.FixtureRequest, both: dict[str, Docker]) -> Docker:
-    if request.param == "k8spilot" and (reason := NOT_YET.get(request.function.__name__)):
-        request.applymarker(pytest.mark.xfail(strict=True, raises=(APIError, KeyError), reason=reason))
     found: Docker = both[request.param]
     return found
 

@@ -36,3 +36,10 @@ async def json_body(request: web.Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise BadRequest("the request is not a JSON object")
     return body
+
+
+def flag(request: web.Request, name: str, *, unset: bool = False) -> bool:
+    """A boolean of the query, as dockerd reads it (api/server/httputils/form.go in moby, BoolValue)."""
+    if name not in request.query:
+        return unset
+    return request.query[name].strip().lower() not in ("", "0", "no", "false", "none")

@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.docker.answers import BadRequest
+from k8spilot.docker.answers import BadRequest, flag
 from k8spilot.docker.containers import find
 from k8spilot.docker.state import Container
 from k8spilot.docker.streams import MULTIPLEXED_STREAM, RAW_STREAM, Input, frame, hung_up, take_over
@@ -17,7 +17,6 @@ from k8spilot.payload.stdio import Sink, Stdio
 from k8spilot.payload.tail import Piece
 
 _PARTING_SECONDS: Final = 2.0
-_TRUE: Final = ("1", "true", "True")
 
 
 async def attach(request: web.Request) -> web.StreamResponse:
@@ -26,7 +25,7 @@ async def attach(request: web.Request) -> web.StreamResponse:
     wanted = _wanted(request)
     stdio = container.stdio
     response, input_ = await take_over(request, framed=not stdio.terminal)
-    if request.query.get("logs") in _TRUE:
+    if flag(request, "logs"):
         for piece in stdio.tail:
             await _write(response, stdio, piece.stream, piece.data)
 
@@ -34,7 +33,7 @@ async def attach(request: web.Request) -> web.StreamResponse:
         if stream in wanted:
             await _write(response, stdio, stream, data)
 
-    reads = request.query.get("stdin") in _TRUE and container.specification.reads
+    reads = flag(request, "stdin") and container.specification.reads
     await carry(request, stdio, sink, container.settled, input_ if reads else None)
     if not container.settled.is_set() and not stdio.sinks and container.specification.is_job:
         _forsake(container)
@@ -79,7 +78,7 @@ async def _write(response: web.StreamResponse, stdio: Stdio, stream: int, data: 
 
 
 def _wanted(request: web.Request) -> set[int]:
-    return {number for number, name in ((1, "stdout"), (2, "stderr")) if request.query.get(name) in _TRUE}
+    return {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
 
 
 def _forsake(container: Container) -> None:
@@ -101,7 +100,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     for stream, line in lines:
         await _write(response, stdio, stream, line)
-    if request.query.get("follow") in _TRUE and container.running:
+    if flag(request, "follow") and container.running:
 
         async def sink(stream: int, data: bytes) -> None:
             if stream in wanted:
@@ -124,7 +123,7 @@ def _last_lines(pieces: list[Piece], request: web.Request) -> list[tuple[int, by
         count = None if request.query.get("tail", "all") in ("all", "") else int(request.query["tail"])
     except ValueError as error:
         raise BadRequest("tail is a number of lines or all, since is a time in seconds since the epoch") from error
-    stamps = request.query.get("timestamps") in _TRUE
+    stamps = flag(request, "timestamps")
     lines: list[tuple[int, bytes]] = []
     for piece in pieces:
         if piece.time < since:

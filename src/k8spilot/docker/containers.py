@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from k8spilot.docker import views
-from k8spilot.docker.answers import BadRequest, json_answer, json_body
+from k8spilot.docker.answers import BadRequest, flag, json_answer, json_body
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import ENGINE, JSON, Container, Engine
 from k8spilot.docker.translate import Specification, check_name, specification
@@ -111,6 +111,7 @@ async def start(request: web.Request) -> web.Response:
 async def _start(engine: Engine, container: Container) -> None:
     try:
         run = container.run = await container.payload.start(container.command, container.stdio)
+        await run.begun()
     except PilotError as error:
         if isinstance(error, PayloadLost):
             container.lose(error)  # no error of the job's, which would be held for one
@@ -220,7 +221,7 @@ async def inspect(request: web.Request) -> web.Response:
 
 async def listing(request: web.Request) -> web.Response:
     """GET /containers/json."""
-    everything = request.query.get("all") in ("1", "true")
+    everything = flag(request, "all")
     shown = [one for one in request.app[ENGINE].containers.values() if everything or one.running]
     return json_answer([views.summary(one) for one in shown])
 
@@ -228,7 +229,7 @@ async def listing(request: web.Request) -> web.Response:
 async def remove(request: web.Request) -> web.Response:
     """DELETE /containers/ID: ends the job if `force` is given, and frees the payload container."""
     container = find(request)
-    if container.running and request.query.get("force") not in ("1", "true"):
+    if container.running and not flag(request, "force"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
     await _remove(request.app[ENGINE], container)
     return web.Response(status=HTTPStatus.NO_CONTENT)

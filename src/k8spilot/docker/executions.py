@@ -18,8 +18,8 @@ from k8spilot.payload.session import Session
 from k8spilot.payload.stdio import Stdio
 
 _TAKEN: Final = frozenset({"Cmd", "Env", "WorkingDir", "Tty"} | {"AttachStdin", "AttachStdout", "AttachStderr"})
-_CLIENTS: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize"})
-"""What concerns the client alone."""
+_CLIENTS: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Container"})
+"""What concerns the client alone, or says the path once more."""
 
 
 async def create(request: web.Request) -> web.Response:

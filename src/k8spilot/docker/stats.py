@@ -10,7 +10,7 @@ from typing import Any, Final
 import psutil
 from aiohttp import web
 
-from k8spilot.docker.answers import json_answer
+from k8spilot.docker.answers import flag, json_answer
 from k8spilot.docker.containers import find
 from k8spilot.docker.state import Container
 from k8spilot.docker.views import stamp
@@ -27,7 +27,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
     run = container.run
     if run is None:
         raise Refused(f"container {container.name} has not been started")
-    if request.query.get("stream", "1") in ("0", "false"):
+    if not flag(request, "stream", unset=True):
         answer = json_answer(figures(container, run.usage, run.traffic))
         answer.force_close()
         return answer

@@ -1,5 +1,6 @@
 """Containers as Docker's JSON shows them; no input or output here."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -65,7 +66,7 @@ def inspect(container: Container) -> dict[str, Any]:
         "ProcessLabel": "",
         "AppArmorProfile": "",
         "ExecIDs": None,
-        "HostConfig": asked.get("HostConfig") or {},
+        "HostConfig": _host(asked.get("HostConfig") or {}),
         "Mounts": [],
         "Config": {key: value for key, value in asked.items() if key not in ("HostConfig", "NetworkingConfig")},
         # Published ports only, as arrays: HTCondor gives up on an object with anything else in it.
@@ -95,6 +96,12 @@ def summary(container: Container) -> dict[str, Any]:
         "Labels": dict(container.specification.labels),
         "Mounts": [],
     }
+
+
+def _host(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """HostConfig, with Docker's default log driver: by it docker-py sees that there are logs to be had."""
+    log = asked.get("LogConfig") or {}
+    return {**asked, "LogConfig": log if log.get("Type") else {"Type": "json-file", "Config": {}}}
 
 
 def _ports(container: Container) -> dict[str, Any]:

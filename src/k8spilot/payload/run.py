@@ -61,6 +61,16 @@ class Run:
         now = read_traffic()
         return Traffic(now.received - self._traffic.received, now.sent - self._traffic.sent)
 
+    async def begun(self) -> None:
+        """Wait until the command's process runs, or could not be executed.
+
+        Raises:
+            PayloadLost: the container went away before that.
+        """
+        await first_of(self.running, self.ended)
+        if not self.running.done():
+            await self.ended
+
     async def follow(self, command: Command, advance: Callable[[Event], None]) -> None:
         """Release `command`, carry its output, and find its result, which is in `ended` then."""
         try:

@@ -18,7 +18,6 @@ from k8spilot.model.image import Image
 from k8spilot.model.lifecycle import ALIVE, Event, State, advance
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding import Binder, Binding
-from k8spilot.payload.launch import first_of
 from k8spilot.payload.notices import Notices, told
 from k8spilot.payload.run import Run
 from k8spilot.payload.session import Session
@@ -155,7 +154,7 @@ class PayloadContainer:
         return binding.result().image
 
     async def start(self, command: Command, stdio: Stdio) -> Run:
-        """Run `command` in the bound image; return once its process runs, or could not be executed.
+        """Release `command` in the bound image; `Run.begun` waits until its process runs.
 
         Raises:
             BindError, PilotError: the container does not come to run what was bound, or is not clean.
@@ -179,9 +178,6 @@ class PayloadContainer:
         self._run = run = Run(channel, self._pod, self.name, identity, stdio)
         self._advance(Event.START)
         self._following = self._spawn(lambda: run.follow(command, self._advance), "run")
-        await first_of(run.running, run.ended)
-        if not run.running.done():
-            await run.ended
         return run
 
     def kill(self, number: int) -> None:

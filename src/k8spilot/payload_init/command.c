@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -115,8 +116,11 @@ static void execute(struct command *command) {
 }
 
 void become(struct command *command, const int *stdio, int report, const sigset_t *mask) {
+    /* Whoever started the container may have had some ignored, and that is inherited. By the kernel's own call, since libc
+     * keeps some signals to itself: a kernel_sigaction of zeros is SIG_DFL without flags. */
+    static const unsigned char as_usual[64];
     for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL); /* whoever started the container may have had some ignored, and that is inherited */
+        syscall(SYS_rt_sigaction, number, as_usual, NULL, 8);
     sigprocmask(SIG_SETMASK, mask, NULL);
     setsid();
     if (stdio[0] == stdio[1] && ioctl(stdio[0], TIOCSCTTY, 0) < 0)
