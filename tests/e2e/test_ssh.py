@@ -97,3 +97,23 @@ def test_an_interactive_job_is_a_shell_and_ends_with_it(pool: Pool) -> None:
 def _log_of_the_end(pool: Pool) -> str:
     found = pool.lab.access_point("alice", "cat interactive.log")
     return found if "Job was aborted" in found else ""
+
+
+AS_JOBS_ACCOUNT = """
+export CONDOR_CONFIG=/run/k8spilot/condor/condor_config STARTD=$(head -1 /var/log/condor/.startd_address)
+{who} sh -c '
+cat /var/run/secrets/kubernetes.io/serviceaccount/token /etc/condor/tokens-orig.d/* /run/k8spilot/condor/tokens.d/*
+tr "\\0" "\\n" < /proc/1/environ
+ls /var/log/condor
+docker -H unix:///run/k8spilot/docker.sock ps -q && echo docker
+touch /k8spilot/made && rm /k8spilot/made && echo exchange
+condor_ping -address "$STARTD" -quiet WRITE && echo may write
+' 2>/dev/null; true
+"""
+
+
+def test_the_jobs_account_has_nothing_to_gain_in_the_pilot_container(pool: Pool) -> None:
+    # It is what a session's user, and through him a job, can come to be there.
+    account = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+    assert pool.inside(AS_JOBS_ACCOUNT.replace("{who}", account)) == ""
+    assert {"docker", "exchange", "may write", "StartLog"} <= set(pool.inside(AS_JOBS_ACCOUNT.replace("{who}", "")).splitlines())
