@@ -54,14 +54,16 @@ async def run(settings: Settings) -> int:
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     async with connect() as api:
         await surroundings.check(settings, api)
-        return await Pilot(settings, api).run()
+        return await Pilot(settings, api, cgroup=own_cgroup()).run()
 
 
 class Pilot:
     """The parts of one pilot."""
 
-    def __init__(self, settings: Settings, api: ApiClient) -> None:
+    def __init__(self, settings: Settings, api: ApiClient, cgroup: str | None = None) -> None:
         self._settings = settings
+        self._cgroup = cgroup
+        """Of the pilot container, where nothing of the jobs' account may stay; None where that is not a container."""
         self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name)
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
@@ -155,7 +157,7 @@ class Pilot:
             name,
             self.pod,
             binder,
-            Scratch(settings.scratch_folders, settings.payload_uid, (*SHARED, *PILOT_TEMPORARY), cgroup=own_cgroup()),
+            Scratch(settings.scratch_folders, settings.payload_uid, (*SHARED, *PILOT_TEMPORARY), cgroup=self._cgroup),
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds),
             notices=notices,

@@ -116,4 +116,6 @@ def test_the_jobs_account_has_nothing_to_gain_in_the_pilot_container(pool: Pool)
     # It is what a session's user, and through him a job, can come to be there.
     account = "setpriv --reuid 65534 --regid 65534 --clear-groups"
     assert pool.inside(AS_JOBS_ACCOUNT.replace("{who}", account)) == ""
-    assert {"docker", "exchange", "may write", "StartLog"} <= set(pool.inside(AS_JOBS_ACCOUNT.replace("{who}", "")).splitlines())
+    assert {"docker", "exchange", "may write", "StartLog"} <= set(
+        pool.inside(AS_JOBS_ACCOUNT.replace("{who}", "")).splitlines()
+    )

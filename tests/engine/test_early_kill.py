@@ -49,6 +49,17 @@ async def test_a_job_whose_image_is_being_bound_is_created_and_ends(simulator: S
     assert (await simulator.shell(image, "exit 4", **JOB)).code == 4
 
 
+async def test_a_client_that_goes_away_during_create_leaves_the_slot_free(simulator: Simulated) -> None:
+    image = simulator.image("busybox")
+    for delay in (0.0, 0.05, 0.1, 0.15, 0.2, 0.25):
+        creating = asyncio.ensure_future(simulator.create(image, "true", **JOB))
+        await asyncio.sleep(delay)
+        creating.cancel()
+        await asyncio.wait([creating])
+        await simulator.remove_all()
+    assert (await simulator.shell(image, "exit 4", **JOB)).code == 4
+
+
 async def test_a_job_whose_image_is_being_pulled_is_remembered_and_the_pull_ends(simulator: Simulated) -> None:
     image, name = simulator.image("busybox"), unique_name()
     pulled = simulator.cluster.kubelet.hold(image.rpartition(":")[0])

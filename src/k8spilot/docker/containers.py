@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import secrets
 from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Any, Final
@@ -38,8 +39,8 @@ async def create(request: web.Request) -> web.Response:
     """POST /containers/create: waits for the bind, and tells its errors."""
     engine = request.app[ENGINE]
     body = await json_body(request)
-    name = request.query.get("name", "")
-    check_name(name or "unnamed")
+    name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
+    check_name(name)
     if name in engine.containers or name in engine.creating:
         raise Refused(f"the container name {name} is in use; remove that container first")
     asked = specification(body, engine.place())
@@ -52,42 +53,45 @@ async def create(request: web.Request) -> web.Response:
 
 
 async def _create(engine: Engine, name: str, asked: Specification) -> Container:
+    """Bind, and make a container of it; or one that will not run, when it was killed meanwhile or its image is away."""
     payload, reference = engine.payload, Reference.parse(asked.image)
     stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
-    nothing = Image(reference, None)
+    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio, holds=False)
     signalled = engine.begin_create(name)
     binding = asyncio.ensure_future(payload.bound(reference))
+    container: Container | None = None
     try:
         await first_of(signalled, binding)
-        if signalled.done() and not binding.done():
-            container = Container(name, nothing, asked, payload, _NEVER, stdio, holds=False)
-            container.kill_early(signalled.result())
-            return container
+        if signalled.done():
+            nothing.kill_early(signalled.result())
+            return nothing
         image = binding.result()
+        container = Container(name, image, asked, payload, asked.resolve(image), stdio)
     except ImageError as error:
-        if engine.unused_credentials != reference.source:
-            raise
-        raise ImageError(
-            f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, "
-            "which pulls with the site's own pull secret: ask the site for access"
-        ) from error
+        raise _without_credentials(engine, reference, error) from error
     except ImageNotNow as error:
         if not asked.is_job:
             raise
         # Nothing is wrong with the job, so it must not be held: HTCondor gives one back whose container is lost.
-        container = Container(name, nothing, asked, payload, _NEVER, stdio, holds=False)
-        container.lose(PayloadLost(str(error)))
-        return container
+        nothing.lose(PayloadLost(str(error)))
+        return nothing
     finally:
         engine.end_create(name)
         if not binding.done():
             binding.cancel()
             await asyncio.wait([binding])
-    try:
-        return Container(name, image, asked, payload, asked.resolve(image), stdio)
-    except BaseException:
-        await payload.remove()
-        raise
+        if container is None and not binding.cancelled() and binding.exception() is None:
+            await _whole(payload.remove())  # it was bound for nobody
+    return container
+
+
+def _without_credentials(engine: Engine, reference: Reference, error: ImageError) -> ImageError:
+    if engine.unused_credentials != reference.source:
+        return error
+    return ImageError(
+        f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, "
+        "which pulls with the site's own pull secret: ask the site for access"
+    )
 
 
 async def _evict_orphans(engine: Engine) -> None:

@@ -37,7 +37,6 @@ class Container:
     """One `docker create`."""
 
     name: str
-    """As asked for; otherwise the beginning of the id."""
     image: Image
     specification: Specification
     payload: PayloadContainer
@@ -62,9 +61,6 @@ class Container:
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
     removed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def __post_init__(self) -> None:
-        self.name = self.name or self.identifier[:_ID_PREFIX]
 
     @property
     def running(self) -> bool:
