@@ -76,7 +76,7 @@ async def test_an_image_that_only_the_kubelet_cannot_pull_fails_create_in_the_ru
     simulator: Simulated,
 ) -> None:
     words = "failed to pull and unpack image: unexpected status from HEAD request: 401 Unauthorized"
-    simulator.cluster.kubelet.unpullable["registry.test:5000/debian"] = words
+    simulator.cluster.kubelet.fail_pulls("registry.test:5000/debian", words)
     answer = await simulator.ask("POST", "/containers/create", {"Image": simulator.image("debian"), "Cmd": ["true"]})
     assert answer.status == 500
     assert f"ErrImagePull: {words}" in answer.message

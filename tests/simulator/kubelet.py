@@ -13,6 +13,7 @@ What it does, as on a real node (Kubernetes 1.36), and what of it is a trap:
 import asyncio
 import contextlib
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,6 +48,16 @@ class Timing:
     """For a reference that was used before [10 and more]: long enough that no test can overlook it."""
     grace: float = 60.0
     """The pod's terminationGracePeriodSeconds."""
+
+
+@dataclass
+class Failure:
+    """Why pulls fail, as the runtime says it."""
+
+    words: str
+    reason: str
+    left: int
+    """How many more fail."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +112,8 @@ class Kubelet:
         """How often the trap has closed."""
         self.starts: list[str] = []
         """References of all containers started, in order."""
-        self.unpullable: dict[str, str] = {}
-        """Repositories that only the kubelet cannot pull, with the runtime's words."""
+        self._failures: dict[str, Failure] = {}
+        self.failed_pulls = 0
         self._held: dict[str, asyncio.Event] = {}
 
     async def run(self) -> None:
@@ -121,6 +132,12 @@ class Kubelet:
                 task.cancel()
             if self.container is not None:
                 await self.container.kill()
+
+    def fail_pulls(
+        self, repository: str, words: str, *, reason: str = "ErrImagePull", times: int = sys.maxsize
+    ) -> None:
+        """Let pulls from `repository` fail `times` times in the runtime's `words`, though the registry has it."""
+        self._failures[repository] = Failure(words, reason, times)
 
     def hold(self, repository: str) -> asyncio.Event:
         """Let pulls from `repository` take until the event is set; the kubelet does nothing else for the pod then."""
@@ -149,9 +166,9 @@ class Kubelet:
             if wanted.startswith(repository):
                 await pulled.wait()
         image = self._images.find(wanted)
-        words = self._pull_error(wanted, image)
-        if image is None or words is not None:
-            self._refuse(wanted, words or "not found")
+        failure = self._pull_error(wanted, image)
+        if image is None or failure is not None:
+            self._refuse(wanted, failure or Failure("not found", "ErrImagePull", 1))
             return False
         self._failing = ""
         if self._is_backing_off(wanted):
@@ -246,19 +263,22 @@ class Kubelet:
 
         self._show(change)
 
-    def _pull_error(self, wanted: str, image: LocalImage | None) -> str | None:
-        for repository, words in self.unpullable.items():
-            if wanted.startswith(repository):
-                return words
+    def _pull_error(self, wanted: str, image: LocalImage | None) -> Failure | None:
+        for repository, failure in self._failures.items():
+            if wanted.startswith(repository) and failure.left > 0:
+                failure.left -= 1
+                return failure
         if image is None:
-            return f'rpc error: code = NotFound desc = failed to pull and unpack image "{wanted}": {wanted}: not found'
+            words = f'rpc error: code = NotFound desc = failed to pull and unpack image "{wanted}": {wanted}: not found'
+            return Failure(words, "ErrImagePull", 1)
         return None
 
-    def _refuse(self, wanted: str, words: str) -> None:
-        again = self._failing == wanted
+    def _refuse(self, wanted: str, failure: Failure) -> None:
+        self.failed_pulls += 1
+        again = self._failing == wanted and failure.reason == "ErrImagePull"
         self._failing = wanted
-        reason = "ImagePullBackOff" if again else "ErrImagePull"
-        message = f'Back-off pulling image "{wanted}": ErrImagePull: {words}' if again else words
+        reason = "ImagePullBackOff" if again else failure.reason
+        message = f'Back-off pulling image "{wanted}": ErrImagePull: {failure.words}' if again else failure.words
 
         def show() -> None:
             if payload_image(self._server.pod) == wanted:

@@ -1,0 +1,113 @@
+"""Pulls that fail for good, for a while, or for too long."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.client import Answer
+from tests.engine.rings import Simulated, eventually, simulated
+from tests.simulator.programs import Programs
+
+JOB = {"Labels": {"org.htcondorproject": "True"}}
+REPOSITORY = "registry.test:5000/debian"
+PULL = f'failed to pull and unpack image "{REPOSITORY}:forky": '
+REQUEST = "unexpected status from HEAD request to http://registry.test:5000/v2/debian/manifests/forky: "
+
+FOR_NOW = {
+    "unavailable": f"{PULL}{REQUEST}503 Service Unavailable",
+    "rate limit": f"{PULL}{REQUEST}429 Too Many Requests\ntoomanyrequests: rate limit",
+    "refused": f"{PULL}dial tcp 10.0.0.1:5000: connect: connection refused",
+    "no answer": f"rpc error: code = DeadlineExceeded desc = {PULL}net/http: timeout awaiting response headers",
+    "cut": f"{PULL}short read: expected 925 bytes but got 924: unexpected EOF",
+    "no space": f"{PULL}failed to copy: failed to send write: write /var/lib/x/data: no space left on device",
+    "no space to unpack": f"{PULL}failed to extract layer sha256:00: write /a/b: no space left on device",
+}
+FOR_GOOD = {
+    "not found": ("ErrImagePull", f"rpc error: code = NotFound desc = {PULL}{REPOSITORY}:forky: not found"),
+    "denied": ("ErrImagePull", f"{PULL}{REQUEST}403 Forbidden\ndenied"),
+    "no password": ("ErrImagePull", f"{PULL}pull access denied: authorization failed: no basic auth credentials"),
+    "broken": ("ErrImagePull", f"{PULL}failed to extract layer sha256:00 to overlayfs: unexpected EOF"),
+    "no start": ("RunContainerError", "failed to create shim task: OCI runtime create failed: not a directory"),
+}
+
+
+async def _create(simulator: Simulated, name: str = "HTCJob1_0_slot1_PID1") -> Answer:
+    body = {"Image": simulator.image("debian"), "Cmd": ["sh", "-c", "exit 3"], **JOB}
+    return await simulator.ask("POST", "/containers/create", body, {"name": name})
+
+
+@pytest.mark.parametrize("case", FOR_NOW)
+async def test_what_passes_in_time_is_no_failure(simulator: Simulated, case: str) -> None:
+    simulator.cluster.kubelet.fail_pulls(REPOSITORY, FOR_NOW[case], times=2)
+    assert (await simulator.shell(simulator.image("debian"), "exit 3", **JOB)).code == 3
+    assert simulator.cluster.kubelet.failed_pulls == 2
+
+
+@pytest.mark.parametrize("case", FOR_GOOD)
+async def test_what_does_not_pass_fails_create_with_the_runtimes_words(simulator: Simulated, case: str) -> None:
+    reason, words = FOR_GOOD[case]
+    simulator.cluster.kubelet.fail_pulls(REPOSITORY, words, reason=reason)
+    answer = await _create(simulator)
+    assert answer.status == 500
+    assert f"{reason}: {words}" in answer.message
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+
+
+async def test_what_turns_out_to_be_for_good_is_told_at_once(simulator: Simulated) -> None:
+    kubelet = simulator.cluster.kubelet
+    kubelet.fail_pulls(REPOSITORY, FOR_NOW["unavailable"], times=1)
+    kubelet.fail_pulls(f"{REPOSITORY}:", FOR_GOOD["denied"][1])
+    assert "403 Forbidden" in (await _create(simulator)).message
+    assert kubelet.failed_pulls >= 2
+
+
+async def test_what_does_not_pass_in_time_gives_the_job_back(programs: Programs) -> None:
+    async with simulated(programs, pull_patience_seconds=0.8) as simulator:
+        simulator.cluster.kubelet.fail_pulls(REPOSITORY, FOR_NOW["refused"])
+        name = "HTCJob1_0_slot1_PID1"
+        assert (await _create(simulator, name)).status == 201
+        # HTCondor takes a container that cannot be inspected for lost, and its job back into the queue.
+        inspected = await simulator.ask("GET", f"/containers/{name}/json")
+        assert inspected.status == 500
+        assert "connection refused" in inspected.message
+        await simulator.remove(name)
+        assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+
+
+async def test_somebody_by_hand_is_told_that_it_may_pass(programs: Programs) -> None:
+    async with simulated(programs, pull_patience_seconds=0.5) as simulator:
+        simulator.cluster.kubelet.fail_pulls(REPOSITORY, FOR_NOW["no space"])
+        answer = await simulator.ask(
+            "POST", "/containers/create", {"Image": simulator.image("debian"), "Cmd": ["true"]}
+        )
+        assert answer.status == 500
+        assert "no space left on device" in answer.message
+
+
+async def test_a_pull_that_failed_is_not_tried_once_more_by_create(programs: Programs) -> None:
+    async with simulated(programs, pull_patience_seconds=0.5) as simulator:
+        kubelet = simulator.cluster.kubelet
+        kubelet.fail_pulls(REPOSITORY, FOR_GOOD["denied"][1])
+        await simulator.pull(simulator.image("debian"))
+        asked, failed = len(simulator.cluster.images.asked), kubelet.failed_pulls
+        assert "403 Forbidden" in (await _create(simulator)).message
+        assert len(simulator.cluster.images.asked) == asked
+        assert kubelet.failed_pulls - failed <= 1  # the kubelet's own next try
+        # But a new pull is a new try.
+        kubelet.fail_pulls(REPOSITORY, "", times=0)
+        assert (await simulator.shell(simulator.image("debian"), "exit 3", **JOB)).code == 3
+
+
+async def test_the_entrypoint_counts_though_the_registry_was_away_at_first(simulator: Simulated) -> None:
+    cluster = simulator.cluster
+
+    async def failed() -> bool:
+        return cluster.kubelet.failed_pulls > 0
+
+    cluster.images.add("wrapped:1", entrypoint=["sh", "-c", "exit 9"])
+    cluster.images.set_reachable(reachable=False)
+    cluster.kubelet.fail_pulls("registry.test:5000/wrapped", FOR_NOW["refused"], times=2)
+    job = asyncio.ensure_future(simulator.run("registry.test:5000/wrapped:1", "true", **JOB))
+    await eventually(failed)
+    cluster.images.set_reachable(reachable=True)
+    assert (await job).code == 9
