@@ -13,8 +13,9 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from k8spilot.errors import ImageError, RegistryUnreachable
 from k8spilot.model.image import Image
@@ -22,6 +23,8 @@ from k8spilot.model.reference import Reference
 from k8spilot.model.refusals import may_pass
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _SECONDS: Final = 60.0
 _KEPT: Final = 64
@@ -37,6 +40,8 @@ class Registry:
         self._credentials = credentials
         self._program = program
         self._configurations: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._indexes: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        """Entries of indexes (image-spec, image-index.md), by the index's digest."""
 
     async def digest(self, reference: Reference) -> str:
         """The digest of what `reference` names now: of an index, where the image has one for each platform.
@@ -49,6 +54,7 @@ class Registry:
         digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
         if reference.digest is not None and reference.digest.startswith("sha256:") and reference.digest != digest:
             raise ImageError(f"the registry answered {digest} when asked for image {reference}; it is corrupt")
+        _keep(self._indexes, digest, _entries(manifest))
         return digest
 
     async def image(self, reference: Reference, digest: str) -> Image:
@@ -69,11 +75,10 @@ class Registry:
                 # The runtime would start it as an empty root file system (image-spec, config.md: both are required).
                 raise ImageError(f"{reference} is no container image but some other artifact; name an image")
             found["id"] = "sha256:" + hashlib.sha256(text).hexdigest()
-            self._configurations[digest] = found
-            if len(self._configurations) > _KEPT:
-                self._configurations.popitem(last=False)
-        self._configurations.move_to_end(digest)
-        return _image(reference, digest, found)
+        _keep(self._configurations, digest, found)
+        platform = {"architecture": found["architecture"], "os": found.get("os", "linux")}
+        own = [one["digest"] for one in self._indexes.get(digest, ()) if platform.items() <= one["platform"].items()]
+        return replace(_image(reference, digest, found), manifests=tuple(own))
 
     async def _inspect(self, reference: Reference, *arguments: str) -> bytes:
         *what, source = arguments
@@ -87,6 +92,23 @@ class Registry:
         if not may_pass(words):
             raise ImageError(f"image {reference} cannot be had: {words}")
         raise RegistryUnreachable(f"the registry of image {reference} did not answer: {words}")
+
+
+def _keep(store: OrderedDict[str, T], digest: str, value: T) -> None:
+    store[digest] = value
+    store.move_to_end(digest)
+    if len(store) > _KEPT:
+        store.popitem(last=False)
+
+
+def _entries(manifest: bytes) -> list[dict[str, Any]]:
+    """The entries of an index that are for a platform; none if `manifest` is that of one image."""
+    try:
+        document = json.loads(manifest)
+    except ValueError:
+        return []
+    entries = document.get("manifests", []) if isinstance(document, dict) else []
+    return [one for one in entries if one.get("platform") and one.get("digest")]
 
 
 async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes, str]:

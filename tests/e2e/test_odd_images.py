@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from lab.oci import BUSYBOX, CONFIG, LAYER, MANIFEST, Entry, OciImage, Pusher, digest_of, layer, shell
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, hold_reason, result, until
@@ -121,7 +119,6 @@ def test_an_image_for_several_platforms(pool: Pool, pusher: Pusher) -> None:
     assert result(_job(pool, _tag(reference), Story(image()))).text == "fine\n"
 
 
-@pytest.mark.xfail(strict=True, reason="the pod's status names the image by its other digest")
 def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pusher: Pusher) -> None:
     # The status names an image by the first tag and the first digest that the node knows it by.
     one, other = image(Env=["A=known"]), image(Env=["A=known"], architecture="s390x")

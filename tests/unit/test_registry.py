@@ -120,3 +120,22 @@ async def test_credentials_are_passed_on(tmp_path: Path) -> None:
     secret = tmp_path / "auth.json"
     await registry(tmp_path, "echo {}", secret).digest(REFERENCE)
     assert f"--authfile {secret}" in (tmp_path / "asked").read_text()
+
+
+async def test_of_an_index_the_manifests_for_this_platform_are_known(tmp_path: Path) -> None:
+    platforms = [("amd64", "1"), ("s390x", "2"), ("amd64", "3")]
+    entries = [
+        {"digest": f"sha256:{mark}", "platform": {"architecture": one, "os": "linux"}} for one, mark in platforms
+    ]
+    index = json.dumps({"schemaVersion": 2, "manifests": [*entries, {"digest": "sha256:4"}]})
+    configuration = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {}})
+    (tmp_path / "index").write_text(index)
+    (tmp_path / "configuration").write_text(configuration)
+    asked = registry(tmp_path, f'[ "$2" = --config ] && exec cat {tmp_path}/configuration; cat {tmp_path}/index')
+    digest = await asked.digest(REFERENCE)
+    assert (await asked.image(REFERENCE, digest)).manifests == ("sha256:1", "sha256:3")
+
+
+@pytest.mark.parametrize("manifest", ["[]", "nothing", '{"manifests": [{"digest": "sha256:1"}]}'])
+async def test_what_is_no_index_has_no_other_manifests(tmp_path: Path, manifest: str) -> None:
+    assert (await answering(tmp_path, manifest).digest(REFERENCE)).startswith("sha256:")

@@ -15,6 +15,8 @@ class Image:
     reference: Reference
     digest: str | None
     """Of the manifest or index that the reference names now; None when the registry could not be asked."""
+    manifests: tuple[str, ...] = ()
+    """Digests of the manifests for this machine's platform, where `digest` is an index's."""
     identifier: str = "sha256:" + "0" * 64
     """Docker's image id: the digest of the configuration. Images with the same one are the same."""
     architecture: str = ""

@@ -224,7 +224,7 @@ class Binder:
         view = self._view(pod)
         digest = binding.image.digest
         # An image that came here by another name first is reported by that one, or by its id.
-        names = (digest or "", binding.image.identifier)
+        names = (digest or "", binding.image.identifier, *binding.image.manifests)
         runs = (
             view.running
             and view.wanted == binding.wanted
