@@ -89,9 +89,7 @@ PROGRAMS = {
     "other-machine": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00\x01" + bytes(100), 127, "other-machine"),
     "no-first-line": (b"echo fine\n", 0, ""),
     "empty": (b"", 0, ""),
-    "-dash.sh": (FINE, 0, ""),
-    "with space.sh": (FINE, 0, ""),
-    "grüße.sh": (FINE, 0, ""),
+    "-dash and späce.sh": (FINE, 0, ""),
 }
 """Name of a program that is sent along -> its content, the exit code of its job, what its standard error says."""
 
