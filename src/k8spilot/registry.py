@@ -78,7 +78,10 @@ class Registry:
         _keep(self._configurations, digest, found)
         platform = {"architecture": found["architecture"], "os": found.get("os", "linux")}
         own = [one["digest"] for one in self._indexes.get(digest, ()) if platform.items() <= one["platform"].items()]
-        return replace(_image(reference, digest, found), manifests=tuple(own))
+        try:
+            return replace(_image(reference, digest, found), manifests=tuple(own))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ImageError(f"the configuration of image {reference} is not one; it is corrupt") from error
 
     async def _inspect(self, reference: Reference, *arguments: str) -> bytes:
         *what, source = arguments
@@ -107,8 +110,12 @@ def _entries(manifest: bytes) -> list[dict[str, Any]]:
         document = json.loads(manifest)
     except ValueError:
         return []
-    entries = document.get("manifests", []) if isinstance(document, dict) else []
-    return [one for one in entries if one.get("platform") and one.get("digest")]
+    entries = document.get("manifests") if isinstance(document, dict) else None
+    return [
+        one
+        for one in (entries if isinstance(entries, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("platform"), dict) and isinstance(one.get("digest"), str)
+    ]
 
 
 async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes, str]:

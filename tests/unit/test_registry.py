@@ -139,3 +139,17 @@ async def test_of_an_index_the_manifests_for_this_platform_are_known(tmp_path: P
 @pytest.mark.parametrize("manifest", ["[]", "nothing", '{"manifests": [{"digest": "sha256:1"}]}'])
 async def test_what_is_no_index_has_no_other_manifests(tmp_path: Path, manifest: str) -> None:
     assert (await answering(tmp_path, manifest).digest(REFERENCE)).startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"manifests": 5}', '{"manifests": [5, {"platform": "x"}, {"digest": 1}]}', "[]", "x"]
+)
+async def test_a_manifest_of_any_shape_has_a_digest(tmp_path: Path, text: str) -> None:
+    assert (await answering(tmp_path, text).digest(REFERENCE)).startswith("sha256:")
+
+
+@pytest.mark.parametrize("config", ["5", '{"Entrypoint": 5}', '["a"]'])
+async def test_a_configuration_of_another_shape_is_corrupt(tmp_path: Path, config: str) -> None:
+    text = f'{{"architecture": "amd64", "rootfs": {{}}, "config": {config}}}'
+    with pytest.raises(ImageError, match="corrupt"):
+        await answering(tmp_path, text).image(REFERENCE, "sha256:1")
