@@ -240,3 +240,8 @@ async def test_an_image_that_brings_its_own_payload_init_is_refused(simulator: S
     with pytest.raises(Failed, match=r"declares a volume at .* which belongs to the execution point"):
         await simulator.shell(image, "exit 0")
     assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3
+
+
+async def test_a_job_that_signals_all_that_it_can_does_not_end_its_container(engine: Engine) -> None:
+    script = "trap '' TERM INT HUP USR1; for n in TERM INT HUP USR1 CONT; do kill -$n -1; kill -$n $PPID; done; exit 6"
+    assert (await engine.shell(engine.image("busybox"), script)).code == 6

@@ -17,8 +17,8 @@
  *                   pause, resume                stop all processes, and let them go on
  *                   sweep                        kill all that is left
  *
- * The job runs under the same uid and may kill this process; the pilot then sees the socket close and
- * the job is lost, nothing else. It cannot trace it or reach its descriptors: it is not dumpable.
+ * The job runs under the same uid and may kill this process (with SIGKILL); the pilot then sees the socket
+ * close and the job is lost, nothing else. It cannot trace it or reach its descriptors: it is not dumpable.
  * The pilot knows the peer of the socket by its process id, so no other process can speak for it.
  *
  * Statically linked, so that an image needs nothing for it: no libc, no shell, not even /proc.
@@ -232,10 +232,11 @@ static void handle_signal(int signals) {
         return;
     if (info.ssi_signo == SIGCHLD)
         reap();
-    /* The kubelet stops this container: its image is changed, or the pod ends. Never with 0: with the pod's
-     * restartPolicy OnFailure the kubelet takes that for the end of it, and its status never tells that the next
-     * image cannot be pulled. */
-    if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+    /* The kubelet stops this container: its image is changed, or the pod ends. It does so with the image's own STOPSIGNAL.
+     * The runtime is outside of the pod's process namespace, where it has no number; the job's signals are not for this
+     * process. Never with 0: with the pod's restartPolicy OnFailure the kubelet takes that for the end of it, and its status
+     * never tells that the next image cannot be pulled. */
+    if (info.ssi_signo != SIGCHLD && info.ssi_code == SI_USER && (info.ssi_pid == 0 || info.ssi_uid == 0)) {
         signal_all(SIGKILL);
         exit(128 + SIGTERM);
     }
