@@ -33,6 +33,8 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 _PATHS: Final = 200
 """Paths for one run of rm: each can be 4 KiB long, and a command line 128 KiB at the least."""
 _SECONDS: Final = 120.0
+_UNLOCK_SECONDS: Final = 10.0
+"""A job that locks more than can be unlocked in this time does not get the rest of it back."""
 _KILL_ROUNDS: Final = 50
 _ROUND_SECONDS: Final = 0.02
 _IPC_OPTIONS: Final = 1000
@@ -43,13 +45,20 @@ class Scratch:
     """The places where jobs of one payload container can leave something."""
 
     def __init__(
-        self, folders: Sequence[Path], uid: int, shared: Sequence[Path] = SHARED, cgroup: str | None = None
+        self,
+        folders: Sequence[Path],
+        uid: int,
+        shared: Sequence[Path] = SHARED,
+        cgroup: str | None = None,
+        sandboxes: Path | None = None,
     ) -> None:
         self._folders = folders
         self._uid = uid
         self._shared = shared
         self._cgroup = cgroup
         """Processes of `uid` in this control group, the pilot container's, are ended."""
+        self._sandboxes = sandboxes
+        """HTCondor's folder of the jobs' sandboxes."""
 
     def clean(self) -> None:
         """Remove all that jobs left. Cheap when there is nothing. Blocks: call it in a thread.
@@ -69,6 +78,32 @@ class Scratch:
             raise PilotError(
                 f"what the last job left cannot be removed ({str(error)[:200]}); "
                 "the slot takes no job until that is mended"
+            ) from error
+
+    def unlock(self) -> None:
+        """Give the job's user back what the job locked in its sandbox (chmod 000). Blocks: call it in a thread.
+
+        HTCondor reads outputs as that user: it takes a folder that it cannot read for an empty one, in silence.
+        Done as that user, too: whatever stands in the sandbox by now, nobody else's files can be meant. To be called when
+        no process of the job is left.
+
+        Raises:
+            PilotError: that failed, or took too long; what is locked still does not come back.
+        """
+        if self._sandboxes is None:
+            return
+        locked = ["(", "-type", "d", "!", "-perm", "-700", "-o", "-type", "f", "!", "-perm", "-400", ")"]
+        mend = ["-execdir", "chmod", "u+rwX", "--", "{}", ";"]  # one by one: find goes on into what was locked
+        try:
+            _run(
+                ["find", "-P", str(self._sandboxes), "-xdev", "-uid", str(self._uid), *locked, *mend],
+                user=self._uid,
+                seconds=_UNLOCK_SECONDS,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise PilotError(
+                f"what the job locked in its sandbox cannot be given back ({str(error)[:200]}); "
+                "outputs in locked folders may be lost"
             ) from error
 
     def _owns(self, entry: os.DirEntry[str]) -> bool:
@@ -123,8 +158,8 @@ def _remove(paths: Sequence[str]) -> None:
         _run(["rm", "-rf", "--one-file-system", "--", *paths[begin : begin + _PATHS]])
 
 
-def _run(command: Sequence[str], user: int | None = None) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, user=user)
+def _run(command: Sequence[str], user: int | None = None, seconds: float = _SECONDS) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, user=user, cwd="/")
 
 
 def _remove_ipc(uid: int) -> None:

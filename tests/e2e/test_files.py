@@ -133,7 +133,6 @@ def test_what_locks_everybody_out_does_not_outlive_its_job(pool: Pool) -> None:
     until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "nothing is left of them")
 
 
-@pytest.mark.xfail(reason="HTCondor brings a folder that it cannot read back as an empty one", strict=True)
 def test_outputs_come_back_whatever_their_modes(pool: Pool) -> None:
     jobs = pool.shell(LOCK, count=2, transfer_output_files="$CHOICE(Process, file, folder)")
     jobs.ended(0)

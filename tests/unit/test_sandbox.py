@@ -65,6 +65,27 @@ def test_only_the_jobs_own_goes_where_others_have_files_too(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [others]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
+def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path: Path) -> None:
+    sandbox, outside = tmp_path / "sandbox", tmp_path / "outside"
+    deep = sandbox / "locked/deep"
+    deep.mkdir(parents=True)
+    (deep / "-file").write_text("x")
+    (deep / "program").write_text("x")
+    for path in (outside, sandbox / "others"):
+        path.write_text("x")
+        path.chmod(0)
+    os.chown(outside, NOBODY_ELSE, -1)
+    (sandbox / "link").symlink_to(outside)
+    for path, mode in ((deep / "-file", 0), (deep / "program", 0o550), (deep, 0), (deep.parent, 0o100)):
+        os.chown(path, NOBODY_ELSE, -1)
+        path.chmod(mode)
+    Scratch([], NOBODY_ELSE, [], sandboxes=sandbox).unlock()
+    seen = [path.stat().st_mode & 0o777 for path in (deep.parent, deep, deep / "-file", deep / "program")]
+    assert seen == [0o700, 0o700, 0o600, 0o550]
+    assert [path.stat().st_mode & 0o777 for path in (outside, sandbox / "others")] == [0, 0]
+
+
 def test_a_folder_that_is_not_there_has_nothing_in_it(tmp_path: Path) -> None:
     Scratch([tmp_path / "missing"], NOBODY_ELSE, [tmp_path / "missing, too"]).clean()
 

@@ -111,6 +111,8 @@ ENABLE_SSH_TO_JOB = True
 # A job's usage is what its starter asked the engine last. An answer costs a few milliseconds.
 STARTER.POLLING_INTERVAL = 1
 STARTER_JOB_ENVIRONMENT = "$environment"
+# The account's home is the pilot container's. A job without a HOME of its own gets its scratch folder (the engine).
+STARTER_SETS_HOME_ENV = False
 
 # --- Eviction: SIGTERM, $vacate s, SIGKILL; all of it within the pod's grace period ---
 MachineMaxVacateTime = $vacate

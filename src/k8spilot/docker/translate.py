@@ -105,6 +105,8 @@ class Specification:
         entrypoint = image.entrypoint if self.entrypoint is None else self.entrypoint
         command = self.command or (image.command if self.entrypoint is None else ())
         environment = [one for one in self.environment if "=" in one]
+        if self.is_job and not any(one.startswith("HOME=") for one in environment):
+            environment.append(f"HOME={self.directory or '/'}")
         if self.terminal and not any(one.startswith("TERM=") for one in environment):
             environment.append(_TERMINAL)
         removed = [_raw(one) for one in self.environment if "=" not in one]

@@ -31,7 +31,15 @@ _STATUS_SECONDS: Final = 10.0
 class Run:
     """A command, the container that it runs in, and what becomes of it."""
 
-    def __init__(self, channel: Channel, pod: OwnPod, name: str, identity: str, stdio: Stdio) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        pod: OwnPod,
+        name: str,
+        identity: str,
+        stdio: Stdio,
+        unlock: Callable[[], None] = lambda: None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.channel = channel
         self.began = datetime.now(UTC)
@@ -42,6 +50,7 @@ class Run:
         self.abandoned = asyncio.Event()
         """Set when nobody wants its output any more."""
         self._pod = pod
+        self._unlock = unlock
         self._name = name
         self._identity = identity
         self._stdio = stdio
@@ -123,6 +132,7 @@ class Run:
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 advance(Event.EXIT)
                 await self._sweep()
+                await self._give_back()
                 await self._drain(pump)
         return outcome
 
@@ -139,6 +149,13 @@ class Run:
             logger.warning("What the job left running does not end; its container is killed.")
             channel.kill()
             await asyncio.wait([channel.closed], timeout=_SWEEP_SECONDS)
+
+    async def _give_back(self) -> None:
+        """Let HTCondor read what the job locked; a result that lacks some of that is better than none."""
+        try:
+            await asyncio.to_thread(self._unlock)
+        except PilotError as error:
+            logger.warning("%s.", error)
 
     async def _drain(self, pump: asyncio.Task[None]) -> None:
         """Wait for the rest of the output, as long as somebody takes it. Its writers are dead by now."""

@@ -175,7 +175,7 @@ class PayloadContainer:
         if self._binding is not binding:
             raise Refused("the job was removed before it started")
         self._advance(Event.BOUND)
-        self._run = run = Run(channel, self._pod, self.name, identity, stdio)
+        self._run = run = Run(channel, self._pod, self.name, identity, stdio, self._scratch.unlock)
         self._advance(Event.START)
         self._following = self._spawn(lambda: run.follow(command, self._advance), "run")
         return run
