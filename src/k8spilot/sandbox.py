@@ -84,8 +84,8 @@ class Scratch:
         """Give the job's user back what the job locked in its sandbox (chmod 000). Blocks: call it in a thread.
 
         HTCondor reads outputs as that user: it takes a folder that it cannot read for an empty one, in silence.
-        Done as that user, too: whatever stands in the sandbox by now, nobody else's files can be meant. To be called when
-        no process of the job is left.
+        Done as that user, too: whatever stands in the sandbox by now, nobody else's files can be meant. To be called
+        when no process of the job is left.
 
         Raises:
             PilotError: that failed, or took too long; what is locked still does not come back.
@@ -159,7 +159,9 @@ def _remove(paths: Sequence[str]) -> None:
 
 
 def _run(command: Sequence[str], user: int | None = None, seconds: float = _SECONDS) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, user=user, cwd="/")
+    subprocess.run(
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, user=user, cwd="/"
+    )
 
 
 def _remove_ipc(uid: int) -> None:

@@ -173,3 +173,12 @@ def test_a_port_that_the_execution_point_uses_cannot_be_published() -> None:
     body = {"Image": "a", "HostConfig": {"PortBindings": {"9618/tcp": [{"HostPort": ""}]}}}
     with pytest.raises(Refused, match="in use by the execution point"):
         specification(body, place)
+
+
+@pytest.mark.parametrize(("given", "home"), [([], b"HOME=/scratch"), (["HOME=/mine"], b"HOME=/mine")])
+def test_a_job_of_htcondor_has_its_scratch_folder_for_a_home(given: list[str], home: bytes) -> None:
+    body = {"Cmd": ["x"], "WorkingDir": "/scratch", "Env": given, "Labels": {"org.htcondorproject": "True"}}
+    variables = read(**body).resolve(IMAGE).environment
+    assert [one for one in variables if one.startswith(b"HOME=")] == [home]
+    body["Labels"] = {}
+    assert b"HOME=/scratch" not in read(**body).resolve(IMAGE).environment
