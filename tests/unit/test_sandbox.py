@@ -80,6 +80,8 @@ def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path:
     for path, mode in ((deep / "-file", 0), (deep / "program", 0o550), (deep, 0), (deep.parent, 0o100)):
         os.chown(path, NOBODY_ELSE, -1)
         path.chmod(mode)
+    for folder in (tmp_path, *tmp_path.parents[:-2]):  # pytest's own are for root alone
+        folder.chmod(folder.stat().st_mode | 0o011)
     Scratch([], NOBODY_ELSE, [], sandboxes=sandbox).unlock()
     seen = [path.stat().st_mode & 0o777 for path in (deep.parent, deep, deep / "-file", deep / "program")]
     assert seen == [0o700, 0o700, 0o600, 0o550]

@@ -247,7 +247,8 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     if settings.osg_project_name:
         yield f'TARGET.ProjectName =?= "{settings.osg_project_name}"'
     yield from pool.start
-    yield "MY.START_EXTRA ?: true"
+    # Undefined for a job that lacks what it asks for: such a job is not taken.
+    yield "MY.START_EXTRA =?= true"
 
 
 def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
