@@ -111,7 +111,9 @@ class Pilot:
             # (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours.
             settings.exchange.chmod(0o755)
         async with AsyncExitStack() as parts:
-            listener = await parts.enter_async_context(Listener(settings.exchange / SOCKET, settings.payload_uid))
+            listener = await parts.enter_async_context(
+                Listener(settings.exchange / SOCKET, settings.payload_uid, self._cgroup)
+            )
             await self._hear_payload(listener)
             slot = SlotAd(Folders.of(settings), settings) if "condor" in settings.services else None
             payload = self._payload(listener, tasks, Notices() if slot is None else SlotNotices(slot))

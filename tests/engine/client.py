@@ -101,6 +101,10 @@ class Attachment:
                 read += data
         return read
 
+    def abort(self) -> None:
+        """Hang up at once, whatever is on its way."""
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         """Hang up."""
         self._writer.close()

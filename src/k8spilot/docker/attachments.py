@@ -1,43 +1,60 @@
-"""What goes in and out of containers: attach, logs, resize."""
+"""What goes in and out of containers: attach, logs, resize.
+
+Whoever was attached when the container started has all of its output: it waits for them, as for its own starter in
+HTCondor's case. Who comes later to a job only looks on, and is cut off when it falls behind: no `docker logs -f` in a
+stopped terminal keeps a job from ending.
+"""
 
 import asyncio
 import contextlib
 import struct
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 
 from k8spilot.docker.answers import BadRequest, flag
 from k8spilot.docker.containers import find
+from k8spilot.docker.followers import Follower
+from k8spilot.docker.lines import Lines, last_lines
 from k8spilot.docker.state import Container
 from k8spilot.docker.streams import MULTIPLEXED_STREAM, RAW_STREAM, Input, frame, hung_up, take_over
 from k8spilot.errors import PayloadLost
 from k8spilot.payload.stdio import Sink, Stdio
-from k8spilot.payload.tail import Piece
 
 _PARTING_SECONDS: Final = 2.0
+
+Write = Callable[[int, bytes], Awaitable[None]]
 
 
 async def attach(request: web.Request) -> web.StreamResponse:
     """POST /containers/ID/attach: the connection carries the streams until the end, and then closes."""
     container = find(request)
-    wanted = _wanted(request)
     stdio = container.stdio
+    is_first = not container.starting
     response, input_ = await take_over(request, framed=not stdio.terminal)
-    if flag(request, "logs"):
-        for piece in stdio.tail:
-            await _write(response, stdio, piece.stream, piece.data)
-
-    async def sink(stream: int, data: bytes) -> None:
-        if stream in wanted:
-            await _write(response, stdio, stream, data)
-
+    write = _writer(request, response, stdio)
     reads = flag(request, "stdin") and container.specification.reads
-    await carry(request, stdio, sink, container.settled, input_ if reads else None)
-    if not container.settled.is_set() and not stdio.sinks and container.specification.is_job:
-        _forsake(container)
+    try:
+        if is_first:
+            await carry(request, stdio, write, container.settled, input_ if reads else None)
+        else:
+            before = [(one.stream, one.data) for one in stdio.tail] if flag(request, "logs") else []
+            await _join(request, container, write, before, input_ if reads else None)
+    finally:  # aiohttp cancels this when a write fails before hung_up() has been heard
+        if is_first and not container.settled.is_set() and container.specification.is_job:
+            _forsake(container)
     return response
+
+
+def _writer(request: web.Request, response: web.StreamResponse, stdio: Stdio) -> Write:
+    wanted = {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
+
+    async def write(stream: int, data: bytes) -> None:
+        if stream in wanted:
+            await response.write(data if stdio.terminal else frame(stream, data))
+
+    return write
 
 
 async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio.Event, input_: Input | None) -> None:
@@ -59,7 +76,8 @@ async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio
 
 async def _part(request: web.Request, input_: Input) -> None:
     """End our side first: closing a socket with unread input would reset what the client has not read yet."""
-    if request.transport is not None and not request.transport.is_closing():
+    upgraded = request.headers.get("Upgrade", "").lower() == "tcp"
+    if upgraded and request.transport is not None and not request.transport.is_closing():
         request.transport.write_eof()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PARTING_SECONDS):
@@ -67,18 +85,49 @@ async def _part(request: web.Request, input_: Input) -> None:
                     pass
 
 
-async def _feed(stdio: Stdio, input_: Input) -> None:
+async def _feed(stdio: Stdio, input_: Input, *, ends: bool = True) -> None:
+    """Pass on what the client types; whoever came first `ends` the input, too (Docker's StdinOnce)."""
     while data := await input_.read():
         await stdio.write(data)
-    await stdio.end_input()
+    if ends:
+        await stdio.end_input()
 
 
-async def _write(response: web.StreamResponse, stdio: Stdio, stream: int, data: bytes) -> None:
-    await response.write(data if stdio.terminal else frame(stream, data))
+async def _join(request: web.Request, container: Container, write: Write, before: Lines, input_: Input | None) -> None:
+    """Write what was `before`, and what follows of one moment on, until the end or until the client hangs up."""
+    works = [asyncio.ensure_future(_follow(container, write, before)), asyncio.ensure_future(hung_up(request))]
+    feeder = asyncio.ensure_future(_feed(container.stdio, input_, ends=False)) if input_ is not None else None
+    try:
+        await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for work in (*works, *([feeder] if feeder is not None else [])):
+            work.cancel()
 
 
-def _wanted(request: web.Request) -> set[int]:
-    return {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
+async def _follow(container: Container, write: Write, before: Lines) -> None:
+    follower, written = Follower(), asyncio.Event()
+
+    async def patient(stream: int, data: bytes) -> None:
+        """A container that somebody made by hand waits for who follows it."""
+        await written.wait()
+        await write(stream, data)
+
+    sink = follower.take if container.specification.is_job else patient
+    container.stdio.sinks.append(sink)
+    try:
+        for stream, data in before:
+            await write(stream, data)
+        written.set()
+        ending = asyncio.ensure_future(container.settled.wait())
+        ending.add_done_callback(lambda _: follower.end())
+        try:
+            while (piece := await follower.next()) is not None:
+                await write(*piece)
+        finally:
+            ending.cancel()
+    finally:
+        with contextlib.suppress(ValueError):
+            container.stdio.sinks.remove(sink)
 
 
 def _forsake(container: Container) -> None:
@@ -91,46 +140,27 @@ def _forsake(container: Container) -> None:
 async def logs(request: web.Request) -> web.StreamResponse:
     """GET /containers/ID/logs: what is kept of the output (tail.py), and what follows."""
     container = find(request)
-    wanted, stdio = _wanted(request), container.stdio
-    if not wanted:
+    if not (flag(request, "stdout") or flag(request, "stderr")):
         raise BadRequest("choose at least one stream: stdout=1 or stderr=1")
-    lines = _last_lines([one for one in stdio.tail if one.stream in wanted], request)
-    content_type = RAW_STREAM if stdio.terminal else MULTIPLEXED_STREAM
+    wanted = {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
+    lines = last_lines([one for one in container.stdio.tail if one.stream in wanted], request)
+    content_type = RAW_STREAM if container.stdio.terminal else MULTIPLEXED_STREAM
     response = web.StreamResponse(headers={"Content-Type": content_type})
-    await response.prepare(request)
-    for stream, line in lines:
-        await _write(response, stdio, stream, line)
-    if flag(request, "follow") and container.running:
+    write = _writer(request, response, container.stdio)
+    preparing = asyncio.ensure_future(response.prepare(request))
 
-        async def sink(stream: int, data: bytes) -> None:
-            if stream in wanted:
-                await _write(response, stdio, stream, data)
+    async def when_ready(stream: int, data: bytes) -> None:
+        await asyncio.shield(preparing)
+        await write(stream, data)
 
-        stdio.sinks.append(sink)
-        try:
-            await container.settled.wait()
-        finally:
-            with contextlib.suppress(ValueError):
-                stdio.sinks.remove(sink)
+    if flag(request, "follow") and container.active:
+        await _follow(container, when_ready, lines)  # of the same moment: nothing is missed in between
+    else:
+        for stream, line in lines:
+            await when_ready(stream, line)
+    await preparing
     await response.write_eof()
     return response
-
-
-def _last_lines(pieces: list[Piece], request: web.Request) -> list[tuple[int, bytes]]:
-    """The pieces cut into lines; the last `tail` of them."""
-    try:
-        since = float(request.query.get("since", "0") or 0)
-        count = None if request.query.get("tail", "all") in ("all", "") else int(request.query["tail"])
-    except ValueError as error:
-        raise BadRequest("tail is a number of lines or all, since is a time in seconds since the epoch") from error
-    stamps = flag(request, "timestamps")
-    lines: list[tuple[int, bytes]] = []
-    for piece in pieces:
-        if piece.time < since:
-            continue
-        stamp = f"{datetime.fromtimestamp(piece.time, UTC):%Y-%m-%dT%H:%M:%S.%fZ} ".encode() if stamps else b""
-        lines += [(piece.stream, stamp + line) for line in piece.data.splitlines(keepends=True)]
-    return lines if count is None else lines[-count:] if count else []
 
 
 async def resize(request: web.Request) -> web.Response:

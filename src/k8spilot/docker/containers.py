@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import secrets
+import signal
 from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Any, Final
@@ -44,20 +45,23 @@ async def create(request: web.Request) -> web.Response:
     if name in engine.containers or name in engine.creating:
         raise Refused(f"the container name {name} is in use; remove that container first")
     asked = specification(body, engine.place())
-    if asked.is_job:
-        await _evict_orphans(engine)
-    container = await _create(engine, name, asked)
+    signalled = engine.begin_create(name)
+    try:
+        if asked.is_job:
+            await _evict_orphans(engine)
+        container = await _create(engine, name, asked, signalled)
+    finally:
+        engine.end_create(name)
     engine.containers[container.name] = container
     engine.remember(asked.image, container.image)
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
 
 
-async def _create(engine: Engine, name: str, asked: Specification) -> Container:
+async def _create(engine: Engine, name: str, asked: Specification, signalled: asyncio.Future[int]) -> Container:
     """Bind, and make a container of it; or one that will not run, when it was killed meanwhile or its image is away."""
     payload, reference = engine.payload, Reference.parse(asked.image)
     stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
     nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio, holds=False)
-    signalled = engine.begin_create(name)
     binding = asyncio.ensure_future(payload.bound(reference))
     container: Container | None = None
     try:
@@ -76,7 +80,6 @@ async def _create(engine: Engine, name: str, asked: Specification) -> Container:
         nothing.lose(PayloadLost(str(error)))
         return nothing
     finally:
-        engine.end_create(name)
         if not binding.done():
             binding.cancel()
             await asyncio.wait([binding])
@@ -134,13 +137,17 @@ async def _start(engine: Engine, container: Container) -> None:
     if container.lost is not None:
         run.forsake()
     elif container.signalled is not None:
-        container.payload.kill(container.signalled)
+        with contextlib.suppress(Refused, PayloadLost):  # it has ended already
+            container.payload.kill(container.signalled)
 
 
 async def _remove_at_end(engine: Engine, container: Container) -> None:
     await container.settled.wait()
-    if container.name in engine.containers:
-        await _remove(engine, container)
+    if engine.containers.get(container.name) is container:
+        try:
+            await _remove(engine, container)
+        except PilotError as error:
+            logger.warning("%s cannot be removed: %s.", container.name, error)
 
 
 async def wait(request: web.Request) -> web.StreamResponse:
@@ -177,7 +184,7 @@ async def kill(request: web.Request) -> web.Response:
         if container.running:
             container.payload.kill(number)
         elif container.starting and not container.settled.is_set():
-            container.signalled = number
+            container.signalled = max(number, container.signalled or 0, key=lambda one: one == signal.SIGKILL)
         elif container.specification.is_job and not container.settled.is_set():
             container.kill_early(number)
         else:
@@ -208,9 +215,13 @@ async def stop(request: web.Request) -> web.Response:
     container = find(request)
     if not container.running:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
+    try:
+        patience = float(request.query.get("t", "10"))
+    except ValueError as error:
+        raise BadRequest("t is the number of seconds before SIGKILL") from error
     container.payload.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(float(request.query.get("t", "10"))):
+        async with asyncio.timeout(patience if patience >= 0 else None):
             await container.settled.wait()
     if container.running:
         container.payload.kill(signal_number("KILL"))
@@ -225,15 +236,16 @@ async def inspect(request: web.Request) -> web.Response:
 
 async def listing(request: web.Request) -> web.Response:
     """GET /containers/json."""
-    everything = flag(request, "all")
+    filters = _filters(request, "label", "name", "id", "status")
+    everything = flag(request, "all") or "status" in filters
     shown = [one for one in request.app[ENGINE].containers.values() if everything or one.running]
-    return json_answer([views.summary(one) for one in shown])
+    return json_answer([views.summary(one) for one in shown if _passes(one, filters)])
 
 
 async def remove(request: web.Request) -> web.Response:
     """DELETE /containers/ID: ends the job if `force` is given, and frees the payload container."""
     container = find(request)
-    if container.running and not flag(request, "force"):
+    if container.active and not flag(request, "force"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
     await _remove(request.app[ENGINE], container)
     return web.Response(status=HTTPStatus.NO_CONTENT)
@@ -242,19 +254,39 @@ async def remove(request: web.Request) -> web.Response:
 async def prune(request: web.Request) -> web.Response:
     """POST /containers/prune?filters={"label": ...}: removes what does not run and has the labels."""
     engine = request.app[ENGINE]
-    labels = _labels(request.query.get("filters", "{}"))
-    gone = [one for one in engine.containers.values() if not one.running and all(_has(one, label) for label in labels)]
+    filters = _filters(request, "label")
+    gone = [one for one in engine.containers.values() if not one.active and _passes(one, filters)]
     for container in gone:
         await _remove(engine, container)
     return json_answer({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
 
 
-def _labels(filters: str) -> list[str]:
-    """The labels in filters: a list, or an object with the labels as keys; docker-py and the CLI send either."""
+def _filters(request: web.Request, *served: str) -> dict[str, list[str]]:
+    """Filters by name, their values as lists or as keys of an object: docker-py and the CLI send either.
+
+    Raises:
+        BadRequest: they are something else, or one is not `served`.
+    """
     try:
-        return [str(one) for one in json.loads(filters).get("label", ())]
+        found = {
+            name: [str(one) for one in values]
+            for name, values in json.loads(request.query.get("filters") or "{}").items()
+        }
     except (ValueError, AttributeError, TypeError) as error:
         raise BadRequest('the filters are not of the form {"label": ["name=value"]}') from error
+    if others := found.keys() - set(served):
+        raise BadRequest(f"the filter {min(others)} is not served here; there are {', '.join(served)}")
+    return found
+
+
+def _passes(container: Container, filters: dict[str, list[str]]) -> bool:
+    """Whether it has all labels, and of every other filter one value."""
+    texts = {"name": container.name, "id": container.identifier, "status": views.status(container)}
+    return all(_has(container, label) for label in filters.get("label", ())) and all(
+        any(value.removeprefix("/") in texts[name] for value in values)
+        for name, values in filters.items()
+        if name != "label"
+    )
 
 
 def _has(container: Container, label: str) -> bool:
@@ -265,16 +297,24 @@ def _has(container: Container, label: str) -> bool:
 
 
 async def _remove(engine: Engine, container: Container) -> None:
-    engine.containers.pop(container.name, None)
+    if engine.containers.get(container.name) is container:
+        del engine.containers[container.name]
+    engine.forget_executions(container)
+    await _whole(_give_back(container))
+
+
+async def _give_back(container: Container) -> None:
     if container.holds:
-        await _whole(container.payload.remove())
+        await container.payload.remove()
     container.settled.set()
     container.removed.set()
 
 
 async def _whole(work: Awaitable[Any]) -> None:
-    """Do `work` to its end, even when the client goes away in the middle."""
-    await asyncio.shield(asyncio.ensure_future(work))
+    """Do `work` to its end, even when the client goes away in the middle; then nobody hears of its failure."""
+    doing = asyncio.ensure_future(work)
+    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.shield(doing)
 
 
 ROUTES: Final = [

@@ -29,7 +29,7 @@ async def create(request: web.Request) -> web.Response:
     for key, value in body.items():
         if key not in _TAKEN | _CLIENTS and value:
             raise Refused(f"docker exec has no {key} here ({str(value)[:80]}): it runs as the job does")
-    stdio = Stdio(terminal=bool(body.get("Tty")), reads=bool(body.get("AttachStdin")))
+    stdio = Stdio(terminal=bool(body.get("Tty")), reads=bool(body.get("AttachStdin")), keeps=False)
     command = execution_command(container.command, body, is_job=container.specification.is_job)
     execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
     request.app[ENGINE].add_execution(execution)
@@ -65,9 +65,11 @@ async def start(request: web.Request) -> web.StreamResponse:
     settled = asyncio.Event()
     session = _begin(execution)
     session.ended.add_done_callback(lambda _: settled.set())
-    await carry(request, stdio, sink, settled, input_ if asked.get("AttachStdin") else None)
-    if not session.ended.done():
-        stdio.hang_up()
+    try:
+        await carry(request, stdio, sink, settled, input_ if asked.get("AttachStdin") else None)
+    finally:  # as in attach
+        if not session.ended.done():
+            stdio.hang_up()
     return response
 
 

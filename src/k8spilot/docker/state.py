@@ -68,6 +68,11 @@ class Container:
         return self.run is not None and not self.run.ended.done()
 
     @property
+    def active(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self.starting and not self.settled.is_set()
+
+    @property
     def paused(self) -> bool:
         """Docker's State.Paused."""
         return self.running and self.payload.state is State.PAUSED
@@ -181,6 +186,11 @@ class Engine:
         """Know `execution`; the oldest that do not run are forgotten in the end."""
         self.executions[execution.identifier] = execution
         for old in [one for one in self.executions.values() if not one.running][:-_EXECUTIONS]:
+            del self.executions[old.identifier]
+
+    def forget_executions(self, container: Container) -> None:
+        """Drop those of a container that is removed."""
+        for old in [one for one in self.executions.values() if one.container is container]:
             del self.executions[old.identifier]
 
     def execution(self, key: str) -> Execution:

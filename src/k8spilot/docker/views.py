@@ -74,12 +74,17 @@ def inspect(container: Container) -> dict[str, Any]:
     }
 
 
+def status(container: Container) -> str:
+    """State.Status; `dead` for one that is lost."""
+    try:
+        return str(state(container)["Status"])
+    except PayloadLost:
+        return "dead"
+
+
 def summary(container: Container) -> dict[str, Any]:
     """One row of GET /containers/json."""
-    try:
-        status = str(state(container)["Status"])
-    except PayloadLost:
-        status = "dead"
+    shown = status(container)
     return {
         "Id": container.identifier,
         "Names": [f"/{container.name}"],
@@ -87,8 +92,8 @@ def summary(container: Container) -> dict[str, Any]:
         "ImageID": container.image.identifier,
         "Command": " ".join(container.specification.command),
         "Created": int(container.created.timestamp()),
-        "State": status,
-        "Status": status.capitalize(),
+        "State": shown,
+        "Status": shown.capitalize(),
         "Ports": [
             {"PrivatePort": int(number), "PublicPort": int(number), "Type": protocol or "tcp"}
             for number, _, protocol in (port.partition("/") for port in container.specification.ports)

@@ -8,7 +8,8 @@ Names of images and addresses are in the words, too, and are the user's to choos
 import re
 from typing import Final
 
-_NAMES: Final = re.compile(r'"[^"]*"|https?://\S+|\S+: not found$')
+_NAMES: Final = re.compile(r'"[^"]*"|https?://\S+|(?<!\S)\S+: not found$')
+_LONGEST: Final = 8192
 _FULL: Final = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _BROKEN: Final = re.compile(
     r"failed to extract layer|number of layers and diffIDs|mismatched image rootfs|invalid tar header|"
@@ -40,7 +41,7 @@ _OF_THE_IMAGE: Final = re.compile(
 
 def may_pass(words: str) -> bool:
     """Whether it may be over soon. Words that nobody has seen yet count so: a good job is not held for a hiccup."""
-    bare = " ".join(_NAMES.sub(_kept, line) for line in words.splitlines())
+    bare = " ".join(_NAMES.sub(_kept, line) for line in words[:_LONGEST].splitlines())
     if _FULL.search(bare):
         return True
     if _BROKEN.search(bare):

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 _THAW_SECONDS: Final = 2.0
 """payload-init ends at once on the kubelet's SIGTERM. One that does not has been stopped by its job."""
+_HAD: Final = 1000
+"""References that are remembered."""
 _CONFIRM_SECONDS: Final = 60.0
 _TRIES: Final = 3
 _TRY_AGAIN_SECONDS: Final = 2.0
@@ -99,7 +101,9 @@ class Binder:
         if await self._arrive(changed) and digest is None:
             found = await self._image_by_now(reference)
         logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
-        self._had[reference.source] = digest or self._had.get(reference.source)
+        self._had[reference.source] = digest or self._had.pop(reference.source, None)
+        if len(self._had) > _HAD:
+            del self._had[next(iter(self._had))]
         return replace(changed, image=found)
 
     async def _image_by_now(self, reference: Reference) -> Image:

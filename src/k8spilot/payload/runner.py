@@ -70,6 +70,7 @@ class PayloadContainer:
         self._later: asyncio.Future[None] | None = None
         self._following: asyncio.Future[None] | None = None
         self._run: Run | None = None
+        self._cleaning = asyncio.Lock()
 
     @property
     def run(self) -> Run:
@@ -167,7 +168,8 @@ class PayloadContainer:
         try:
             channel, identity = await self._binder.confirm(await asyncio.shield(binding))
             # Only now is the container before it proven gone, and with it whoever could still write there.
-            await asyncio.to_thread(self._scratch.clean)
+            async with self._cleaning:  # not beside a thread of a start that was given up
+                await asyncio.to_thread(self._scratch.clean)
         except PilotError:
             if self._binding is binding:
                 self._advance(Event.FAIL)

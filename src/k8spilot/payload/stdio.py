@@ -38,12 +38,14 @@ class Stdio:
     It exists before the command does: who is attached early gets all, and what is written early waits.
     """
 
-    def __init__(self, *, terminal: bool = False, reads: bool = False) -> None:
+    def __init__(self, *, terminal: bool = False, reads: bool = False, keeps: bool = True) -> None:
         self.terminal = terminal
         """The command has a terminal, and one stream of output."""
         self.sinks: list[Sink] = []
         """Whoever is attached; may grow at any time."""
         self.tail = Tail()
+        self._keeps = keeps
+        """Whether the end of the output is kept."""
         self.carried = 0
         """Bytes read from the command so far."""
         self.writing = 0
@@ -54,8 +56,11 @@ class Stdio:
         self._theirs: tuple[int, ...] = ()
         self._ready = asyncio.Event()
         self._size: tuple[int, int] | None = None
-        self._waits: dict[asyncio.Future[None], Callable[[], object]] = {}
+        self._waits: dict[asyncio.Future[None], tuple[int, Callable[[int], object]]] = {}
         """Who waits for one of our ends, and how the loop forgets about it."""
+        self._input = asyncio.Lock()
+        """The loop knows one writer of a descriptor."""
+        self._hung_up = False
 
     def __enter__(self) -> Self:
         """Make the pipes."""
@@ -84,13 +89,18 @@ class Stdio:
         self._ready.set()
 
     def _close(self) -> None:
-        for ready, forget in self._waits.items():
-            forget()  # before its number becomes another file's
-            ready.set_result(None)
-        self._waits.clear()
-        for descriptor in set(self._ours.values()):
-            os.close(descriptor)
-        self._ours.clear()
+        ours, self._ours = set(self._ours.values()), {}
+        for descriptor in ours:
+            self._let_go(descriptor)
+
+    def _let_go(self, descriptor: int) -> None:
+        """Close one of our ends; who waits for it goes on, before its number becomes another file's."""
+        for ready in [one for one, (waited, _) in self._waits.items() if waited == descriptor]:
+            _, forget = self._waits.pop(ready)
+            forget(descriptor)
+            if not ready.done():
+                ready.set_result(None)
+        os.close(descriptor)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -105,6 +115,9 @@ class Stdio:
 
     def use_terminal(self, descriptor: int) -> None:
         """Take the master side of the command's terminal."""
+        if self._hung_up:
+            os.close(descriptor)
+            return
         os.set_blocking(descriptor, False)
         self._ours = {0: descriptor, STDOUT: descriptor}
         if self._size is not None:
@@ -122,26 +135,28 @@ class Stdio:
         """Give `data` to the command's standard input as it reads, once there is a command."""
         await self._ready.wait()
         rest = memoryview(data)
-        while rest and 0 in self._ours:
-            try:
-                rest = rest[os.write(self._ours[0], rest) :]
-            except BlockingIOError:
-                await self._until_ready(self._ours[0], write=True)
-            except OSError:  # it has closed its end: nobody reads the rest
-                return
+        async with self._input:
+            while rest and 0 in self._ours:
+                try:
+                    rest = rest[os.write(self._ours[0], rest) :]
+                except BlockingIOError:
+                    await self._until_ready(self._ours[0], write=True)
+                except OSError:  # it has closed its end: nobody reads the rest
+                    return
 
     async def end_input(self) -> None:
         """Close the command's standard input. A terminal has no end: people type one."""
         await self._ready.wait()
         if not self.terminal and 0 in self._ours:
-            os.close(self._ours.pop(0))
+            self._let_go(self._ours.pop(0))
 
     def hang_up(self) -> None:
         """Nobody is attached any more: the end of input, and for who has a terminal that its line is cut (SIGHUP)."""
+        self._hung_up = True
         if self.terminal:
             self._close()
         elif 0 in self._ours:
-            os.close(self._ours.pop(0))
+            self._let_go(self._ours.pop(0))
 
     async def pump(self) -> None:
         """Carry the output until the last writer has closed it."""
@@ -152,7 +167,8 @@ class Stdio:
     async def _carry(self, stream: int) -> None:
         while data := await self._read(stream):
             self.carried += len(data)
-            self.tail.add(stream, data)
+            if self._keeps:
+                self.tail.add(stream, data)
             await self._give(stream, data)
 
     async def _read(self, stream: int) -> bytes:
@@ -187,9 +203,9 @@ class Stdio:
         ready: asyncio.Future[None] = loop.create_future()
         add, remove = (loop.add_writer, loop.remove_writer) if write else (loop.add_reader, loop.remove_reader)
         add(descriptor, lambda: None if ready.done() else ready.set_result(None))
-        self._waits[ready] = lambda: remove(descriptor)
+        self._waits[ready] = (descriptor, remove)
         try:
             await ready
         finally:
-            if (forget := self._waits.pop(ready, None)) is not None:
-                forget()
+            if self._waits.pop(ready, None) is not None:
+                remove(descriptor)

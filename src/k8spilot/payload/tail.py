@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 KEPT_BYTES: Final = 1024 * 1024
+_JOINED_BYTES: Final = 4096
 
 
 class Piece(NamedTuple):
@@ -30,8 +31,17 @@ class Tail:
 
     def add(self, stream: int, data: bytes) -> None:
         """Keep `data`, and forget what is too old for it."""
-        data = data[-KEPT_BYTES:]
-        self._pieces.append(Piece(time.time(), stream, data))
+        data, now = data[-KEPT_BYTES:], time.time()
+        last = self._pieces[-1] if self._pieces else None
+        if (
+            last is not None
+            and last.stream == stream
+            and now - last.time < 1
+            and len(last.data) + len(data) <= _JOINED_BYTES
+        ):
+            self._pieces[-1] = last._replace(data=last.data + data)  # one object for each byte would be many
+        else:
+            self._pieces.append(Piece(now, stream, data))
         self._size += len(data)
         while self._size > KEPT_BYTES:
             self._size -= len(self._pieces.popleft().data)

@@ -155,6 +155,10 @@ class Channel:
             asyncio.get_running_loop().remove_reader(self._process)
             os.close(self._process)
             self.gone.set_result(None)
+            # Its last words count; whoever else has its end of the socket now does not speak for it.
+            while self.open and self._read():
+                pass
+            self.close()
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         try:
@@ -169,28 +173,29 @@ class Channel:
                 "the payload container ended under the job, which has no result; it goes back to the queue"
             ) from error
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Take one message in; False when there is none now."""
         try:
             data, descriptors, _flags, _address = socket.recv_fds(self._socket, _MESSAGE_SIZE, _DESCRIPTORS)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data, descriptors = b"", []
         if not data:
             self.close()
-            return
-        if not self._hear(data.decode("ascii", "replace").split(" "), descriptors):
+        elif not self._hear(data.decode("ascii", "replace").split(" "), descriptors):
             logger.warning("%r said what it cannot mean (%r); it is cut off.", self, data[:80])
             self.close()
         for descriptor in descriptors:
             os.close(descriptor)
+        return True
 
     def _hear(self, words: list[str], descriptors: list[int]) -> bool:
         """Take a message in, and the descriptors that it is to have; False when it makes no sense now."""
         known = False
         match words:
             case ["hello", "2", "fresh" | "used" as word, *names] if (
-                len(names) == len(descriptors) and not self.hello.done()
+                len(set(names)) == len(descriptors) == len(names) and not self.hello.done()
             ):
                 self.fresh = word == "fresh"
                 self.cgroup = dict(zip(names, descriptors, strict=True))
@@ -228,9 +233,11 @@ def _once(future: "asyncio.Future[T]", value: T) -> bool:
 class Listener:
     """Where payload-init connects to. One container at a time speaks."""
 
-    def __init__(self, path: Path, uid: int) -> None:
+    def __init__(self, path: Path, uid: int, cgroup: str | None = None) -> None:
         self._path = path
         self._uid = uid
+        self._cgroup = cgroup
+        """Of the pilot container: no payload-init is in there, but programs of a job's user can be (sandbox.py)."""
         self._socket: socket.socket | None = None
         self.current: Channel | None = None
         self._arrived = asyncio.Condition()
@@ -278,7 +285,8 @@ class Listener:
             return
         connection.setblocking(False)
         pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        if uid != self._uid or (self.current is not None and self.current.still_open()):
+        busy = self.current is not None and self.current.still_open()
+        if uid != self._uid or busy or self._is_own(pid):
             logger.debug("Process %d of uid %d was turned away from payload-init's socket.", pid, uid)
             connection.close()
             return
@@ -293,6 +301,12 @@ class Listener:
         greeting = asyncio.ensure_future(self._greet(channel))
         self._greetings.add(greeting)
         greeting.add_done_callback(self._greetings.discard)
+
+    def _is_own(self, pid: int) -> bool:
+        try:
+            return self._cgroup is not None and Path(f"/proc/{pid}/cgroup").read_text() == self._cgroup
+        except OSError:  # it has ended already
+            return True
 
     async def _greet(self, channel: Channel) -> None:
         """Tell who waits that a channel has said hello; one that does not within a second is closed."""

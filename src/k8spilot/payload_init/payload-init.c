@@ -47,6 +47,7 @@
 #define RUN_DESCRIPTORS 4
 #define COMMANDS 32 /* at one time, the job among them */
 #define LOOK_AGAIN_MS 200
+#define PAUSE_AGAIN_MS 50
 
 static sigset_t all_signals, original_mask;
 static int pilot = -1;            /* the socket, -1 while there is no pilot */
@@ -54,6 +55,7 @@ static pid_t processes[COMMANDS]; /* of the commands that run, by place; 0 where
 static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
 static int used = 0;              /* a job has run here: this container is good for no other */
 static int sweeping = 0;
+static int paused = 0;            /* a job can have itself continued (a timer's SIGCONT), so this looks after it */
 
 static void die(const char *what) {
     fprintf(stderr, "payload-init: %s: %s\n", what, strerror(errno));
@@ -300,8 +302,10 @@ static void handle_pilot(const char *path) {
         if (processes[0])
             kill(processes[0], number);
     } else if (strcmp(text, "pause") == 0) {
+        paused = 1;
         signal_all(SIGSTOP);
     } else if (strcmp(text, "resume") == 0) {
+        paused = 0;
         signal_all(SIGCONT);
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
@@ -333,9 +337,11 @@ int main(int argc, char **argv) {
     for (find_pilot(argv[1]);;) {
         struct pollfd events[] = {{.fd = signals, .events = POLLIN}, {.fd = changes, .events = POLLIN}, {.fd = pilot, .events = POLLIN}};
         char ignored[4096];
-        int happened = poll(events, 3, pilot < 0 ? patience : -1);
+        int happened = poll(events, 3, paused ? PAUSE_AGAIN_MS : pilot < 0 ? patience : -1);
         if (happened < 0)
             die("poll");
+        if (paused)
+            signal_all(SIGSTOP);
         if ((happened == 0 || (events[1].revents && read(changes, ignored, sizeof ignored) > 0)) && pilot < 0)
             find_pilot(argv[1]);
         if (events[0].revents)
