@@ -5,8 +5,8 @@ import time
 from lab.jobs import BAD_NEWS, Jobs
 from tests.e2e.pool import Pool, ads, until
 
-EXECUTE_DURATION, POLICY = 47, 3
-"""Hold codes: CONDOR_HOLD_CODE::JobExecuteExceeded, JobPolicy."""
+JOB_DURATION, EXECUTE_DURATION, POLICY = 46, 47, 3
+"""Hold codes: CONDOR_HOLD_CODE::JobDurationExceeded, JobExecuteExceeded, JobPolicy."""
 
 ONCE = """
 if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {first}; fi
@@ -19,30 +19,38 @@ def _starts(jobs: Jobs, proc: int) -> int:
 
 
 def test_a_job_that_runs_longer_than_it_may_is_held(pool: Pool) -> None:
-    facts = pool.shell("exec sleep 60", allowed_execute_duration="2").held().attributes
+    execute = pool.shell("exec sleep 60", allowed_execute_duration="2")
+    job = pool.shell("exec sleep 60", allowed_job_duration="2")
+    facts = execute.held().attributes
     assert (facts["HoldReasonCode"], "execute duration" in facts["HoldReason"]) == (EXECUTE_DURATION, True), facts
-    until(lambda: not pool.processes(), "nothing of it runs on")
+    facts = job.held().attributes
+    assert (facts["HoldReasonCode"], "job duration" in facts["HoldReason"]) == (JOB_DURATION, True), facts
+    until(lambda: not pool.processes(), "nothing of them runs on")
 
 
-def test_periodic_expressions_hold_release_and_remove_a_running_job(pool: Pool) -> None:
+def test_periodic_expressions_hold_release_vacate_and_remove_a_running_job(pool: Pool) -> None:
     # HTCondor looks at these before the job runs, too.
     first = "NumJobStarts == 1 && JobCurrentStartExecutingDate >= JobCurrentStartDate && JobStatus == 2"
     jobs = pool.shell(
         ONCE.format(first="exec sleep 60"),
-        count=2,
+        count=3,
         periodic_hold=f"ProcId == 0 && {first}",
         periodic_hold_reason='"a policy of its own"',
         periodic_hold_subcode="42",
         periodic_release="HoldReasonSubCode == 42",
-        periodic_remove=f"ProcId == 1 && {first}",
+        periodic_vacate=f"ProcId == 1 && {first}",
+        periodic_remove=f"ProcId == 2 && {first}",
     )
     facts = jobs.held(0).attributes
     assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) == (POLICY, 42)
     assert "a policy of its own" in facts["HoldReason"]
     jobs.ended(0, ignore=BAD_NEWS)
-    jobs.wait("JobAbortedEvent", proc=1, ignore=BAD_NEWS)
-    assert [_starts(jobs, proc) for proc in range(2)] == [2, 1]
-    assert jobs.files()["out.0"] == b"again\n"
+    jobs.wait("JobEvictedEvent", proc=1, ignore=BAD_NEWS)
+    jobs.ended(1, ignore=BAD_NEWS)
+    jobs.wait("JobAbortedEvent", proc=2, ignore=BAD_NEWS)
+    assert [_starts(jobs, proc) for proc in range(3)] == [2, 2, 1]
+    files = jobs.files()
+    assert (files["out.0"], files["out.1"]) == (b"again\n", b"again\n")
     assert not pool.processes()
 
 
