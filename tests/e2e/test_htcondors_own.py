@@ -19,7 +19,6 @@ def test_a_docker_universe_job_is_idle_then_running_then_completed_and_never_hel
             "executable": "/bin/ps",
             "arguments": "auxww",
             "transfer_output_files": "",
-            "leave_in_queue": "true",
         }
     )
 
