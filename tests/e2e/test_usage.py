@@ -71,6 +71,7 @@ def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
 def test_more_memory_than_the_slot_has_is_a_hold_with_that_reason(pool: Pool) -> None:
     jobs = pool.shell(MEMORY.format(megabytes=1500, seconds=60), image="debian:forky")
     facts = jobs.held().attributes
-    assert facts["HoldReasonCode"] == 34, facts  # JobOutOfResources
-    assert "memory" in facts["HoldReason"].lower()
+    # CONDOR_HOLD_CODE::JobOutOfResources, and the subcode and words of docker_proc.cpp.
+    assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) == (34, 102), facts
+    assert facts["HoldReason"].endswith("Docker job has gone over memory limit of 1024 Mb"), facts
     assert result(pool.shell("echo next", user="bob")).stdout == b"next\n"
