@@ -69,8 +69,29 @@ def test_stats_of_an_unknown_usage_are_zeros() -> None:
     assert shown["cpu_stats"]["cpu_usage"]["total_usage"] == 0
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, 0), (1, 1), (128, 128), (254, 254), (255, 128)])
-def test_a_failed_job_is_never_told_as_a_good_one(code: int, told: int) -> None:
-    outcome = Outcome(code, datetime.now(UTC))
-    shown = views.state(container(outcome=outcome, run=None, running=False, paused=False, error=""))
-    assert shown["ExitCode"] == told
+ENDS = {
+    **{f"exit {code}": code << 8 for code in range(256)},
+    **{f"signal {number}": number for number in range(1, 65)},
+    **{f"signal {number}, core dumped": number | 0x80 for number in range(1, 65)},
+}
+"""Every way for a process to end -> its wait status (waitpid(2))."""
+
+
+def in_htcondor(code: int) -> tuple[str, int]:
+    """What HTCondor's docker universe makes of an exit code (docker_proc.cpp, then user_proc.cpp as a wait status)."""
+    status = code - 128 if code > 128 else code << 8
+    return ("signal", status) if 0 < status < 127 else ("exit", status >> 8)
+
+
+def test_however_a_job_ends_it_is_told_as_that_and_only_exit_0_as_a_success() -> None:
+    told = {}
+    for end, status in ENDS.items():
+        outcome = Outcome.of(status)
+        shown = views.state(container(outcome=outcome, run=None, running=False, paused=False, error=""))
+        told[end] = in_htcondor(shown["ExitCode"])
+    expected = {f"exit {code}": ("exit", code) for code in range(129)}
+    expected |= {f"exit {code}": ("signal", code - 128) for code in range(129, 255)}
+    expected |= {"exit 255": ("exit", 128)}
+    expected |= {end: ("signal", int(end.split(",")[0].split()[1])) for end in ENDS if end.startswith("signal")}
+    assert told == expected
+    assert [end for end, one in told.items() if one == ("exit", 0)] == ["exit 0"]
