@@ -92,6 +92,11 @@ CONTAINER = {"WantContainer": True, "WantDockerImage": True, "ContainerImage": "
 SIF = {"WantContainer": True, "WantSIF": True, "ContainerImage": "/images/a.sif"}
 SINGULARITY = {"SingularityImage": "docker://busybox"}
 
+OTHER_UNIVERSES = {
+    1: "standard", 7: "scheduler", 8: "mpi", 9: "grid", 10: "java", 11: "parallel", 12: "local", 13: "vm"
+}  # fmt: skip
+"""By number (condor_universe.h)."""
+
 
 def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
     values = parsed(
@@ -147,8 +152,8 @@ def test_jobs_with_an_image_from_a_registry_are_taken(tmp_path: Path, job: dict[
 
 @pytest.mark.parametrize(
     "job",
-    [{}, {**DOCKER, "JobUniverse": 12}, {**DOCKER, "ToolDaemonCmd": "gdb"}],
-    ids=["plain", "local universe", "tool daemon"],
+    [{}, *({**DOCKER, "JobUniverse": number} for number in OTHER_UNIVERSES), {**DOCKER, "ToolDaemonCmd": "gdb"}],
+    ids=["plain", *OTHER_UNIVERSES.values(), "tool daemon"],
 )
 def test_jobs_that_would_run_in_the_pilot_container_are_not_taken(tmp_path: Path, job: dict[str, Any]) -> None:
     assert not accepts(tmp_path, job)
@@ -310,6 +315,11 @@ def test_the_operators_own_conditions_count(tmp_path: Path) -> None:
     assert accepts(tmp_path, mine, glidein_start_extra='TARGET.Owner == "alice"', osg_project_name="P")
     assert not accepts(tmp_path, mine, glidein_start_extra='TARGET.Owner == "bob"')
     assert not accepts(tmp_path, mine, osg_project_name="Q")
+
+
+@pytest.mark.parametrize("condition", ['TARGET.Group == "mine"', "TARGET.Group", '!(TARGET.Group == "other")', "1 / 0"])
+def test_a_condition_on_what_a_job_lacks_takes_no_job(tmp_path: Path, condition: str) -> None:
+    assert not accepts(tmp_path, DOCKER, glidein_start_extra=condition)
 
 
 def test_an_expression_that_cannot_be_parsed_is_refused() -> None:
