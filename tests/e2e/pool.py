@@ -18,6 +18,14 @@ IMAGE_HOLD = 35
 
 _SCRIPT = "job.sh"
 
+# The one that is nobody's child (parent 0: it is outside the pod) is payload-init, the first process of its container.
+_FIRST = """
+for folder in /proc/[0-9]*; do
+    grep -q '^Uid:[[:space:]]65534' $folder/status 2>/dev/null || continue
+    if grep -q '^PPid:[[:space:]]0$' $folder/status 2>/dev/null; then echo "${folder#/proc/}"; fi
+done
+"""
+
 # Processes of the payload's uid but payload-init, as the pilot sees them: "pid command line".
 _PROCESSES = """
 for folder in /proc/[0-9]*; do
@@ -108,6 +116,25 @@ class Pool:
     def processes(self) -> list[str]:
         """Processes in the payload container but payload-init: pid and command line."""
         return self.inside(_PROCESSES).splitlines()
+
+    def first_process(self) -> str:
+        """Process id of payload-init: another one is another container."""
+        return self.inside(_FIRST).strip()
+
+    def all_are_killed_in(self, container: str, timeout: float = 30) -> None:
+        """Wait until no process of the job's is left; fail if that is so because its container ended.
+
+        Args:
+            container: what `first_process` was when the job ran.
+            timeout: how long that may take, in seconds.
+        """
+
+        def nothing_is_left() -> bool:
+            *left, first = self.inside(f"{_PROCESSES}\n{_FIRST}").splitlines() or [""]
+            assert first == container, "the container was changed, which kills by itself"
+            return not left
+
+        until(nothing_is_left, "all processes of the job are gone", timeout)
 
     def inside(self, script: str) -> str:
         """Run a shell script in the pilot container; return its output."""
