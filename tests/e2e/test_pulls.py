@@ -11,10 +11,16 @@ from lab.api import Lab
 from lab.faulty import ALL, BLOBS, MANIFESTS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Entry, OciImage, Pusher, layer, shell
-from tests.e2e.pool import Pool, hold_reason, result, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
 
 PATIENCE_SECONDS = 20
 """K8SPILOT_PULL_PATIENCE_SECONDS of the pod."""
+
+AVOIDED_SECONDS = 600
+"""How long a registry is avoided (docs/architecture.md, Failures)."""
+
+IDLE = 1
+"""JobStatus."""
 
 NODE = "containerd"
 """What the node's requests begin their User-Agent with."""
@@ -60,11 +66,17 @@ def _pulls(faulty: FaultyRegistry) -> None:
 
 
 def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: FaultyRegistry, images: Images) -> None:
-    faulty.fails(Fault(BLOBS, delay=3.0))
-    submitted = _job(pool, images.fresh())
-    began = submitted.wait("ExecuteEvent").seen
-    assert began - faulty.asked(BLOBS, NODE)[0].at >= 3.0
+    faulty.fails(Fault(BLOBS, hang=True))
+    image = images.fresh()
+    submitted = _job(pool, image)
+    _pulls(faulty)
+    pulling = f"pulling {image.removeprefix('docker://')} since "
+    until(lambda: _of_slot(pool, "K8SImageStatus").startswith(pulling), "the slot says what is pulled")
+    submitted.look()
+    assert "ExecuteEvent" not in {event.kind for event in submitted.events}
+    faulty.is_well()
     assert result(submitted).stdout == b"fine\n"
+    until(lambda: _of_slot(pool, "K8SImageStatus") == "undefined", "the slot says no more that it is pulled")
 
 
 @pytest.mark.parametrize(
@@ -95,10 +107,11 @@ def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
     vacated = _job(pool, images.fresh())
     _pulls(faulty)
     vacated.command("condor_vacate_job")
-    until(lambda: _is_free(pool) or vacated.look(), "HTCondor has taken it off the slot", timeout=15)
+    until(lambda: _state(pool, vacated) == IDLE, "it is back in the queue", timeout=15)
     faulty.is_well()
     vacated.ended(timeout=90, ignore=BAD_NEWS)
     assert vacated.files()["out.0"] == b"fine\n"
+    assert ads(vacated)[0]["NumShadowStarts"] >= 2
 
 
 FOR_GOOD = {
@@ -169,6 +182,8 @@ def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     submitted = _job(pool, images.fresh())
     submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=PATIENCE_SECONDS + 30, ignore=BAD_NEWS)
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
+    until(lambda: _of_slot(pool, "K8SAvoidedRegistry") == faulty.address, "the slot says what it avoids")
+    assert int(_of_slot(pool, "K8SAvoidUntil")) > time.time() + AVOIDED_SECONDS / 2
     slot_takes_a_job_of_bob(pool, 20)
     faulty.comes_back()
 
@@ -203,5 +218,14 @@ def _complaint(pool: Pool) -> str:
 
 
 def _is_free(pool: Pool) -> bool:
-    query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-af", "State", "Activity"]
-    return pool.lab.access_point("alice", query).split()[:1] == ["Unclaimed"]
+    return _of_slot(pool, "State") == "Unclaimed"
+
+
+def _of_slot(pool: Pool, attribute: str) -> str:
+    query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-af", attribute]
+    return pool.lab.access_point("alice", query).strip()
+
+
+def _state(pool: Pool, jobs: Jobs) -> int:
+    """JobStatus of a job in the queue, of which there is one."""
+    return int(pool.lab.access_point(jobs.user, ["condor_q", str(jobs.cluster), "-af", "JobStatus"]))
