@@ -73,7 +73,9 @@ def test_an_image_that_is_on_the_node_is_not_for_those_without_the_password(
     result(pool.of_pod(admitted).submit(_commands(private)))
     digest = Pusher(private.address, private.user, private.password).digest(*IMAGE.split(":"))
     by_digest = f"docker://{private.address}/{IMAGE.partition(':')[0]}@{digest}"
-    hold_reason(pool.submit({**_commands(private), "container_image": by_digest}))
+    reason = hold_reason(pool.submit({**_commands(private), "container_image": by_digest}))
+    assert by_digest.removeprefix("docker://") in reason
+    assert "authentication required" in reason
 
 
 def test_credentials_of_a_user_are_not_used_and_the_job_is_told(pool: Pool, private: PrivateRegistry) -> None:
