@@ -18,7 +18,12 @@ FILES = [
     {"container_image": "image.sif", "transfer_container": "false"},
     {"+SingularityImage": '"/cvmfs/unpacked.example/debian:forky"'},
     {"+SingularityImage": '"oras://unpacked.example/debian"'},
+    {"container_image": "other.sif"},
 ]
+"""The last is sent along."""
+
+MAPPED_SIF = {"container_image": "debian-forky.sif"}
+SIF = {"other.sif": "not looked into", "debian-forky.sif": "not looked into"}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +33,8 @@ def mapping(lab: Lab, owner: str) -> Iterator[str]:
     debian, busybox = (f'"docker://{lab.registry}/{image}"' for image in ("debian:forky", "busybox"))
     environment = {
         "K8SPILOT_DEFAULT_IMAGE": f"ifThenElse(TARGET.RequestMemory > 128, {debian}, {busybox})",
-        "K8SPILOT_IMAGE_MAP": rf"^/cvmfs/unpacked\.example/([^:]+(:.*)?)$ => docker://{lab.registry}/\1",
+        "K8SPILOT_IMAGE_MAP": rf"""^/cvmfs/unpacked\.example/([^:]+(:.*)?)$ => docker://{lab.registry}/\1
+([^/]*)-forky\.sif$ => docker://{lab.registry}/\1:forky""",
         "K8SPILOT_UNMAPPED_IMAGES": "leave",
     }
     pilot.deploy(lab, name, environment)
@@ -39,7 +45,7 @@ def mapping(lab: Lab, owner: str) -> Iterator[str]:
 
 def _submit(pool: Pool, commands: dict[str, str]) -> jobs.Jobs:
     universe = "container" if "container_image" in commands else "vanilla"
-    return pool.submit({"container_image": "", **PLAIN, "universe": universe, **commands})
+    return pool.submit({"container_image": "", **PLAIN, "universe": universe, **commands}, files=SIF)
 
 
 def test_plain_jobs_run_in_the_image_that_the_operators_expression_names(pool: Pool, mapping: str) -> None:
@@ -51,12 +57,12 @@ def test_plain_jobs_run_in_the_image_that_the_operators_expression_names(pool: P
 
 def test_images_that_are_files_are_the_registrys_that_the_operator_maps_them_to(pool: Pool, mapping: str) -> None:
     mapped = pool.of_pod(mapping)
-    for submitted in [_submit(mapped, FILES[number]) for number in (0, 2)]:
+    for submitted in [_submit(mapped, commands) for commands in (FILES[0], FILES[2], MAPPED_SIF)]:
         assert result(submitted).text.startswith("forky")
 
 
 def test_images_that_are_files_and_mapped_to_nothing_are_left_to_others_or_held(pool: Pool, mapping: str) -> None:
-    left = [_submit(pool.of_pod(mapping), FILES[number]) for number in (1, 3)]
+    left = [_submit(pool.of_pod(mapping), FILES[number]) for number in (1, 3, 4)]
     for held in [_submit(pool, commands) for commands in FILES]:
         facts = held.held().attributes
         assert facts["HoldReasonCode"] == IMAGE_HOLD
@@ -66,6 +72,14 @@ def test_images_that_are_files_and_mapped_to_nothing_are_left_to_others_or_held(
     for one in left:
         one.look()
         assert [event.kind for event in one.events] == ["SubmitEvent"]
+
+
+def test_a_job_that_asks_for_singularity_as_in_ospool_runs_in_its_image(pool: Pool) -> None:
+    commands = {
+        "+SingularityImage": f'"docker://{pool.lab.registry}/debian:forky"',
+        "requirements": "TARGET.HasSingularity && TARGET.SINGULARITY_CAN_USE_REGISTRY",
+    }
+    assert result(_submit(pool, commands)).text.startswith("forky")
 
 
 def test_a_job_never_runs_in_the_pilot_container(pool: Pool, lab: Lab, owner: str) -> None:
