@@ -15,7 +15,7 @@ RUN mkdir -m 1777 /open && mkdir -m 0777 /open/home
 LEAVE = f"""
 set -e
 cd /open
-for folder in . home /tmp /var/tmp /dev/shm $_CONDOR_SCRATCH_DIR $_CONDOR_SCRATCH_DIR/..; do
+for folder in . home /tmp /var/tmp /dev/shm $_CONDOR_SCRATCH_DIR $_CONDOR_SCRATCH_DIR/.. /k8spilot /k8spilot/bin; do
     echo secret >$folder/{MARK} 2>/dev/null || continue
     mkdir -p $folder/{MARK}.d/deep "$folder/ {MARK}
 -rf *"
