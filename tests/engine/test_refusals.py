@@ -10,7 +10,7 @@ from tests.engine.rings import SANDBOX, Engine
 
 REFUSED: dict[str, Any] = {
     "Volumes": {"/data": {}},
-    "Mounts": [{"Type": "bind", "Source": "/etc", "Target": "/etc"}],
+    "Mounts": [{"Type": "volume", "Source": "data", "Target": "/data"}],
     "Tmpfs": {"/scratch": "size=1g"},
     "VolumesFrom": ["other"],
     "Privileged": True,

@@ -161,6 +161,15 @@ def test_a_volume_of_the_pod_can_be_asked_for() -> None:
             specification({"Image": "a", "HostConfig": {"Binds": [bind]}}, place)
 
 
+def test_it_can_be_asked_for_as_htcondor_does_for_its_administrator() -> None:
+    place = replace(PLACE, volumes=frozenset({"/data"}))
+    mount = {"Type": "bind", "Source": "/data", "Target": "/data"}
+    specification({"Image": "a", "HostConfig": {"Mounts": [mount]}}, place)
+    for other in ({"Target": "/other"}, {"Source": "/other"}, {"Type": "volume"}, {"ReadOnly": True}, {"More": 1}):
+        with pytest.raises(Refused):
+            specification({"Image": "a", "HostConfig": {"Mounts": [{**mount, **other}]}}, place)
+
+
 def test_shared_memory_can_be_asked_for_as_far_as_the_pod_has_it() -> None:
     place = replace(PLACE, shared_memory=64)
     specification({"Image": "a", "HostConfig": {"ShmSize": 64}}, place)

@@ -136,7 +136,7 @@ def specification(body: Mapping[str, Any], place: Place) -> Specification:
     for key, value in (*body.items(), *host.items()):
         if key not in _TAKEN | IGNORED.keys() | _LIMITS.keys() and value and value != _DEFAULTS.get(key):
             raise Refused(f"k8spilot does not serve the docker option {key} ({_short(value)})")
-    for bind in host.get("Binds") or ():
+    for bind in (*(host.get("Binds") or ()), *map(_as_bind, host.get("Mounts") or ())):
         _check_bind(bind, place)
     if (wanted := host.get("ShmSize") or 0) > place.shared_memory:
         raise Refused(
@@ -198,6 +198,11 @@ def _check_bind(bind: str, place: Place) -> None:
     )
 
 
+def _as_bind(mount: Mapping[str, Any]) -> str:
+    """A mount as `docker --volume` has it."""
+    return f"{mount.get('Source', '')}:{mount.get('Target', '')}" + (":ro" if mount.get("ReadOnly") else "")
+
+
 def _ports(bindings: Mapping[str, Any], place: Place) -> tuple[str, ...]:
     """Ports to publish: a pod has an address of its own, at which each has the number that it has inside."""
     for port, hosts in bindings.items():
@@ -226,13 +231,22 @@ def _nothing(_value: object) -> bool:
     return False
 
 
+def _are_binds(mounts: Any) -> bool:
+    """Whether all are as HTCondor asks for DOCKER_MOUNT_VOLUMES: `--mount type=bind,source=...,target=...`."""
+    known = {"Type", "Source", "Target", "ReadOnly"}
+    return all(isinstance(one, dict) and one.keys() <= known and one.get("Type") == "bind" for one in mounts)
+
+
 def _one_of(*allowed: object) -> Callable[[Any], bool]:
     return lambda value: all(one in allowed for one in (value if isinstance(value, list) else [value]))
 
 
 _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "Volumes": (_nothing, "anonymous volumes are not to be had: a pod's volumes are fixed when it starts"),
-    "Mounts": (_nothing, "mounts are not to be had: a pod's volumes are fixed when it starts"),
+    "Mounts": (
+        _are_binds,
+        "other mounts than those of folders are not to be had: a pod's volumes are fixed when it starts",
+    ),
     "Tmpfs": (_nothing, "a tmpfs cannot be added: a pod's volumes are fixed when it starts; use /tmp"),
     "VolumesFrom": (_nothing, "volumes of another container are not to be had in a pod"),
     "Privileged": (_nothing, "a privileged container is not to be had: the pod has no privileges to give"),
