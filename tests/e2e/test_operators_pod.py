@@ -1,0 +1,58 @@
+"""What an operator can set beyond k8spilot's own: HTCondor's knobs for volumes and shared memory; the time to leave.
+
+What `_CONDOR_` variables of the pilot container say counts for HTCondor there.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lab import jobs, pilot
+from lab.api import Lab
+from tests.e2e.pool import Pool, hold_reason, result, until
+
+VACATE_SECONDS = 2
+TOO_LARGE, SMALL = 1 << 42, 1 << 20
+
+ENVIRONMENT = {
+    "K8SPILOT_VACATE_SECONDS": str(VACATE_SECONDS),
+    "_CONDOR_DOCKER_SHM_SIZE": f"ifThenElse(TARGET.WantsMuch =?= true, {TOO_LARGE}, {SMALL})",
+    "_CONDOR_DOCKER_MOUNT_VOLUMES": "OF_THE_POD, OF_NOBODY",
+    "_CONDOR_DOCKER_VOLUME_DIR_OF_THE_POD": "/var/tmp:/var/tmp",
+    "_CONDOR_DOCKER_VOLUME_DIR_OF_NOBODY": "/data",
+    "_CONDOR_DOCKER_VOLUME_DIR_OF_NOBODY_MOUNT_IF": "TARGET.WantsData =?= true",
+}
+
+
+@pytest.fixture(scope="module")
+def pod(lab: Lab, owner: str) -> Iterator[str]:
+    """The name of a pod whose operator has set all that."""
+    name = f"e2e-{owner}-operators"
+    pilot.deploy(lab, name, ENVIRONMENT)
+    jobs.wait_in_pool(lab, name)
+    yield name
+    pilot.delete(lab, name)
+
+
+def test_volumes_and_shared_memory_that_the_pod_has_are_had_and_others_hold_the_job_with_the_reason(pool: Pool) -> None:
+    runs = pool.shell("echo fine >/tmp/x && cat /tmp/x && ls -d /var/tmp", mount_under_scratch="/tmp")
+    refused = {
+        "/data cannot be mounted at /data": {"+WantsData": "true"},
+        "scratch/data/ cannot be mounted at /data": {"mount_under_scratch": "/data"},
+        f"the job asks for {TOO_LARGE} bytes of shared memory": {"+WantsMuch": "true"},
+    }
+    held = {words: pool.submit(commands) for words, commands in refused.items()}
+    assert result(runs).text == "fine\n/var/tmp\n"
+    reasons = {words: hold_reason(one) for words, one in held.items()}
+    assert {words: reason for words, reason in reasons.items() if words not in reason} == {}
+
+
+def test_a_job_has_no_more_time_to_end_than_the_pod_gives_it(pool: Pool) -> None:
+    submitted = pool.shell("trap '' TERM; while :; do sleep 0.1; done", job_max_vacate_time="60")
+    submitted.wait("ExecuteEvent")
+    until(pool.processes, "the job runs")
+    container, asked = pool.first_process(), time.monotonic()
+    submitted.command("condor_rm")
+    pool.all_are_killed_in(container)
+    assert VACATE_SECONDS - 1 < time.monotonic() - asked < 20
