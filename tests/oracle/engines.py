@@ -41,6 +41,7 @@ _KINDS: Final = {
     "not in the registry": r"manifest (for \S+ )?(not found|unknown)|repository does not exist|not found: manifest",
     "cannot be executed": r"OCI runtime|cannot run|FATAL tini|executable file not found",
     "no terminal": r"the input device is not a TTY",
+    "too much memory": r"Docker job has gone over memory limit",
     "no logs": r"does not support reading",
 }
 """Classes of errors: HTCondor looks at exit codes and shows texts to people, so what they are about is what counts."""

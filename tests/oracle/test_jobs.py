@@ -121,13 +121,19 @@ class Place:
         files = begun.files()
         return [
             Seen(
-                {"kind": event.kind, **{key: event.attributes[key] for key in _TOLD if key in event.attributes}},
+                _told(event),
                 files.get(f"out.{event.proc}", b""),
                 kind(files.get(f"err.{event.proc}", b"").decode()),
                 frozenset(files),
             )
             for event in events
         ]
+
+
+def _told(event: jobs.Event) -> dict[str, Any]:
+    """How the job ended, and what the reason is about if it is held."""
+    facts = {key: event.attributes[key] for key in _TOLD if key in event.attributes}
+    return {"kind": event.kind, "about": kind(str(event.attributes.get("HoldReason", ""))), **facts}
 
 
 def _on_dockerd(lab: Lab, pod: str) -> dict[tuple[str, int], Seen]:
