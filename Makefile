@@ -42,7 +42,7 @@ demo: venv  ## bring the lab up, deploy a pilot, run real jobs and show what hap
 
 # The lab comes first: it installs what the tests need, too.
 test: check lab  ## all tests: unit, the engine on simulator and node, end to end
-	$(BIN)/pytest --numprocesses 2 $(TESTS)
+	$(BIN)/pytest --numprocesses 2 --dist worksteal $(TESTS)
 
 bench: venv  ## the figures, measured in one run; also in build/bench.json
 	@$(BIN)/python -m bench

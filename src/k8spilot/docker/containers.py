@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 _NEVER: Final = Command((b"",))
 """The command of a container that will not run."""
+_UNUSED_CREDENTIALS: Final = (
+    "the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, which pulls with the "
+    "site's own pull secret: ask the site for access"
+)
 
 
 def find(request: web.Request) -> Container:
@@ -72,7 +76,9 @@ async def _create(engine: Engine, name: str, asked: Specification, signalled: as
         image = binding.result()
         container = Container(name, image, asked, payload, asked.resolve(image), stdio)
     except ImageError as error:
-        raise _without_credentials(engine, reference, error) from error
+        if engine.unused_credentials == reference.source:
+            raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
+        raise
     except ImageNotNow as error:
         if not asked.is_job:
             raise
@@ -86,15 +92,6 @@ async def _create(engine: Engine, name: str, asked: Specification, signalled: as
         if container is None and not binding.cancelled() and binding.exception() is None:
             await _whole(payload.remove())  # it was bound for nobody
     return container
-
-
-def _without_credentials(engine: Engine, reference: Reference, error: ImageError) -> ImageError:
-    if engine.unused_credentials != reference.source:
-        return error
-    return ImageError(
-        f"{error}; the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, "
-        "which pulls with the site's own pull secret: ask the site for access"
-    )
 
 
 async def _evict_orphans(engine: Engine) -> None:

@@ -74,6 +74,14 @@ def inspect(container: Container) -> dict[str, Any]:
     }
 
 
+def _told_status(container: Container, shown: str) -> str:
+    """As `docker ps` shows it."""
+    if container.run is None or shown not in ("running", "paused"):
+        return shown.capitalize()
+    seconds = (datetime.now(UTC) - container.run.began).total_seconds()
+    return f"Up {seconds:.0f} seconds{' (Paused)' if shown == 'paused' else ''}"
+
+
 def status(container: Container) -> str:
     """State.Status; `dead` for one that is lost."""
     try:
@@ -93,7 +101,7 @@ def summary(container: Container) -> dict[str, Any]:
         "Command": " ".join(container.specification.command),
         "Created": int(container.created.timestamp()),
         "State": shown,
-        "Status": shown.capitalize(),
+        "Status": _told_status(container, shown),
         "Ports": [
             {"PrivatePort": int(number), "PublicPort": int(number), "Type": protocol or "tcp"}
             for number, _, protocol in (port.partition("/") for port in container.specification.ports)
