@@ -164,7 +164,7 @@ class Pilot:
                 settings.payload_uid,
                 (*SHARED, *PILOT_TEMPORARY),
                 cgroup=self._cgroup,
-                sandboxes=settings.execute,
+                sandboxes=settings.execute if "condor" in settings.services else None,
             ),
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds),

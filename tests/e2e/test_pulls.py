@@ -13,7 +13,7 @@ from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Entry, OciImage, Pusher, layer, shell
 from tests.e2e.pool import Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 40
 """K8SPILOT_PULL_PATIENCE_SECONDS of the pod."""
 
 AVOIDED_SECONDS = 600

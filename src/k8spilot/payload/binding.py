@@ -10,7 +10,7 @@ import contextlib
 import logging
 import posixpath
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -122,7 +122,7 @@ class Binder:
         """
         try:
             async with asyncio.timeout(_CONFIRM_SECONDS):
-                identity = await self._pod.until(lambda pod: self._runs(pod, binding))
+                identity = await self._running(binding)
                 channel = await self._listener.until(lambda one: one is not binding.last and one.fresh)
                 return channel, identity
         except TimeoutError:
@@ -224,18 +224,29 @@ class Binder:
             f"image {image} could not be had within {self._patience:.0f} s, for which the job is not to blame: {words}"
         )
 
-    def _runs(self, pod: dict[str, Any], binding: Binding) -> str | None:
+    async def _running(self, binding: Binding) -> str:
+        """Wait until the status shows the bound image running; the container's id."""
+        tried: set[str] = set()
+        while True:
+            view = await self._pod.until(lambda pod: self._successor(pod, binding, tried))
+            if _is_named(view, binding.image) or await self._is_same(view, binding.image):
+                return view.container_id
+            tried.add(view.image_id)
+
+    def _successor(self, pod: dict[str, Any], binding: Binding, tried: Container[str]) -> ContainerView | None:
+        """The running container of the change, unless the name that it has was `tried`."""
         view = self._view(pod)
-        digest = binding.image.digest
-        # An image that came here by another name first is reported by that one, or by its id.
-        names = (digest or "", binding.image.identifier, *binding.image.manifests)
-        runs = (
-            view.running
-            and view.wanted == binding.wanted
-            and view.container_id not in ("", binding.before.container_id)
-            and (digest is None or view.image_id.endswith(names) or view.image.endswith(names))
-        )
-        return view.container_id if runs else None
+        follows = view.wanted == binding.wanted and view.container_id not in ("", binding.before.container_id)
+        is_known = _is_named(view, binding.image) or view.image_id not in tried
+        return view if view.running and follows and is_known else None
+
+    async def _is_same(self, view: ContainerView, image: Image) -> bool:
+        """Whether the name by which the node knows the image means the same one; the registry is asked."""
+        try:
+            reference = Reference.parse(view.image_id)
+            return (await self._registry.image(reference, reference.digest or "")).identifier == image.identifier
+        except (ImageError, RegistryUnreachable):
+            return False
 
     def _refusal(self, pod: dict[str, Any], binding: Binding) -> str | None:
         view = self._view(pod)
@@ -248,6 +259,12 @@ class Binder:
         if view is None:
             raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
         return view
+
+
+def _is_named(view: ContainerView, image: Image) -> bool:
+    """Whether the status names the image: by the bound digest, by its platform's, or by its id."""
+    names = (image.digest or "", image.identifier, *image.manifests)
+    return image.digest is None or view.image_id.endswith(names) or view.image.endswith(names)
 
 
 def _now() -> float:
