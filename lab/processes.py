@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -30,10 +31,12 @@ class Daemon:
 class Daemons:
     """The daemons of one lab. Their process ids and start times are kept in the state folder."""
 
+    _children: ClassVar[dict[str, subprocess.Popen[bytes]]] = {}
+    """Of this process, for as long as it lasts: a daemon outlives the object that started it."""
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._records = settings.state / "processes"
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, daemon: Daemon) -> bool:
         """Start `daemon` unless it runs; say whether it was started."""
