@@ -33,7 +33,7 @@ async def attach(request: web.Request) -> web.StreamResponse:
     stdio = container.stdio
     is_first = not container.starting
     response, input_ = await take_over(request, framed=not stdio.terminal)
-    write = _writer(request, response, stdio)
+    write = writer(response, stdio, _wanted(request))
     reads = flag(request, "stdin") and container.specification.reads
     try:
         if is_first:
@@ -47,8 +47,12 @@ async def attach(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def _writer(request: web.Request, response: web.StreamResponse, stdio: Stdio) -> Write:
-    wanted = {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
+def _wanted(request: web.Request) -> set[int]:
+    return {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
+
+
+def writer(response: web.StreamResponse, stdio: Stdio, wanted: set[int]) -> Write:
+    """A sink that writes the streams that are `wanted`: in frames, or as they are from a terminal."""
 
     async def write(stream: int, data: bytes) -> None:
         if stream in wanted:
@@ -140,13 +144,12 @@ def _forsake(container: Container) -> None:
 async def logs(request: web.Request) -> web.StreamResponse:
     """GET /containers/ID/logs: what is kept of the output (tail.py), and what follows."""
     container = find(request)
-    if not (flag(request, "stdout") or flag(request, "stderr")):
+    if not (wanted := _wanted(request)):
         raise BadRequest("choose at least one stream: stdout=1 or stderr=1")
-    wanted = {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
     lines = last_lines([one for one in container.stdio.tail if one.stream in wanted], request)
     content_type = RAW_STREAM if container.stdio.terminal else MULTIPLEXED_STREAM
     response = web.StreamResponse(headers={"Content-Type": content_type})
-    write = _writer(request, response, container.stdio)
+    write = writer(response, container.stdio, wanted)
     preparing = asyncio.ensure_future(response.prepare(request))
 
     async def when_ready(stream: int, data: bytes) -> None:

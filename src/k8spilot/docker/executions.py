@@ -8,10 +8,10 @@ from aiohttp import web
 
 from k8spilot.docker import views
 from k8spilot.docker.answers import json_answer, json_body
-from k8spilot.docker.attachments import carry, resized
+from k8spilot.docker.attachments import carry, resized, writer
 from k8spilot.docker.containers import find
 from k8spilot.docker.state import ENGINE, Container, Execution
-from k8spilot.docker.streams import frame, take_over
+from k8spilot.docker.streams import take_over
 from k8spilot.docker.translate import execution_command
 from k8spilot.errors import Refused
 from k8spilot.payload.session import Session
@@ -57,11 +57,7 @@ async def start(request: web.Request) -> web.StreamResponse:
         return web.Response(status=HTTPStatus.OK)
     response, input_ = await take_over(request, framed=not stdio.terminal)
     wanted = {number for number, name in ((1, "AttachStdout"), (2, "AttachStderr")) if asked.get(name)}
-
-    async def sink(stream: int, data: bytes) -> None:
-        if stream in wanted:
-            await response.write(data if stdio.terminal else frame(stream, data))
-
+    sink = writer(response, stdio, wanted)
     settled = asyncio.Event()
     session = _begin(execution)
     session.ended.add_done_callback(lambda _: settled.set())
