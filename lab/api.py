@@ -3,14 +3,15 @@
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import node, testbed
+from lab import access, node, testbed
 from lab.errors import LabError
 from lab.images import Images
+from lab.levels import ENGINES, NAMESPACES, Level
 from lab.progress import Progress
-from lab.settings import ACCESS_POINT, POOL_NAMESPACE, Settings
+from lab.settings import Settings
 from lab.shell import run
 
 
@@ -30,6 +31,26 @@ class Lab:
     """HTCondor alone, as the pool runs it."""
     pool_host: str
     """The collector's address: CONDOR_HOST of pilots."""
+    level: Level = "baseline"
+
+    def at(self, level: Level) -> "Lab":
+        """The same lab, with pilots in the namespace that enforces `level`."""
+        return replace(self, level=level)
+
+    @property
+    def namespace(self) -> str:
+        """Where its pilots are."""
+        return NAMESPACES[self.level]
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """Names of the containers that are the pilot's own."""
+        return tuple(dict.fromkeys((self.engine, "pilot")))
+
+    @property
+    def engine(self) -> str:
+        """Name of the container in which a pilot's engine runs."""
+        return ENGINES[self.level]
 
     @classmethod
     def attach(cls) -> "Lab":
@@ -74,8 +95,8 @@ class Lab:
     ) -> str:
         """Run `command`, an argv or a shell script, as `user` in his home on the access point; return its stdout."""
         script = command if isinstance(command, str) else shlex.join(command)
-        where = ("exec", *(("-i",) if input is not None else ()), "-n", POOL_NAMESPACE, ACCESS_POINT, "--")
-        return self.kubectl(*where, "su", "-", user, "-c", script, input=input, timeout=timeout)
+        what = f"run `{script[:80]}` on the access point"
+        return run(access.argv(self.settings, user, script), what=what, stdin=input or "", timeout=timeout)
 
     def push_image(self, name: str, source: str | Path) -> str:
         """Build and push an image from a Dockerfile's text, or from a folder with one; return its reference.

@@ -60,7 +60,7 @@ def _version_flags() -> str:
 
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
 
-MODULES = (
+NODE_MODULES = (
     Module("etcd", ("go.etcd.io/etcd/server/v3",), "etcd", "-s -w", "build etcd"),
     Module(
         "containerd",
@@ -77,6 +77,19 @@ MODULES = (
         f"build Kubernetes {KUBERNETES_VERSION}",
         KUBERNETES_PROGRAMS,
     ),
+)
+"""What a node is made of: one with others of them is another node."""
+
+GPU_PROGRAMS = (
+    "nvidia-device-plugin",
+    "nvidia-container-runtime",
+    "nvidia-container-runtime.cdi",
+    "nvidia-container-runtime.legacy",
+)
+
+MODULES = (
+    *NODE_MODULES,
+    Module("gpu", (".",), "gpu", "-s -w", "build what GPUs need", GPU_PROGRAMS),
 )
 
 

@@ -48,6 +48,12 @@ def processes() -> list[psutil.Process]:
     return alive
 
 
+def of_pod(uid: str, file: str) -> list[Path]:
+    """The folders of a pod, in whatever tree has `file` for it."""
+    found = [one for root, _ in hierarchies() for one in (root / CGROUP).rglob(f"pod{uid}")]
+    return [one for one in found if (one / file).exists()]
+
+
 def remove() -> None:
     """Remove the lab's cgroup from every tree; its processes have ended before."""
     for root, _ in hierarchies():

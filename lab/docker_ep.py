@@ -50,7 +50,7 @@ def deploy(lab: Lab, name: str = "docker-ep") -> None:
     ]
     _own(lab, found.socket, execute)
     lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
-    _wait(lab, name)
+    wait(lab, name, "HasDocker")
 
 
 def delete(lab: Lab, name: str = "docker-ep") -> None:
@@ -73,8 +73,9 @@ def _own(lab: Lab, socket: Path, execute: Path) -> None:
     os.chown(execute, uid, gid)
 
 
-def _wait(lab: Lab, name: str) -> None:
-    query = ["condor_status", "-constraint", f'K8SPodName == "{name}" && HasDocker', "-af", "Name"]
+def wait(lab: Lab, name: str, ready: str) -> None:
+    """Return when the pool has the slot of the pod `name`, and its ad says so much (a ClassAd expression)."""
+    query = ["condor_status", "-constraint", f'K8SPodName == "{name}" && {ready}', "-af", "Name"]
     deadline = time.monotonic() + PATIENCE_S
     while not lab.access_point("alice", query).strip():
         if time.monotonic() > deadline:

@@ -8,7 +8,6 @@ import fcntl
 import json
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ def ensure(settings: Settings, progress: Progress) -> Dockerd:
     machine.check_root()
     daemons = Daemons(settings)
     with _alone():
-        programs = _programs(settings, progress)
+        programs = machine.unpack_packages(settings, progress, NAME, PACKAGES)
         folder = settings.state / NAME
         found = Dockerd(folder / "docker.sock", programs / "usr/bin/docker")
         if daemons.find(NAME) is None:
@@ -118,26 +117,6 @@ def _daemon(settings: Settings, programs: Path, folder: Path) -> Daemon:
 
 def _unpacked(settings: Settings) -> Path:
     return settings.cache / "programs" / NAME
-
-
-def _programs(settings: Settings, progress: Progress) -> Path:
-    """Return the folder with the unpacked packages; fetch them if the cache lacks them."""
-    target = _unpacked(settings)
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{NAME}.", dir=target.parent))
-    try:
-        with progress.step("fetch dockerd"):
-            fresh.chmod(0o755)
-            machine.download_packages(settings, PACKAGES, fresh)
-            for package in fresh.glob("*.deb"):
-                shell.run(["dpkg-deb", "--extract", package, fresh], what=f"unpack {package.name}")
-                package.unlink()
-        fresh.replace(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return target
 
 
 def _answers(dockerd: Dockerd) -> bool:

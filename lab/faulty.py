@@ -1,10 +1,14 @@
-"""A registry that behaves badly on demand: a proxy before a good one, in a thread of the process that uses it."""
+"""A server that behaves badly on demand: a proxy before a good one, in a thread of the process that uses it.
+
+`FaultyRegistry` is one before a registry; before the API server there is lab/faulty_api.py.
+"""
 
 import asyncio
-import contextlib
 import re
+import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -19,6 +23,7 @@ from lab.errors import LabError
 from lab.settings import NODE_ADDRESS
 
 T = TypeVar("T")
+S = TypeVar("S", bound="FaultyServer")
 
 MANIFESTS: Final = r"/v2/.+/manifests/.*"
 BLOBS: Final = r"/v2/.+/blobs/.*"
@@ -36,9 +41,9 @@ class Fault:
     path: str = ALL
     """Regular expression for the whole path of the requests that it happens to."""
     status: int = 0
-    """Answered in place of the registry's own answer, with `error` in the body as registries do."""
-    error: tuple[str, str] = ("UNKNOWN", "the registry is told to fail")
-    """Code and message (OCI distribution specification, error codes)."""
+    """Answered in place of the server's own answer, with `error` in the body as such servers do."""
+    error: tuple[str, str] = ("UNKNOWN", "the server is told to fail")
+    """Code and message (OCI distribution specification, error codes); of an API server, reason and message."""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
     """Seconds before the answer begins."""
@@ -46,35 +51,71 @@ class Fault:
     """Bytes a second of the answer's body; 0: as fast as can be."""
     cut: bool = False
     """The connection is cut: at once, or in the middle of a body."""
+    corrupt: bool = False
+    """The body has a byte that is not the registry's."""
+    short: bool = False
+    """The body lacks its end, and nothing else tells of that."""
     agent: str = ""
     """Only for clients whose User-Agent begins so: `containerd`, `skopeo`."""
     hang: bool = False
     """There is no answer until other faults, or none, are set; then it is as it should be."""
+    silent: bool = False
+    """The answer, also one that is under way, stops in the middle until other faults, or none, are set."""
+    taken: bool = False
+    """The server has got the request before anything happens: status, delay and hang are of the answer alone."""
+    times: int = 0
+    """Happens to so many requests only; 0: to all."""
+    verb: str = ""
+    """Only for requests of this kind: an HTTP method, or what an API server calls it."""
+    token: str = ""
+    """Only for requests with this bearer token."""
 
-    def concerns(self, path: str, agent: str) -> bool:
-        """Whether it happens to a request for `path` by the client `agent`."""
-        return re.fullmatch(self.path, path) is not None and agent.startswith(self.agent)
+    def concerns(self, request: "Request") -> bool:
+        """Whether it happens to `request`."""
+        return (
+            re.fullmatch(self.path, request.path) is not None
+            and request.agent.startswith(self.agent)
+            and self.verb in ("", request.verb)
+            and self.token in ("", request.token)
+        )
 
 
 @dataclass(frozen=True)
 class Request:
-    """One that was made to the registry."""
+    """One that was made to the server."""
 
     at: float
     """When it came (time.monotonic)."""
     method: str
     path: str
-    agent: str
+    agent: str = ""
     """The client: `containerd/...`, `skopeo/...`."""
+    verb: str = ""
+    token: str = ""
+    """The bearer token."""
 
 
-class FaultyRegistry:
-    """A proxy on a port of its own. Made by `serve`; its methods return when what they ask for is so."""
+class FaultyServer:
+    """A proxy on a port of its own. Made by `serving`; its methods return when what they ask for is so."""
 
-    def __init__(self, upstream: str) -> None:
-        self._upstream = upstream
+    def __init__(
+        self,
+        upstream: str,
+        host: str = NODE_ADDRESS,
+        *,
+        tls: ssl.SSLContext | None = None,
+        trust: ssl.SSLContext | bool = True,
+    ) -> None:
+        self.upstream = upstream
+        """Scheme, host and port."""
+        self._host = host
+        self._tls = tls
+        """Of its own side; without it, it speaks plain HTTP."""
+        self._trust = trust
+        """Of the other side."""
         self._loop = asyncio.new_event_loop()
         self._faults: tuple[Fault, ...] = ()
+        self._happened: Counter[int] = Counter()
         self._site: web.TCPSite | None = None
         self._port = 0
         self._over = asyncio.Event()
@@ -85,10 +126,10 @@ class FaultyRegistry:
     @property
     def address(self) -> str:
         """host:port."""
-        return f"{NODE_ADDRESS}:{self._port}"
+        return f"{self._host}:{self._port}"
 
     def fails(self, *faults: Fault) -> None:
-        """From now on these faults happen, the first whose path matches; none others."""
+        """From now on these faults happen, of each request's the first one; none others."""
         self._do(self._set(faults))
 
     def is_well(self) -> None:
@@ -104,6 +145,10 @@ class FaultyRegistry:
     def goes_away(self) -> None:
         """From now on connections are refused; those that are open are cut."""
         self._do(self._stop_listening())
+
+    def cuts(self) -> None:
+        """Cut all connections, once."""
+        self._do(self._abort())
 
     def comes_back(self) -> None:
         """From now on connections are taken."""
@@ -130,9 +175,10 @@ class FaultyRegistry:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _set(self, faults: tuple[Fault, ...]) -> None:
+        self._faults = faults
+        self._happened.clear()
         self._over.set()
         self._over = asyncio.Event()
-        self._faults = faults
 
     async def _begin(self) -> None:
         self._client = aiohttp.ClientSession(auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None))
@@ -153,7 +199,7 @@ class FaultyRegistry:
     async def _listen(self) -> None:
         if self._site is not None:
             return
-        self._site = web.TCPSite(self._runner, NODE_ADDRESS, self._port, reuse_address=True)
+        self._site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls, reuse_address=True)
         await self._site.start()
         self._port = self._runner.addresses[0][1]
 
@@ -162,49 +208,117 @@ class FaultyRegistry:
             return
         await self._site.stop()
         self._site = None
+        await self._abort()
+
+    async def _abort(self) -> None:
         assert self._runner.server is not None
         for connection in list(self._runner.server.connections):
             if connection.transport is not None:
                 connection.transport.abort()
 
+    def verb(self, request: web.Request) -> str:
+        """What kind of request it is."""
+        return request.method
+
+    def refusal(self, fault: Fault) -> web.Response:
+        """The answer of a server of this kind that fails."""
+        return web.json_response({"code": fault.error[0], "message": fault.error[1]}, status=fault.status)
+
+    def _fault(self, request: Request) -> Fault:
+        """What happens to a request now."""
+        for number, fault in enumerate(self._faults):
+            if fault.concerns(request) and (not fault.times or self._happened[number] < fault.times):
+                self._happened[number] += 1
+                return fault
+        return Fault()
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        agent = request.headers.get("User-Agent", "")
-        self.requests.append(Request(time.monotonic(), request.method, request.path, agent))
-        fault = next((one for one in self._faults if one.concerns(request.path, agent)), Fault())
+        known = Request(
+            time.monotonic(),
+            request.method,
+            request.path,
+            request.headers.get("User-Agent", ""),
+            self.verb(request),
+            request.headers.get("Authorization", "").removeprefix("Bearer "),
+        )
+        self.requests.append(known)
+        fault = self._fault(known)
+        body = await request.read()  # the client may have gone when it is wanted
+        try:
+            return await self._answer(request, known, body, fault)
+        except aiohttp.ClientConnectionError:  # the server has gone
+            _cut(request)
+            return web.Response()
+
+    async def _answer(self, request: web.Request, known: Request, body: bytes, fault: Fault) -> web.StreamResponse:
+        if not fault.taken:
+            await self._wait(fault)
+            if fault.status:
+                return self.refusal(fault)
+        async with self._client.request(
+            request.method,
+            f"{self.upstream}{request.path_qs}",
+            headers=_end_to_end(request.headers),
+            data=body or None,
+            allow_redirects=False,
+            ssl=self._trust,
+        ) as answer:
+            if fault.taken:
+                await self._wait(fault)
+                if fault.status:
+                    return self.refusal(fault)
+            headers = _end_to_end(answer.headers)
+            if fault.short and request.method != "HEAD":
+                headers["Content-Length"] = str(int(headers.get("Content-Length", "0")) // 2)
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            try:
+                await self._pass_on(request, known, answer, response, fault)
+            except (ConnectionError, aiohttp.ClientError):  # one of the two sides has gone
+                _cut(request)
+            return response
+
+    async def _wait(self, fault: Fault) -> None:
         if fault.hang:
             await self._over.wait()
         await asyncio.sleep(fault.delay)
-        if fault.status:
-            code, message = fault.error
-            body = {"errors": [{"code": code, "message": message, "detail": None}]}
-            return web.json_response(body, status=fault.status, headers={**_API_VERSION, **fault.headers})
-        async with self._client.request(
-            request.method,
-            f"http://{self._upstream}{request.path_qs}",
-            headers=_end_to_end(request.headers),
-            data=request.content if request.can_read_body else None,
-            allow_redirects=False,
-        ) as answer:
-            response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer.headers))
-            with contextlib.suppress(ConnectionError):
-                await _pass_on(request, answer, response, fault)
-            return response
 
-
-async def _pass_on(
-    request: web.Request, answer: aiohttp.ClientResponse, response: web.StreamResponse, fault: Fault
-) -> None:
-    if fault.cut and request.method == "HEAD":
-        _cut(request)
-    await response.prepare(request)
-    async for piece in answer.content.iter_chunked(_PIECE):
-        await response.write(piece[: len(piece) // 2] if fault.cut else piece)
-        if fault.cut:
-            await asyncio.sleep(0.1)  # what was written goes out, so that the cut is in the middle
+    async def _pass_on(
+        self,
+        request: web.Request,
+        known: Request,
+        answer: aiohttp.ClientResponse,
+        response: web.StreamResponse,
+        fault: Fault,
+    ) -> None:
+        if fault.cut and request.method == "HEAD":
             _cut(request)
-        if fault.rate:
-            await asyncio.sleep(len(piece) / fault.rate)
-    await response.write_eof()
+        await response.prepare(request)
+        left = int(response.headers.get("Content-Length", "0")) if fault.short else 2**62
+        async for whole in answer.content.iter_chunked(_PIECE):
+            piece, left = whole[:left], max(left - len(whole), 0)
+            if fault.corrupt:
+                piece = bytes((piece[0] ^ 1, *piece[1:])) if piece else piece
+            half = len(piece) // 2
+            await response.write(piece[:half])
+            if fault.cut:
+                await asyncio.sleep(0.1)  # what was written goes out, so that the cut is in the middle
+                _cut(request)
+            if any(one.silent and one.concerns(known) for one in self._faults):
+                await self._over.wait()
+            await response.write(piece[half:])
+            if fault.rate:
+                await asyncio.sleep(len(piece) / fault.rate)
+        await response.write_eof()
+
+
+class FaultyRegistry(FaultyServer):
+    """A registry."""
+
+    def refusal(self, fault: Fault) -> web.Response:
+        """As the OCI distribution specification has it."""
+        code, message = fault.error
+        body = {"errors": [{"code": code, "message": message, "detail": None}]}
+        return web.json_response(body, status=fault.status, headers={**_API_VERSION, **fault.headers})
 
 
 def _cut(request: web.Request) -> None:
@@ -217,22 +331,21 @@ def _end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
 
 
 @contextmanager
-def serve(upstream: str) -> Iterator[FaultyRegistry]:
-    """Serve a proxy before the registry at `upstream` (host:port) that fails when it is told to.
+def serving(server: S) -> Iterator[S]:
+    """Let `server` serve, in a thread of its own.
 
     Raises:
         LabError: it cannot listen.
     """
-    registry = FaultyRegistry(upstream)
     ready: Future[None] = Future()
-    thread = threading.Thread(target=registry.run, args=(ready,), name="faulty registry", daemon=True)
+    thread = threading.Thread(target=server.run, args=(ready,), name="faulty server", daemon=True)
     thread.start()
     try:
         ready.result(30)
     except OSError as problem:
-        raise LabError(f"a faulty registry cannot listen on {NODE_ADDRESS}: {problem}") from problem
+        raise LabError(f"a faulty server cannot listen on {server.address}: {problem}") from problem
     try:
-        yield registry
+        yield server
     finally:
-        registry.end()
+        server.end()
         thread.join(10)

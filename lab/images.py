@@ -25,7 +25,16 @@ RECIPE = "1"
 
 APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Languages "none"')
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
-PROJECT_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements.txt", "src")
+PROJECT_INPUTS = (
+    "Dockerfile",
+    ".dockerignore",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "requirements.txt",
+    "requirements-build.txt",
+    "src",
+)
 APT_OPTIONS_OF_MACHINE = ("Acquire::http::Proxy", "Acquire::https::", "Acquire::Check-")
 
 
@@ -104,6 +113,36 @@ class Images:
             with self._progress.step("push the project's image"):
                 self._push(local, ("k8spilot", key), "k8spilot:latest")
         return f"{self._address}/k8spilot:{key}"
+
+    def build_apart(self, tag: str, epoch: int, *, cached: bool) -> str:
+        """Build the project's image, pushed nowhere, with one time for all its files; return its name here."""
+        local = f"localhost/k8spilot-lab/supply:{tag}"
+        with tempfile.TemporaryDirectory() as folder:
+            options = ["--layers" if cached else "--no-cache", "--timestamp", str(epoch)]
+            options += ["--build-arg", f"BASE={self.base()}", "--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
+            options += ["--tag", local, *machine_volumes(Path(folder))]
+            log = self._settings.cache / f"logs/supply-{tag}.log"
+            with self._progress.step(f"build the project's image ({tag})"):
+                command = self._buildah("bud", *options, CHECKOUT)
+                run(command, what="build the project's image", log=log, env=self._environment())
+        return local
+
+    @contextmanager
+    def mounted(self, local: str) -> Iterator[Path]:
+        """The files of an image in the builder's storage."""
+        environment = self._environment()
+        container = run(self._buildah("from", "--pull-never", local), what=f"open {local}", env=environment).strip()
+        try:
+            yield Path(run(self._buildah("mount", container), what=f"mount {local}", env=environment).strip())
+        finally:
+            run(self._buildah("rm", container), what=f"close {local}", env=environment)
+
+    def remove_apart(self) -> None:
+        """Forget what `build_apart` has built; a build that is cached finds its layers all the same."""
+        names = "localhost/k8spilot-lab/supply"
+        listed = run(self._buildah("images", "--format", "{{.Name}}:{{.Tag}}"), what="list", env=self._environment())
+        if found := [name for name in listed.split() if name.rpartition(":")[0] == names]:
+            run(self._buildah("rmi", *found), what="remove images", env=self._environment())
 
     def from_source(self, name: str, source: str | Path) -> str:
         """Build and push an image from a Dockerfile's text, or a folder that holds one; return its reference.

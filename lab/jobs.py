@@ -17,7 +17,6 @@ import htcondor2
 
 from lab.api import Lab
 from lab.errors import LabError
-from lab.settings import PILOT_NAMESPACE
 from lab.streams import Stream
 
 SUBMIT_FILE = "job.sub"
@@ -200,7 +199,7 @@ def wait_in_pool(lab: Lab, pilot: str, timeout: float = 60) -> None:
         else:
             reason = "the pool does not know it"
         if time.monotonic() > deadline:
-            log = lab.kubectl("logs", "-n", PILOT_NAMESPACE, pilot, "-c", "pilot", "--tail=3").strip()
+            log = lab.kubectl("logs", "-n", lab.namespace, pilot, "-c", "pilot", "--tail=3").strip()
             raise LabError(
                 f"the slot of pod {pilot} is not in the pool after {timeout:.0f} s: {reason}; it says: {log}"
             )

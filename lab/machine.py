@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -106,6 +107,29 @@ def download_packages(settings: Settings, packages: Sequence[str], target: Path)
     what = f"fetch {', '.join(packages)}"
     # As root: its own user for fetching may not come to the folder.
     _apt_get(settings, "download", ["--option", "APT::Sandbox::User=root", *packages], what, cwd=target)
+
+
+def unpack_packages(settings: Settings, progress: Progress, name: str, packages: Sequence[str]) -> Path:
+    """Return the cache's folder `name` with the unpacked `packages`; fetch them if it is not there. Raises LabError."""
+    target = settings.cache / "programs" / name
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=target.parent))
+    try:
+        with progress.step(f"fetch {name}"):
+            fresh.chmod(0o755)
+            download_packages(settings, packages, fresh)
+            for package in fresh.glob("*.deb"):
+                run(["dpkg-deb", "--extract", package, fresh], what=f"unpack {package.name}")
+                package.unlink()
+        fresh.replace(target)
+    except OSError:
+        if not target.is_dir():  # another process was faster
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return target
 
 
 def _apt_get(settings: Settings, verb: str, arguments: Sequence[str], what: str, cwd: Path | None = None) -> None:

@@ -29,7 +29,8 @@ from lab.settings import (
 )
 from lab.shell import run
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
+"""After an outage of the API server a kubelet may take a minute and a half to tell of its node again."""
 CORE = ("etcd", "containerd", "kube-apiserver")
 """When one of these died, the node is made anew: what the others believe is not true any more."""
 

@@ -38,14 +38,40 @@ def deploy(
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):
         if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:
-            raise LabError(f"the pod {PILOT_NAMESPACE}/{name} does not run: {_why(pod)}")
+            raise LabError(f"the pod {lab.namespace}/{name} does not run: {_why(pod)}")
         time.sleep(0.2)
+
+
+def change(*operations: Mapping[str, Any]) -> dict[str, Any]:
+    """Part of an overlay's `patches`: operations of a JSON patch (RFC 6902) on the pod."""
+    return {"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(operations)}
+
+
+def in_memory(volume: str, size: str) -> dict[str, Any]:
+    """Part of an overlay's `patches`: an emptyDir of the pod in memory, of at most `size` (a Kubernetes quantity)."""
+    patch = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pilot"},
+        "spec": {"volumes": [{"name": volume, "emptyDir": {"medium": "Memory", "sizeLimit": size}}]},
+    }
+    return {"target": {"kind": "Pod", "name": "pilot"}, "patch": yaml.safe_dump(patch)}
 
 
 def delete(lab: Lab, name: str = "pilot") -> None:
     """Remove the pod `name`; the service account and its rights stay for others."""
-    where = ("pod", name, "-n", PILOT_NAMESPACE)
+    where = ("pod", name, "-n", lab.namespace)
     lab.kubectl("delete", *where, "--ignore-not-found", "--wait=true", timeout=300)
+
+
+def inside(lab: Lab, name: str, script: str, container: str = "pilot") -> str:
+    """Run a shell script in the pilot container of the pod `name`, or another; return its output. Raises LabError."""
+    return lab.kubectl("exec", "-n", lab.namespace, name, "-c", container, "--", "sh", "-c", script)
+
+
+def runs(lab: Lab, name: str) -> bool:
+    """Whether the containers of the pod `name` run. Raises LabError."""
+    return _runs(_pod(lab, name))
 
 
 def volumes(lab: Lab, name: str) -> dict[str, dict[str, Any]]:
@@ -59,12 +85,14 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     folder.mkdir(parents=True, exist_ok=True)
     image, _, tag = lab.image.rpartition(":")
     patch = [{"op": "replace", "path": "/metadata/name", "value": name}] + [
-        {"op": "add", "path": "/spec/containers/0/env/-", "value": {"name": key, "value": value}}
+        {"op": "add", "path": f"{container}/env/-", "value": {"name": key, "value": value}}
         for key, value in environment.items()
+        for container in ("/spec/containers/0", *(("/spec/initContainers/2",) if lab.level == "restricted" else ()))
     ]
     document: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
+        "namespace": lab.namespace,
         "resources": [os.path.relpath(HERE / "overlay", folder)],
         "images": [{"name": BASE_IMAGE, "newName": image, "newTag": tag}],
         "configMapGenerator": [
@@ -76,17 +104,20 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
                 "options": {"disableNameSuffixHash": True},
             }
         ],
-        "patches": [{"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(patch)}],
         **(more or {}),
+        "patches": [
+            *(more or {}).get("patches", ()),
+            {"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(patch)},
+        ],
     }
-    components = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in document.get("components", ())]
-    document["components"] = components
+    components = [*(("restricted",) if lab.level == "restricted" else ()), *document.get("components", ())]
+    document["components"] = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in components]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return folder
 
 
 def _pod(lab: Lab, name: str) -> dict[str, Any]:
-    pod: dict[str, Any] = json.loads(lab.kubectl("get", "pod", name, "-n", PILOT_NAMESPACE, "-o", "json"))
+    pod: dict[str, Any] = json.loads(lab.kubectl("get", "pod", name, "-n", lab.namespace, "-o", "json"))
     return pod
 
 
@@ -97,7 +128,8 @@ def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _runs(pod: dict[str, Any]) -> bool:
     running = {status["name"] for status in _statuses(pod) if "running" in status["state"]}
-    return {"payload", "pilot"} <= running
+    asked = {one["name"] for one in pod["spec"]["initContainers"]}
+    return {"payload", "pilot", "engine"} & (asked | {"pilot"}) <= running
 
 
 def _why(pod: dict[str, Any]) -> str:

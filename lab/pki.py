@@ -74,6 +74,15 @@ def ensure(settings: Settings) -> None:
     done.touch()
 
 
+def new_server(folder: Path) -> None:
+    """Make another authority, and an API server's certificate of it: ca.crt, apiserver.crt, apiserver.key."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = _authority(authority_key)
+    _write_certificate(folder / "ca.crt", authority)
+    _write_certificate(folder / "apiserver.crt", _certificate(IDENTITIES[0], key, authority, authority_key))
+    _write_key(folder / "apiserver.key", key)
+
+
 def _name(common: str, group: str | None = None) -> x509.Name:
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common)]
     if group:

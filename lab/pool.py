@@ -13,13 +13,13 @@ import yaml
 
 from lab import node, shell
 from lab.errors import LabError
+from lab.levels import NAMESPACES
 from lab.settings import (
     ACCESS_POINT,
     CENTRAL_MANAGER,
     COLLECTOR_SERVICE_ADDRESS,
     HERE,
     NODE_ADDRESS,
-    PILOT_NAMESPACE,
     POOL_DOMAIN,
     POOL_NAMESPACE,
     Settings,
@@ -45,10 +45,11 @@ class Pool:
         if not self._exists("secret", "signing-key"):
             self._apply(_dump(_secret("signing-key", {"signing-key": secrets.token_bytes(64)})), "keep the pool's key")
         self._deploy(CENTRAL_MANAGER)
-        self._apply(_dump(self._registries()), "tell pilots of the registry")
+        for namespace in NAMESPACES.values():
+            self._apply(_dump(self._registries(namespace)), "tell pilots of the registry")
         for namespace, name, identity, rights in (
             (POOL_NAMESPACE, "access-point-token", "condor", ()),
-            (PILOT_NAMESPACE, "pool-token", "pilot", PILOT_RIGHTS),
+            *((namespace, "pool-token", "pilot", PILOT_RIGHTS) for namespace in NAMESPACES.values()),
         ):
             if not self._exists("secret", name, namespace):
                 document = _secret(name, {"token": self._token(identity, rights).encode()}, namespace)
@@ -131,7 +132,7 @@ class Pool:
                     raise LabError(f"{problem}; its pod: {_why(self._pod(CENTRAL_MANAGER))}") from problem
             time.sleep(0.3)
 
-    def _registries(self) -> dict[str, Any]:
+    def _registries(self, namespace: str) -> dict[str, Any]:
         # The lab's own address without a port: tests start more registries there.
         address = self.settings.registry or NODE_ADDRESS
         drop_in = f'# Plain HTTP: registries of a test bed.\n[[registry]]\nlocation = "{address}"\ninsecure = true\n'
@@ -140,7 +141,7 @@ class Pool:
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": "registries", "namespace": PILOT_NAMESPACE},
+            "metadata": {"name": "registries", "namespace": namespace},
             "data": {"lab.conf": drop_in},
         }
 

@@ -71,7 +71,10 @@ def private_registry(lab: Lab) -> Iterator[PrivateRegistry]:
 def faulty_registry(lab: Lab) -> Iterator[faulty.FaultyRegistry]:
     """Run a registry with what the lab's has, which fails when it is told to. Raises LabError."""
     _check(lab)
-    with faulty.serve(lab.registry) as found, _plain_http(lab.settings, found.address):
+    with (
+        faulty.serving(faulty.FaultyRegistry(f"http://{lab.registry}")) as found,
+        _plain_http(lab.settings, found.address),
+    ):
         yield found
 
 

@@ -6,23 +6,22 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from lab import node
+from lab import access, node
 from lab.api import Lab
-from lab.settings import ACCESS_POINT, PILOT_NAMESPACE, POOL_NAMESPACE
 
 # Looks 20 times a second: inotify does not work for the file systems of containers.
-# The far end goes with this one: `kubectl exec` that dies closes the input that `cat` waits on.
+# The far end goes with this one, whose end closes the input that `cat` waits on.
 _FOLLOW = "tail -s 0.05 -q -n +1 -F {files} 2>/dev/null & cat >/dev/null; kill $!"
 
 
 class Stream:
-    """The output of a kubectl command that runs until `close`."""
+    """The output of a command that runs until `close`."""
 
-    def __init__(self, lab: Lab, *arguments: str) -> None:
+    def __init__(self, *command: str) -> None:
         with tempfile.NamedTemporaryFile(prefix="k8spilot-stream-", suffix=".log") as target:
             self._reader = open(target.name, "rb")  # noqa: PTH123, SIM115 -- open until close()
             self._process = subprocess.Popen(
-                [*(str(part) for part in node.kubectl(lab.settings)), *arguments],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=target,
                 stderr=subprocess.DEVNULL,
@@ -33,18 +32,18 @@ class Stream:
     def of_user_file(cls, lab: Lab, user: str, path: str) -> Self:
         """Follow a file in `user`'s home on the access point, which may not be there yet."""
         script = _FOLLOW.format(files=path)
-        return cls(lab, "exec", "-i", "-n", POOL_NAMESPACE, ACCESS_POINT, "--", "su", "-", user, "-c", script)
+        return cls(*access.argv(lab.settings, user, script))
 
     @classmethod
     def of_pilot_files(cls, lab: Lab, pod: str, *paths: str) -> Self:
         """Follow files of the pilot container."""
         script = _FOLLOW.format(files=" ".join(paths))
-        return cls(lab, "exec", "-i", "-n", PILOT_NAMESPACE, pod, "-c", "pilot", "--", "sh", "-c", script)
+        return cls(*_kubectl(lab), "exec", "-i", "-n", lab.namespace, pod, "-c", "pilot", "--", "sh", "-c", script)
 
     @classmethod
     def of_pilot(cls, lab: Lab, pod: str) -> Self:
         """Follow what the pilot itself says."""
-        return cls(lab, "logs", "--follow", "-n", PILOT_NAMESPACE, pod, "-c", "pilot")
+        return cls(*_kubectl(lab), "logs", "--follow", "-n", lab.namespace, pod, "-c", lab.engine)
 
     def blocks(self, end: bytes = b"\n") -> Iterator[bytes]:
         """What has come since the last call, in whole blocks with their `end`."""
@@ -59,10 +58,10 @@ class Stream:
 
     def close(self) -> None:
         """Follow no longer."""
-        self._process.terminate()
-        self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+        self._process.terminate()
+        self._process.wait()
         self._reader.close()
 
     def __enter__(self) -> Self:
@@ -74,3 +73,7 @@ class Stream:
     ) -> None:
         """Close."""
         self.close()
+
+
+def _kubectl(lab: Lab) -> list[str]:
+    return [str(part) for part in node.kubectl(lab.settings)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lab import cgroups, network, processes, registry
 from lab.errors import LabError
+from lab.gpu import node as gpus
 from lab.processes import Daemons
 from lab.settings import Settings
 from lab.shell import run
@@ -35,6 +36,7 @@ def clean(settings: Settings, daemons: Daemons) -> None:
     network.remove(settings)
     cgroups.remove()
     _remove_shim_sockets()
+    gpus.remove()
     shutil.rmtree(settings.state, ignore_errors=True)
     if settings.state.exists():
         raise LabError(f"{settings.state} could not be removed altogether: see what is left there")

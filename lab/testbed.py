@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from lab import binaries, images, machine, network, node, pki, registry, shell, teardown
 from lab.errors import LabError
+from lab.gpu import node as gpus
 from lab.images import Images
 from lab.pool import Pool
 from lab.processes import Daemons, strays
@@ -126,7 +127,12 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
             pool_image.result()  # the project's image begins with its layers
             return settings.image or builder.project()
 
+        def add_gpus() -> None:
+            ready.result()
+            gpus.ensure(settings, daemons)
+
         image = together.begin(build_rest)
+        together.begin(add_gpus)
         collector = together.begin(start_pool)
     return Facts(
         str(settings.admin_kubeconfig),
@@ -162,7 +168,7 @@ def _is_broken(settings: Settings, daemons: Daemons) -> bool:
 def _recipe() -> str:
     """Name all that decides how the node runs: a node of another recipe is not repaired but made anew."""
     return images.digest_of(
-        [module.key() for module in binaries.MODULES],
+        [module.key() for module in binaries.NODE_MODULES],
         [HERE / "config", HERE / "node.py", HERE / "settings.py", HERE / "images/pause"],
     )
 

@@ -31,11 +31,7 @@ def main() -> int:
     with lab.progress, lab.progress.step("deploy a pilot and wait for its slot"):
         pilot.deploy(lab, PILOT)
         jobs.wait_in_pool(lab, PILOT)
-    with ExitStack() as parts:
-        log = parts.enter_context(closing(PilotLog(lab, PILOT)))
-        rows = _submit(lab, parts)
-        _follow(rows, log, console)
-        faults = [fault for row in rows for fault in _faults(row)]
+    rows, faults = run(lab, PILOT, console)
     console.print(closing_table(rows))
     console.print(f"{len(rows)} jobs, {time.monotonic() - began:.0f} s with all set-up.")
     console.print(hints(lab, PILOT), markup=False, soft_wrap=True)
@@ -46,7 +42,16 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def _submit(lab: Lab, parts: ExitStack) -> list[Row]:
+def run(lab: Lab, pilot_name: str, console: Console) -> tuple[list[Row], list[str]]:
+    """Run the jobs through the pilot pod of that name; return what came of each, and a sentence for each fault."""
+    with ExitStack() as parts:
+        log = parts.enter_context(closing(PilotLog(lab, pilot_name)))
+        rows = _submit(lab, pilot_name, parts)
+        _follow(rows, log, console)
+        return rows, [fault for row in rows for fault in _faults(row)]
+
+
+def _submit(lab: Lab, pilot_name: str, parts: ExitStack) -> list[Row]:
     """Submit all jobs; `parts` removes them at the end."""
     rows = []
     for job in PLAN:
@@ -57,7 +62,7 @@ def _submit(lab: Lab, parts: ExitStack) -> list[Row]:
             "transfer_output_files": '""',
             **job.commands,
         }
-        submitted = jobs.submit(lab, job.user, commands, files=job.files, pilot=PILOT, count=job.count)
+        submitted = jobs.submit(lab, job.user, commands, files=job.files, pilot=pilot_name, count=job.count)
         parts.callback(submitted.remove)
         now = time.monotonic()
         rows += [Row(job, submitted, number, now) for number in range(job.count)]

@@ -1,0 +1,58 @@
+"""A pilot container whose clock is wrong: its programs get a library that shifts what the kernel says.
+
+The machine's own clock, and with it everybody else's certificates, leases and logs, stays as it is. What has no C
+library (the docker CLI) stays right, too, as do times of files.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lab import pilot
+from lab.api import Lab
+from lab.settings import HERE
+from lab.shell import run
+
+_SOURCE = HERE / "images/clock/clock.c"
+_FOLDER = "/opt/clock"
+_OFFSET = "/run/clock-offset"
+
+
+@contextmanager
+def movable(lab: Lab, pod: str) -> Iterator[list[dict[str, Any]]]:
+    """Give the `patches` of an overlay for the pilot pod `pod`, whose clock can then be `shifted`. Raises LabError."""
+    where = ("configmap", f"{pod}-clock", "-n", lab.namespace)
+    files = [f"--from-literal=preload={_FOLDER}/clock.so"]
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "clock.so"
+        how = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
+        run(["gcc", *how, "-o", library, _SOURCE], what="compile the library that shifts clocks")
+        lab.kubectl("delete", *where, "--ignore-not-found")
+        lab.kubectl("create", *where, *files, f"--from-file={library}")
+    volume = {"name": "clock", "configMap": {"name": f"{pod}-clock", "defaultMode": 0o755}}
+    mounts = [
+        {"name": "clock", "mountPath": _FOLDER},
+        {"name": "clock", "mountPath": "/etc/ld.so.preload", "subPath": "preload"},
+    ]
+    try:
+        yield [
+            pilot.change(
+                {"op": "add", "path": "/spec/volumes/-", "value": volume},
+                *({"op": "add", "path": "/spec/containers/0/volumeMounts/-", "value": one} for one in mounts),
+            )
+        ]
+    finally:
+        lab.kubectl("delete", *where)
+
+
+@contextmanager
+def shifted(lab: Lab, pod: str, seconds: int) -> Iterator[None]:
+    """Let the clock of the pilot container be wrong by `seconds`, and jump back afterwards. Raises LabError."""
+    inside = ("exec", "-n", lab.namespace, pod, "-c", "pilot", "--", "sh", "-c")
+    lab.kubectl(*inside, f"echo {seconds} >{_OFFSET}.new && mv {_OFFSET}.new {_OFFSET}")
+    try:
+        yield
+    finally:
+        lab.kubectl(*inside, f"rm -f {_OFFSET}")

@@ -1,0 +1,180 @@
+"""The lab's GPUs: for each way in which GPUs come into pods four devices of its own, so that tests do not meet."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lab.gpu import nvml
+
+MAJOR = 195
+UVM_MAJOR = 240
+CAPS_MAJOR = 241
+"""The latter two are from the range for local use; NVIDIA's driver takes what is free."""
+
+KIND = "k8s.device-plugin.nvidia.com/gpu"
+"""Vendor and class of the CDI names that NVIDIA's device plugin makes."""
+
+LIBRARY_IN_CONTAINER = f"/usr/lib/x86_64-linux-gnu/{nvml.LIBRARY}"
+SETTINGS_IN_CONTAINER = "/run/nvml-stub"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A character device."""
+
+    path: str
+    major: int
+    minor: int
+
+
+CONTROL = (
+    Node("/dev/nvidiactl", MAJOR, 255),
+    Node("/dev/nvidia-uvm", UVM_MAJOR, 0),
+    Node("/dev/nvidia-uvm-tools", UVM_MAJOR, 1),
+)
+"""What every container with a GPU has."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What a pod asks for, and how NVIDIA's device plugin is told to give it."""
+
+    name: str
+    lists: tuple[str, ...] = ("envvar",)
+    """Device list strategies, as the plugin calls them."""
+    by_index: bool = False
+    """The plugin's device id strategy `index`: lists have positions instead of uuids."""
+    device_specs: bool = False
+    """PASS_DEVICE_SPECS: nodes come from the kubelet, too."""
+    replicas: int = 1
+    """Of each GPU, as time slicing has them."""
+    mig: bool = False
+    broken: bool = False
+    """Whether the last device that is promised is not given, but one that nobody promised.
+
+    The kubelet mounts the library, so that no runtime class is needed: with one there are both devices.
+    """
+
+    @property
+    def gpus(self) -> int:
+        """How many whole GPUs it takes to have four devices, and one to give instead."""
+        return 2 if self.mig or self.replicas > 1 else 5 if self.broken else 4
+
+
+RESOURCES = (
+    Resource("nvidia.com/gpu"),
+    Resource("nvidia.com/gpu-mounts", ("volume-mounts",)),
+    Resource("nvidia.com/gpu-cdi-annotations", ("cdi-annotations",)),
+    Resource("nvidia.com/gpu-cdi", ("cdi-cri",)),
+    Resource("nvidia.com/gpu-device-specs", device_specs=True),
+    Resource("nvidia.com/gpu-index", by_index=True),
+    Resource("nvidia.com/gpu.shared", replicas=2),
+    Resource("nvidia.com/mig-1g.18gb", mig=True),
+    Resource("nvidia.com/gpu-broken", device_specs=True, broken=True),
+)
+
+
+@dataclass
+class Inventory:
+    """All devices of the node: as the driver, the device plugin and CDI have them."""
+
+    driver: nvml.Driver = field(default_factory=lambda: nvml.Driver(nodes="/dev"))
+    nodes: dict[str, list[Node]] = field(default_factory=dict)
+    """By uuid: what a container needs to have the device."""
+    ids: dict[str, list[str]] = field(default_factory=dict)
+    """By the resource's name: its devices, as the kubelet has them."""
+    instead: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls) -> "Inventory":
+        """The devices of all resources."""
+        inventory = cls()
+        for resource in RESOURCES:
+            inventory._add(resource)
+        return inventory
+
+    def _add(self, resource: Resource) -> None:
+        gpus = [self._gpu() for _ in range(resource.gpus)]
+        if resource.mig:
+            self.ids[resource.name] = [self._mig(gpu, number) for gpu in gpus for number in range(2)]
+        elif resource.replicas > 1:
+            self.ids[resource.name] = [f"{gpu.uuid}::{n}" for gpu in gpus for n in range(resource.replicas)]
+        else:
+            self.ids[resource.name] = [gpu.uuid for gpu in gpus[:4]]
+        if resource.broken:
+            self.instead[resource.name] = gpus[-1].uuid
+
+    def _gpu(self) -> nvml.Gpu:
+        minor = len(self.driver.gpus)
+        gpu = nvml.h200(minor, f"GPU-{minor:08x}-1ab0-4000-8000-00000000000{minor % 10}")
+        self.driver.gpus.append(gpu)
+        self.nodes[gpu.uuid] = [Node(f"/dev/nvidia{minor}", MAJOR, minor)]
+        return gpu
+
+    def _mig(self, gpu: nvml.Gpu, number: int) -> str:
+        """Add an instance, which only those have who may open its GPU and its two capabilities."""
+        first = 1 + gpu.minor * 16 + number * 2
+        uuid = f"MIG-{gpu.minor:08x}-1ab0-5000-8000-00000000000{number}"
+        gpu.instances.append(nvml.slice_of_h200(number, uuid, (first, first + 1)))
+        caps = [Node(f"/dev/nvidia-caps/nvidia-cap{cap}", CAPS_MAJOR, cap) for cap in (first, first + 1)]
+        self.nodes[uuid] = [*self.nodes[gpu.uuid], *caps]
+        return uuid
+
+    @property
+    def all_nodes(self) -> list[Node]:
+        """Every node that the machine has for them, each once."""
+        return list(dict.fromkeys([*CONTROL, *(node for nodes in self.nodes.values() for node in nodes)]))
+
+    def table(self, library: str, settings: str, specs: str) -> dict[str, Any]:
+        """What lab/go/gpu reads: the device plugin and the container runtime."""
+        index = {gpu.uuid: str(gpu.minor) for gpu in self.driver.gpus}
+        devices = [
+            {"uuid": uuid, "index": index.get(uuid, ""), "nodes": [asdict(node) for node in nodes]}
+            for uuid, nodes in self.nodes.items()
+        ]
+        resources = [
+            {
+                "name": resource.name,
+                "ids": self.ids[resource.name],
+                "lists": resource.lists,
+                "by_index": resource.by_index,
+                "device_specs": resource.device_specs,
+                "library": resource.broken,
+                "instead": self.instead.get(resource.name, ""),
+            }
+            for resource in RESOURCES
+        ]
+        control = [asdict(node) for node in CONTROL]
+        return {
+            "library": library,
+            "settings": settings,
+            "specs": specs,
+            "kind": KIND,
+            "control": control,
+            "devices": devices,
+            "resources": resources,
+        }
+
+    def cdi(self, library: str, settings: str) -> dict[str, Any]:
+        """The CDI spec, as NVIDIA's device plugin writes it: what the runtime does for each name."""
+        options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+        mounts = [
+            {"hostPath": library, "containerPath": LIBRARY_IN_CONTAINER, "options": options},
+            {"hostPath": settings, "containerPath": SETTINGS_IN_CONTAINER, "options": options},
+        ]
+        return {
+            "cdiVersion": "0.5.0",
+            "kind": KIND,
+            "devices": [
+                {"name": uuid, "containerEdits": {"deviceNodes": [_for_cdi(node) for node in nodes]}}
+                for uuid, nodes in self.nodes.items()
+            ],
+            "containerEdits": {
+                "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+                "deviceNodes": [_for_cdi(node) for node in CONTROL],
+                "mounts": mounts,
+            },
+        }
+
+
+def _for_cdi(node: Node) -> dict[str, Any]:
+    return {**asdict(node), "type": "c", "fileMode": 0o666}

@@ -1,0 +1,340 @@
+"""Faults of the node, of a pod's network and of its disks, made on purpose and always taken back.
+
+Each is a context manager: inside it the fault is there, after it it is gone, whatever happened inside. Faults of the
+whole node (`kubelet_...`, `containerd_...`, `image_...`) hit every pod of the lab, so tests with them carry the
+marker `disruptive`; the others hit one pod. No `lab up` repairs the node while one of the former lasts: it waits.
+
+All of them raise LabError, also where the cluster is not the lab's own.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+
+from lab import cgroups, node, testbed
+from lab.api import Lab
+from lab.errors import LabError, NothingToHitError
+from lab.processes import Daemon, Daemons
+from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
+from lab.shell import run
+
+PATIENCE_S = 30.0
+
+
+# --- the node's daemons ---
+
+
+@contextmanager
+def kubelet_stopped(lab: Lab) -> Iterator[None]:
+    """End the kubelet; start it again afterwards, and return when the node is Ready."""
+    with _stopped(lab, "kubelet"):
+        yield
+    node.wait_ready(lab.settings, Daemons(lab.settings))
+
+
+@contextmanager
+def kubelet_frozen(lab: Lab) -> Iterator[None]:
+    """Let the kubelet stand still (SIGSTOP), as on a node that has far too much to do."""
+    with _alone(lab), _still([_daemon(lab, "kubelet").pid]):
+        yield
+
+
+@contextmanager
+def containerd_stopped(lab: Lab, *, kill: bool = False) -> Iterator[None]:
+    """End the container runtime, by SIGKILL if it is to, while containers run on.
+
+    Afterwards it runs, and the node is Ready.
+    """
+    with _stopped(lab, "containerd", kill=kill):
+        yield
+    _until(lambda: _containerd_answers(lab), "containerd answers")
+    _until(lambda: _can_be_entered(lab), "containers can be entered")
+    node.wait_ready(lab.settings, Daemons(lab.settings))
+
+
+@contextmanager
+def api_server_stopped(lab: Lab) -> Iterator[None]:
+    """End the API server, as when it is replaced by a new one; start it again afterwards, and return when all is well.
+
+    kubectl, and with it most of what tests do, fails meanwhile; jobs can be submitted and looked at. The scheduler is
+    replaced with it: one that finds pods elsewhere than it remembers ends itself (pkg/scheduler/backend/cache), and
+    nothing here starts it again, as a real control plane's kubelet does.
+    """
+    with _alone(lab), _ended(lab, "kube-scheduler"):
+        with _ended(lab, "kube-apiserver"):
+            yield
+        _until(lambda: node.api_answers(lab.settings), "the API server answers")
+    node.wait_ready(lab.settings, Daemons(lab.settings))
+
+
+@contextmanager
+def registry_stopped(lab: Lab) -> Iterator[None]:
+    """End the lab's registry."""
+    with _stopped(lab, "registry"):
+        yield
+
+
+# --- the node's images and their disk ---
+
+
+def remove_image(lab: Lab, reference: str) -> None:
+    """Take an image from the node, with all its names, though containers may run it: as `crictl rmi` does.
+
+    Args:
+        lab: whose node.
+        reference: any of its names.
+    """
+    _check(lab)
+    listed = _ctr(lab, "images", "list").splitlines()[1:]
+    names = {words[0]: words[2] for line in listed if len(words := line.split()) > 2}
+    if (digest := names.get(reference)) is None:
+        raise LabError(f"the node has no image {reference}")
+    _ctr(lab, "images", "remove", *(name for name, found in names.items() if found == digest))
+
+
+@contextmanager
+def image_disk_full(lab: Lab, *, inodes: bool = False) -> Iterator[None]:
+    """Let the node have no room for layers that it pulls: none for bytes, or no inodes.
+
+    A small file system of its own lies where containerd writes what it downloads.
+    """
+    folder = lab.settings.cache / "containerd/io.containerd.content.v1.content/ingest"
+    options = "size=1m,nr_inodes=3" if inodes else "size=4k,nr_inodes=1000"
+    with _alone(lab):
+        run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], what="fill the image disk")
+        try:
+            yield
+        finally:
+            run(["umount", "--lazy", folder], what="make room on the image disk")
+
+
+# --- one pod ---
+
+
+@contextmanager
+def network_cut(lab: Lab, pod: str) -> Iterator[None]:
+    """Let no packet pass between the pilot pod `pod` and the pool, in neither direction, and tell nobody of it.
+
+    What the pod has with others (API server, registry) goes on.
+    """
+    inside = ["nsenter", f"--net=/proc/{_a_process(lab, pod)}/ns/net", "iptables", "-w"]
+    rules = [
+        (chain, option, address)
+        for address in _pool_addresses(lab)
+        for chain, option in (("INPUT", "--source"), ("OUTPUT", "--destination"))
+    ]
+    with ExitStack() as undo:
+        for chain, option, address in rules:
+            rule = (chain, option, address, "--jump", "DROP")
+            run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
+            undo.callback(_quietly, [*inside, "--delete", *rule])  # the pod may have ended
+        yield
+
+
+@contextmanager
+def payload_init_frozen(lab: Lab, pod: str) -> Iterator[None]:
+    """Let payload-init stand still (SIGSTOP), as a job can do to it; SIGKILL still ends it."""
+    with _still([payload_init(lab, pod)]):
+        yield
+
+
+@contextmanager
+def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
+    """Let the payload container stand still (its cgroup's freezer): nothing can end it, not even SIGKILL."""
+    container = _status(lab, pod, "payload")["containerID"].rpartition("/")[2]
+    states = [
+        folder / name
+        for root, _ in cgroups.hierarchies()
+        for folder in root.rglob(container)
+        for name in ("freezer.state", "cgroup.freeze")
+        if (folder / name).exists()
+    ]
+    if not states:
+        raise LabError(f"the payload container of pod {pod} has no cgroup that can be frozen")
+    frozen, thawed = ("FROZEN", "THAWED") if states[0].name == "freezer.state" else ("1", "0")
+    states[0].write_text(frozen)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the container has ended
+            states[0].write_text(thawed)
+
+
+@contextmanager
+def volume_full(lab: Lab, pod: str, volume: str, *, inodes: bool = False) -> Iterator[None]:
+    """Fill an emptyDir of the pod, which must be one with `medium: Memory`: no disk of this machine is filled.
+
+    Args:
+        lab: whose node.
+        pod: name of a pilot pod.
+        volume: the volume's name.
+        inodes: leave room for bytes, but none for one more file.
+    """
+    folder = lab.settings.state / f"kubelet/pods/{_uid(lab, pod)}/volumes/kubernetes.io~empty-dir" / volume
+    if not folder.is_mount():
+        raise LabError(f"volume {volume} of pod {pod} is no emptyDir with `medium: Memory`")
+    facts = os.statvfs(folder)
+    had = f"size={facts.f_blocks * facts.f_frsize},nr_inodes={facts.f_files}"
+    filler = folder / ".full"
+    try:
+        if inodes:
+            used = facts.f_files - facts.f_ffree
+            run(["mount", "-o", f"remount,nr_inodes={used}", folder], what=f"use up the inodes of {volume}")
+        else:
+            run(["fallocate", "--length", str(facts.f_bavail * facts.f_frsize), filler], what=f"fill {volume}")
+        yield
+    finally:
+        filler.unlink(missing_ok=True)
+        if inodes:
+            run(["mount", "-o", f"remount,{had}", folder], what=f"give {volume} its inodes back")
+
+
+def payload_init(lab: Lab, pod: str) -> int:
+    """Process id, on this machine, of the first process of the pod's payload container."""
+    container = _status(lab, pod, "payload")["containerID"].rpartition("/")[2]
+    there = _processes(container)
+    for process in there:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended just now
+            if process.parent() not in there:
+                return int(process.pid)
+    raise NothingToHitError(f"the payload container of pod {pod} has no process")
+
+
+# --- how ---
+
+
+def _check(lab: Lab) -> None:
+    if lab.settings.kubeconfig is not None:
+        raise LabError("faults are made on the lab's own node only: unset KUBECONFIG")
+
+
+@contextmanager
+def _alone(lab: Lab) -> Iterator[None]:
+    """Let no `lab up` look at the node: it would take one whose containerd is away for broken and make another."""
+    _check(lab)
+    with testbed.LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _daemon(lab: Lab, name: str) -> psutil.Process:
+    process = Daemons(lab.settings).find(name)
+    if process is None:
+        raise LabError(f"{name} does not run: bring the lab up first")
+    return process
+
+
+@contextmanager
+def _stopped(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
+    with _alone(lab), _ended(lab, name, kill=kill):
+        yield
+
+
+@contextmanager
+def _ended(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
+    process = _daemon(lab, name)
+    daemons, again = Daemons(lab.settings), Daemon(name, process.cmdline())
+    if kill:
+        process.kill()
+    daemons.stop(name)
+    try:
+        yield
+    finally:
+        daemons.start(again)
+
+
+@contextmanager
+def _still(processes: Sequence[int]) -> Iterator[None]:
+    """Stop processes, and let them go on."""
+    try:
+        handles = [os.pidfd_open(one) for one in processes]
+    except ProcessLookupError as error:
+        raise NothingToHitError("the process to be stopped has just ended") from error
+    try:
+        for handle in handles:
+            signal.pidfd_send_signal(handle, signal.SIGSTOP)
+        yield
+    finally:
+        for handle in handles:
+            with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+                signal.pidfd_send_signal(handle, signal.SIGCONT)
+            os.close(handle)
+
+
+def _containerd_answers(lab: Lab) -> bool:
+    try:
+        _ctr(lab, "version")
+    except LabError:
+        return False
+    return True
+
+
+def _can_be_entered(lab: Lab) -> bool:
+    """Whether the runtime does what the kubelet asks for: it says that it is there before that."""
+    try:
+        lab.kubectl("exec", "-n", POOL_NAMESPACE, CENTRAL_MANAGER, "--", "true")
+    except LabError:
+        return False
+    return True
+
+
+def _ctr(lab: Lab, *arguments: str) -> str:
+    where = ["--address", str(lab.settings.containerd_socket), "--namespace", "k8s.io"]
+    return run([lab.settings.bin / "ctr", *where, *arguments], what=f"ask containerd (ctr {arguments[0]})", timeout=30)
+
+
+def _pool_addresses(lab: Lab) -> list[str]:
+    query = ("get", "pods", "-n", POOL_NAMESPACE, "-o", "jsonpath={.items[*].status.podIP}")
+    return sorted({lab.pool_host, *lab.kubectl(*query).split()})
+
+
+def _uid(lab: Lab, pod: str) -> str:
+    return lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "jsonpath={.metadata.uid}")
+
+
+def _status(lab: Lab, pod: str, container: str) -> dict[str, str]:
+    found = json.loads(lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "json"))["status"]
+    statuses = [*found.get("initContainerStatuses", []), *found.get("containerStatuses", [])]
+    status = next((dict(one) for one in statuses if one["name"] == container), {})
+    if "containerID" not in status:
+        raise NothingToHitError(f"the container {container} of pod {pod} has not been started yet")
+    return status
+
+
+def _processes(mark: str) -> list[psutil.Process]:
+    """Processes in the control groups that have `mark` in their names: a pod's uid, a container's id."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):  # it has ended
+            if mark in Path(f"/proc/{process.pid}/cgroup").read_text().replace("_", "-"):
+                found.append(process)
+    return found
+
+
+def _a_process(lab: Lab, pod: str) -> int:
+    _check(lab)
+    found = _processes(_uid(lab, pod))
+    if not found:
+        raise NothingToHitError(f"pod {pod} has no process on this machine")
+    return int(found[0].pid)
+
+
+def _quietly(command: Sequence[str]) -> None:
+    subprocess.run(command, capture_output=True, check=False)
+
+
+def _until(look: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not look():
+        if time.monotonic() > deadline:
+            raise LabError(f"not within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(0.05)

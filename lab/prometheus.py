@@ -1,0 +1,95 @@
+"""A real Prometheus, the distribution's, that scrapes pods of the lab. It comes on demand, and is not installed."""
+
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import machine
+from lab.api import Lab
+from lab.errors import LabError
+from lab.processes import Daemon, Daemons
+
+NAME = "prometheus"
+PATIENCE_S = 30.0
+INTERVAL = "1s"
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """One that runs."""
+
+    url: str
+    promtool: Path
+    """The program that says what it thinks of metrics and rules."""
+
+    def get(self, path: str, **query: str) -> Any:
+        """Ask its HTTP API (/api/v1/...); return the data in the answer."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}") as answer:  # noqa: S310
+            return json.load(answer)["data"]
+
+    def value(self, expression: str) -> float | None:
+        """What an expression with one series is now, or None if it has none."""
+        found = self.get("query", query=expression)["result"]
+        return float(found[0]["value"][1]) if found else None
+
+    def lint(self, text: str) -> str:
+        """What promtool has to say of metrics as they are scraped; nothing if they are as they should be."""
+        command: list[str | Path] = [self.promtool, "check", "metrics"]
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False).stderr
+
+
+@contextmanager
+def scraping(lab: Lab, targets: list[str]) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes `targets` (host:port), once a second. Raises LabError."""
+    if lab.settings.kubeconfig is not None:
+        raise LabError("KUBECONFIG is set: a Prometheus of this machine reaches pods of the lab's own node only")
+    programs = machine.unpack_packages(lab.settings, lab.progress, NAME, [NAME])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    found = Prometheus(f"http://127.0.0.1:{port}", programs / "usr/bin/promtool")
+    daemons = Daemons(lab.settings)
+    folder = Path(tempfile.mkdtemp(prefix="prometheus-", dir=lab.settings.state))
+    configuration = {
+        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL},
+        "scrape_configs": [{"job_name": "k8spilot", "static_configs": [{"targets": targets}]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    argv: list[str | Path] = [
+        programs / "usr/bin/prometheus",
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    name = f"{NAME}-{port}"
+    try:
+        daemons.start(Daemon(name, argv))
+        deadline = time.monotonic() + PATIENCE_S
+        while not _answers(found):
+            daemons.check(name)
+            if time.monotonic() > deadline:
+                raise LabError(f"Prometheus does not answer after {PATIENCE_S:.0f} s (its log: {daemons.log(name)})")
+            time.sleep(0.05)
+        yield found
+    finally:
+        daemons.stop(name)
+        shutil.rmtree(folder)
+
+
+def _answers(prometheus: Prometheus) -> bool:
+    try:
+        with urllib.request.urlopen(f"{prometheus.url}/-/ready") as answer:  # noqa: S310
+            return bool(answer.status == 200)
+    except OSError:
+        return False
