@@ -1,41 +1,76 @@
 # The project's one image: the pod's init container `install`, the payload container's idle image and the pilot.
 #   docker build -t k8spilot .          (or podman, or buildah)
+# For an image that can be built again, byte for byte (docs/supply-chain.md): the base by its digest, Debian's packages as of
+# one moment, and one time for all files.
+#   --build-arg BASE=debian:forky-slim@sha256:... --build-arg SNAPSHOT=20261101T000000Z
+#   --build-arg SOURCE_DATE_EPOCH=... with the builder's own option for files (buildah: --timestamp, docker: rewrite-timestamp)
 ARG BASE=debian:forky-slim
 
-FROM $BASE AS builder
+# Where Debian's packages come from; with SNAPSHOT, they are those of that moment. Lists that old have expired.
+FROM $BASE AS base
+ARG SNAPSHOT=
+RUN if [ -n "$SNAPSHOT" ]; then \
+      rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* \
+      && echo "deb [check-valid-until=no] http://snapshot.debian.org/archive/debian/$SNAPSHOT forky main" >/etc/apt/sources.list; \
+    fi
+
+FROM base AS builder
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends gcc libc6-dev musl-tools python3-venv \
  && rm -rf /var/lib/apt/lists/* /var/log/*.log /var/log/apt
-# The build backend lives outside the image; --no-build-isolation then needs no network for a wheel.
-RUN python3 -m venv /build && /build/bin/pip install --quiet --no-cache-dir --disable-pip-version-check hatchling==1.33.0
+# pip and the build backend live outside the image; --no-build-isolation then needs no network for a wheel.
+COPY requirements-build.txt requirements.txt /
+RUN python3 -m venv /build \
+ && /build/bin/pip install --quiet --no-cache-dir --disable-pip-version-check \
+      --require-hashes --only-binary :all: --requirement /requirements-build.txt
+# Compiled once, by content and not by time: the same bytes each time, and nothing to look up when they are imported.
+RUN python3 -m venv --without-pip /opt/k8spilot \
+ && /build/bin/pip --python /opt/k8spilot/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
+      --require-hashes --only-binary :all: --no-compile --requirement /requirements.txt \
+ && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
 WORKDIR /source
-COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h ./
-RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c
+COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c ./
+RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c \
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c \
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir /wheel .
+# What the project adds to its dependencies, apart from them: it changes more often.
+RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir /wheel . \
+ && site=$(/opt/k8spilot/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+ && /build/bin/pip install --quiet --no-cache-dir --disable-pip-version-check \
+      --no-index --no-deps --no-compile --target "/installed$site" /wheel/*.whl \
+ && rm -r "/installed$site/bin" && rm -f "/installed$site"/k8spilot-*/direct_url.json \
+ && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /installed "/installed$site" \
+ && install -D -m 0755 --target-directory /installed/opt/k8spilot/libexec /payload-init /tidy /starter \
+ && mkdir /installed/opt/k8spilot/bin \
+ && printf '#!/opt/k8spilot/bin/python\nimport sys\nfrom k8spilot.cli import main\nsys.exit(main())\n' \
+      >/installed/opt/k8spilot/bin/k8spilot \
+ && chmod 0755 /installed/opt/k8spilot/bin/k8spilot
 
-# HTCondor and its tools: what changes least. Also the image of the lab's pool.
-FROM $BASE AS htcondor
+# HTCondor and its tools: what changes least. Also the image of the lab's pool. Without what is to be a machine's own: its
+# name, and an sshd's keys, which who has the image would have, too; condor_ssh_to_job makes its own.
+FROM base AS htcondor
 ARG CONDOR_VERSION=25.14.1
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends \
-      "condor=$CONDOR_VERSION*" docker-cli skopeo python3 python3-venv ca-certificates procps \
+      "condor=$CONDOR_VERSION*" docker-cli skopeo python3 ca-certificates procps \
       openssh-client openssh-server \
- && rm -rf /var/lib/apt/lists/* /var/log/*.log /var/log/apt /var/cache/debconf/*-old
+ && rm -rf /var/lib/apt/lists/* /var/log/*.log /var/log/apt /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache \
+      /var/cache/apt/*.bin /etc/ssh/ssh_host_* /etc/passwd- /etc/shadow- /etc/group- /etc/gshadow- \
+ && : >/etc/machine-id
 
 FROM htcondor
 # condor_ssh_to_job: sshd runs as the jobs' account, in a home where no job can leave it a file, and starts its shell.
-RUN usermod --home / --shell /bin/bash nobody
+RUN usermod --home / --shell /bin/bash nobody && rm -f /etc/passwd- /etc/shadow- /etc/group- /etc/gshadow-
+# Where nothing is root (components/restricted), HTCondor runs as condor, whose number the manifest has to name, and the
+# engine as an account of its own.
+RUN test "$(id -u condor):$(id -g condor)" = 101:101 \
+ && echo 'k8spilot:*:64100:101::/nonexistent:/usr/sbin/nologin' >>/etc/passwd
+COPY --from=builder /opt/k8spilot /opt/k8spilot
+COPY --from=builder /installed /
 COPY requirements.txt /opt/k8spilot/
-RUN python3 -m venv /opt/k8spilot \
- && /opt/k8spilot/bin/pip install --quiet --no-cache-dir --disable-pip-version-check \
-      --require-hashes --only-binary :all: --requirement /opt/k8spilot/requirements.txt \
- && ln -s /opt/k8spilot/bin/k8spilot /usr/local/bin/k8spilot
-COPY --from=builder /payload-init /opt/k8spilot/libexec/payload-init
-COPY --from=builder /wheel /wheel
-RUN /opt/k8spilot/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-index --no-deps /wheel/*.whl \
- && rm -r /wheel
+RUN ln -s /opt/k8spilot/bin/k8spilot /usr/local/bin/k8spilot
 # For people: `kubectl exec POD -c pilot -- docker ps`.
 ENV DOCKER_HOST=unix:///run/k8spilot/docker.sock
 ENTRYPOINT ["k8spilot"]

@@ -1,14 +1,17 @@
 """The command line. What goes wrong is told in one sentence, on stderr and to the kubelet."""
 
-import asyncio
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
+import k8spilot
 from k8spilot.errors import PilotError, SettingsError, SurroundingsError
+from k8spilot.logs import last_word
+
+if TYPE_CHECKING:
+    from k8spilot.surroundings.findings import Finding
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 """What `kubectl describe pod` shows of a container that has ended; the kubelet mounts it."""
@@ -23,10 +26,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+gpu = typer.Typer(help="GPUs: what this container has.", no_args_is_help=True)
+app.add_typer(gpu, name="gpu")
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"k8spilot {version('k8spilot')}")
+        typer.echo(f"k8spilot {k8spilot.__version__}")
         raise typer.Exit
 
 
@@ -41,10 +47,9 @@ def _options(
 @app.command()
 def run() -> None:
     """Be the pilot: serve the Docker socket and run HTCondor. Settings come from the environment."""
-    from k8spilot.pilot import run as be_pilot  # noqa: PLC0415 -- the other commands need nothing of this
-    from k8spilot.settings import Settings  # noqa: PLC0415
+    from k8spilot.start import start  # noqa: PLC0415 -- the other commands need nothing of this
 
-    raise typer.Exit(asyncio.run(be_pilot(Settings.from_environment())))
+    start()
 
 
 @app.command()
@@ -53,11 +58,77 @@ def install(
         "/k8spilot"
     ),
     source: Annotated[Path, typer.Option(help="The payload-init to copy.")] = PAYLOAD_INIT,
+    sandboxes: Annotated[Path | None, typer.Option(help="The folder for jobs' sandboxes, to be made as well.")] = None,
 ) -> None:
     """Put payload-init into the exchange volume, where the payload container finds it."""
     from k8spilot.payload_init.install import install as copy  # noqa: PLC0415
 
-    typer.echo(f"installed {copy(source, exchange)}")
+    typer.echo(f"installed {copy(source, exchange, sandboxes)}")
+
+
+@app.command()
+def check(
+    manifest: Annotated[
+        str | None, typer.Option(help="Check this file (- for standard input) instead: a rendered manifest.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Try all that a pilot needs, in its pod or in a manifest; exit status 2 if a pilot could not start."""
+    from k8spilot.surroundings import report  # noqa: PLC0415
+
+    findings = _in_manifest(manifest) if manifest is not None else _in_pod()
+    typer.echo(report.as_json(findings) if as_json else report.as_lines(findings))
+    raise typer.Exit(0 if report.is_fit(findings) else 2)
+
+
+@app.command()
+def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Show what this pilot does and what last went wrong. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
+    from k8spilot import status as shown  # noqa: PLC0415
+
+    raise typer.Exit(shown.main(as_json))
+
+
+@gpu.command()
+def probe(
+    limit: Annotated[
+        list[str] | None, typer.Option(help="What the pod asks for, as nvidia.com/gpu=1; not known otherwise.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines, with all evidence.")] = False,
+) -> None:
+    """Show which GPUs this container has, how it came by them, and on what evidence. For any container, and any user.
+
+    Exit status: 0, or 1 if what is promised and what is seen do not agree.
+    """
+    import json  # noqa: PLC0415
+
+    from k8spilot.gpu import found  # noqa: PLC0415
+    from k8spilot.gpu.probe import probe as look  # noqa: PLC0415
+    from k8spilot.gpu.promise import UNKNOWN, Promise  # noqa: PLC0415
+
+    asked = dict(one.partition("=")[::2] for one in limit or ())
+    if wrong := [name for name, count in asked.items() if not count.isdecimal()]:
+        raise SettingsError(f"--limit {wrong[0]} has no number; give it as nvidia.com/gpu=1")
+    gpus = found.Gpus(Promise.of({"resources": {"limits": asked}}) if asked else UNKNOWN, look())
+    typer.echo(json.dumps(gpus.json(), indent=2) if as_json else "\n".join(found.report(gpus)))
+    raise typer.Exit(1 if gpus.verdict.problem else 0)
+
+
+def _in_pod() -> "list[Finding]":
+    import asyncio  # noqa: PLC0415
+
+    from k8spilot import surroundings  # noqa: PLC0415
+
+    return asyncio.run(surroundings.look_around())
+
+
+def _in_manifest(name: str) -> "list[Finding]":
+    from k8spilot.surroundings.manifest import manifest_findings  # noqa: PLC0415
+
+    try:
+        return manifest_findings(sys.stdin.read() if name == "-" else Path(name).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the manifest {name} cannot be read ({error})") from error
 
 
 def main() -> None:
@@ -74,11 +145,11 @@ def main() -> None:
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
-    print(f"k8spilot: {sentence}", file=sys.stderr)  # noqa: T201
+    last_word(sentence)
     if TERMINATION_LOG.exists():
         # The kubelet keeps 4096 bytes. That the file cannot be written must not hide the sentence.
         try:
             TERMINATION_LOG.write_text(sentence[:2000])
         except OSError as error:
-            print(f"k8spilot: {TERMINATION_LOG}: {error.strerror}", file=sys.stderr)  # noqa: T201
+            last_word(f"{TERMINATION_LOG}: {error.strerror}")
     sys.exit(status)

@@ -17,24 +17,39 @@ class SurroundingsError(PilotError):
     """The pod, its rights or its volumes are not what a pilot needs."""
 
 
-class ClusterError(PilotError):
-    """The Kubernetes API did not do what it was asked."""
-
-
-class ClusterRefused(ClusterError):
-    """The Kubernetes API did not do what it was asked, and will not do it the next time."""
-
-
 class BindError(PilotError):
     """The job's image could not be made to run in the payload container; the job is to be told."""
+
+
+class ClusterRefused(BindError):
+    """The Kubernetes API does not let the payload container have the job's image: a policy, an invalid reference."""
 
 
 class ImageError(BindError):
     """The registry says that the image is not to be had, or the reference to it is invalid."""
 
 
-class ImageNotNow(BindError):
-    """The image could not be had for a reason that has nothing to do with the job, and may be over soon."""
+class ImageNotAllowed(BindError):
+    """The operator does not let jobs have the image."""
+
+
+class NotNow(BindError):
+    """The image could not be bound for a reason that has nothing to do with the job, and may be over soon."""
+
+
+class ImageNotNow(NotNow):
+    """As that, and it lies with the image's registry or with how the node comes to it."""
+
+
+class ClusterError(NotNow):
+    """The Kubernetes API did not do what it was asked."""
+
+    retry_after: float | None = None
+    """Seconds that the server wants to be left alone, if it says so."""
+
+
+class Displaced(NotNow):
+    """Somebody else has changed the payload container's image since we did."""
 
 
 class RegistryUnreachable(PilotError):
@@ -47,6 +62,10 @@ class PayloadLost(PilotError):
 
 class Refused(PilotError):
     """A request that a pod cannot fulfil, or that has come at the wrong time."""
+
+
+class Untimely(Refused):
+    """A request for a slot or a name that another has."""
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

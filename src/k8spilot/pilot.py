@@ -1,70 +1,91 @@
-"""The composition root: makes the parts of a pilot, starts its tasks, and ends with its pod or with HTCondor.
+"""The composition root: makes the parts of the engine, starts its tasks, and ends with its pod or when it is told to.
 
-Order: look at the surroundings, follow the own pod, listen for payload-init, serve the engine, run HTCondor.
-The end goes the other way round. Every task has a name, and belongs to one group that outlives none of them.
+Order: follow the own pod, listen for payload-init, close the slot if the API server is away, see the pod, find its
+GPUs, serve the Docker socket, look after HTCondor's slot. The end goes the other way round. Every task has a name, and
+belongs to one group that outlives none of them. It is a process of its own, which the keeper starts (keeper.py), and
+starts again when it dies: nothing here may rely on what was before.
 """
 
 import asyncio
-import grp
+import contextlib
 import logging
 import os
 import signal
+import socket
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import psutil
-from kubernetes.aio.client import ApiClient
+from aiohttp import web
 
-from k8spilot import surroundings
+from k8spilot import logs
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.master import Master
+from k8spilot.condor.link import LinkedSlot, facts_route
+from k8spilot.condor.logs import follow, startd_has_ended
+from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.notices import SlotNotices
-from k8spilot.condor.preparation import prepare
-from k8spilot.condor.slot import SlotAd
-from k8spilot.docker.server import serve
+from k8spilot.condor.preparation import NEXT_JOB
+from k8spilot.condor.slot import Slot, SlotAd
+from k8spilot.docker.server import listen, serve
 from k8spilot.docker.state import Engine
 from k8spilot.docker.translate import Place
-from k8spilot.errors import ClusterError, SurroundingsError, first_cause
-from k8spilot.kube.client import connect
-from k8spilot.kube.pod import container
+from k8spilot.docker.turns import next_job
+from k8spilot.errors import ClusterError, PilotError, SurroundingsError, first_cause
+from k8spilot.gpu.found import Gpus
+from k8spilot.keeper import DEATHS, DOCKER_SOCKET, DONE, GONE
+from k8spilot.kube.client import Access, Api
+from k8spilot.kube.grace import hurry
+from k8spilot.kube.pod import container, same_volumes
 from k8spilot.kube.watch import OwnPod
+from k8spilot.model.policy import ImagePolicy
 from k8spilot.model.reference import Reference
+from k8spilot.observe.beside import beside
+from k8spilot.observe.gpus import Found
+from k8spilot.observe.observer import Observer
 from k8spilot.payload.binding import Binder
-from k8spilot.payload.notices import Notices
+from k8spilot.payload.cleaners import Cleaner, FromInside, FromOutside
+from k8spilot.payload.discovery import discover
+from k8spilot.payload.notices import Notices, Several, tell_of_outages
 from k8spilot.payload.runner import Pace, PayloadContainer
-from k8spilot.payload_init.channel import SOCKET, Listener
+from k8spilot.payload_init.install import TIDY
+from k8spilot.payload_init.listener import SOCKET, Listener
 from k8spilot.registry import Registry
-from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, Scratch, own_cgroup
-from k8spilot.settings import Settings
+from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, Scratch, kill_outside, own_cgroup
+from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
 
 logger = logging.getLogger(__name__)
 
 _POD_SECONDS: Final = 60.0
-_PAYLOAD_SECONDS: Final = 10.0
-
-
-async def run(settings: Settings) -> int:
-    """Be a pilot until HTCondor ends, the pod goes, or SIGTERM comes; return the process's exit status.
-
-    Raises:
-        PilotError: it cannot be one here.
-    """
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    async with connect() as api:
-        await surroundings.check(settings, api)
-        return await Pilot(settings, api, cgroup=own_cgroup()).run()
+_LAST_SECONDS: Final = 6.0
+"""What HTCondor needs to kill its jobs and to tell of it."""
+_PAYLOAD_SECONDS: Final = 5.0
 
 
 class Pilot:
-    """The parts of one pilot."""
+    """The parts of one pilot's engine."""
 
-    def __init__(self, settings: Settings, api: ApiClient, cgroup: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        api: Api,
+        cgroup: str | None = None,
+        listening: socket.socket | None = None,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
+        linked = None if "condor" in settings.services else LinkedSlot()
+        self.end = end if linked is None else linked.end
+        """Tells HTCondor's keeper to end it, and with it the pilot."""
+        self._linked = linked
+        self._listening = listening
+        """The Docker socket, where the keeper has it; otherwise one is made."""
         self._cgroup = cgroup
         """Of the pilot container, where nothing of the jobs' account may stay; None where that is not a container."""
-        self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name)
+        self._gpus = Gpus()
+        self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
         """Set once the engine's socket can be used."""
@@ -74,7 +95,11 @@ class Pilot:
         self._stop.set()
 
     async def run(self) -> int:
-        """Run all services until the end."""
+        """Serve until the end; return the process's exit status.
+
+        Raises:
+            PilotError: it cannot.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -82,12 +107,12 @@ class Pilot:
             async with asyncio.TaskGroup() as tasks:
                 follow = tasks.create_task(self._follow(), name="watch of the own pod")
                 try:
-                    await self._see_pod()
-                    return await self._serve(tasks)
+                    await self._serve(tasks)
                 finally:
                     follow.cancel()
         except BaseExceptionGroup as group:
             raise first_cause(group) from group
+        return GONE if self.pod.gone else 0
 
     async def _see_pod(self) -> None:
         try:
@@ -102,45 +127,116 @@ class Pilot:
     async def _follow(self) -> None:
         await self.pod.follow()
         logger.warning("The own pod is gone; the pilot ends with it.")
+        if self._linked is not None:
+            self._linked.end()
         self.stop()
 
-    async def _serve(self, tasks: asyncio.TaskGroup) -> int:
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         settings = self._settings
         if os.geteuid() == 0:
             # The kubelet makes it writable for all. HTCondor runs things as the jobs' account in this container, too
             # (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours.
             settings.exchange.chmod(0o755)
+            # As any /tmp: of one that is not sticky, a job could change the attributes (xattr(7)).
+            for folder in settings.scratch_folders:
+                folder.chmod(0o1777)
         async with AsyncExitStack() as parts:
             listener = await parts.enter_async_context(
                 Listener(settings.exchange / SOCKET, settings.payload_uid, self._cgroup)
             )
             await self._hear_payload(listener)
-            slot = SlotAd(Folders.of(settings), settings) if "condor" in settings.services else None
-            payload = self._payload(listener, tasks, Notices() if slot is None else SlotNotices(slot))
+            slot = self._linked or SlotAd(Folders.of(settings), settings)
+            images = NodeImages(slot, self.pod.api, settings.node_name)
+            observer = Observer(
+                settings, self.pod, listener, slot, int(os.environ.get(DEATHS, "0")), lambda: idle_image(self.pod.pod)
+            )
+            notices = Several([observer.journal, SlotNotices(slot, images)])
+            telling = tasks.create_task(
+                beside(partial(tell_of_outages, self.pod, notices), "telling of the API server"),
+                name="notices of the API server",
+            )
+            parts.callback(telling.cancel)
+            await self._see_pod()  # after what must not wait for an API server that is away
+            observer.gpus = self._gpus = await self._discover(listener, observer)  # before any job can come
+            payload = observer.payload = self._payload(listener, tasks, notices)
             parts.callback(payload.close)
-            engine = Engine([payload], self._place, tasks)
-            await parts.enter_async_context(serve(engine, settings.socket, _group("condor")))
+            engine = Engine([payload], self._place, tasks, notices)
+            listening = self._listening or listen(settings.socket)
+            routes = [*observer.routes, web.get(NEXT_JOB, next_job)]
+            if self._linked is not None:
+                routes += [*self._linked.routes, facts_route(self._started)]
+            await parts.enter_async_context(serve(engine, listening, routes))
+            await parts.enter_async_context(observer.telling(tasks))
+            found = self._gpus.verdict
+            measured = Found(found.strategy, found.expected, [one.uuid for one in found.usable])
+            measuring = beside(partial(observer.gpu_metrics.run, measured), "measuring the GPUs")
+            parts.callback(tasks.create_task(measuring, name="GPU metrics").cancel)
             self.serving.set()
             logger.info("Serving the Docker Engine API on %s.", settings.socket)
-            if slot is not None:
-                return await self._run_condor(slot)
+            beside_condor = self._beside_condor(slot, images, observer, tasks)
             await self._stop.wait()
-        return 0
+            for task in beside_condor:
+                task.cancel()
+
+    def _started(self) -> str:
+        return str(self.pod.pod["status"]["startTime"])
+
+    def _beside_condor(
+        self, slot: Slot, images: NodeImages, observer: Observer, tasks: asyncio.TaskGroup
+    ) -> list[asyncio.Task[None]]:
+        """Start what goes on as long as HTCondor runs."""
+        looking = tasks.create_task(beside(images.follow, "looking at the node's images"), name="the node's images")
+        if not isinstance(slot, SlotAd):
+            assert self._linked is not None
+            self._linked.heed = observer.heed
+            return [looking]
+        is_first = os.environ.get(DEATHS, "0") == "0"
+
+        async def heed(log: str, line: str) -> None:
+            await observer.heed(log, line)
+            await slot.heed(log, line)
+            if startd_has_ended(log, line, os.getppid()):
+                logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
+                self.end()
+
+        reading = beside(partial(follow, slot.folders, heed, before=not is_first), "reading HTCondor's logs")
+        return [looking, tasks.create_task(reading, name="HTCondor's logs")]
 
     async def _hear_payload(self, listener: Listener) -> None:
         """Wait for payload-init: what connects after the first bind is then known to be the container of that bind.
 
-        A pilot that starts again may find the payload container without an image that runs; the next bind mends that.
+        An engine that follows one that died finds it between jobs: it has killed its own when the connection ended. One
+        that its job has stopped has not, and never will: all that is in the payload container is killed then. Where no
+        image has come to run there is nothing in it; the next bind mends that.
         """
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PAYLOAD_SECONDS):
                 await listener.until(lambda _: True)
-        except TimeoutError:
-            logger.warning(
-                "payload-init of container %s has not connected within %.0f s; jobs are bound all the same.",
-                self._settings.payload_container,
-                _PAYLOAD_SECONDS,
-            )
+                return
+        killed = 0 if self._cgroup is None else kill_outside(self._settings.payload_uid, self._cgroup)
+        logger.warning(
+            "payload-init of container %s has not connected within %.0f s; %d processes are killed there, and jobs are "
+            "bound all the same.",
+            self._settings.payload_container,
+            _PAYLOAD_SECONDS,
+            killed,
+        )
+
+    async def _discover(self, listener: Listener, observer: Observer) -> Gpus:
+        """Find the pod's GPUs; what is wrong with them is told once in a pod's life, and seen in the status."""
+        settings = self._settings
+        began = asyncio.get_running_loop().time()
+        gpus, new = await discover(self.pod.pod, settings.payload_container, listener, settings.exchange)
+        if gpus.verdict.problem:
+            observer.journal.gpus_doubtful(gpus.words, new=new)
+        seconds = asyncio.get_running_loop().time() - began
+        logger.log(
+            logging.WARNING if gpus.verdict.problem else logging.INFO,
+            "GPUs: %s.%s",
+            gpus.words,
+            f" Found in {seconds:.3f} s." if new else " As found before.",
+        )
+        return gpus
 
     def _payload(self, listener: Listener, tasks: asyncio.TaskGroup, notices: Notices) -> PayloadContainer:
         settings = self._settings
@@ -152,13 +248,30 @@ class Pilot:
             listener,
             Registry(credentials),
             lambda: idle_image(self.pod.pod),
-            reserved=(settings.exchange, settings.execute),
-            patience=settings.pull_patience_seconds,
+            ImagePolicy(settings.allowed_images, settings.require_digest, (settings.exchange, settings.execute)),
+            patience=settings.patience_seconds,
         )
         return PayloadContainer(
             name,
             self.pod,
             binder,
+            self._cleaner(listener),
+            tasks,
+            pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
+            notices=notices,
+        )
+
+    def _cleaner(self, listener: Listener) -> Cleaner:
+        settings = self._settings
+        if os.geteuid() != 0 and self._cgroup is not None:
+            return FromInside(
+                settings.exchange / TIDY,
+                listener,
+                lambda: same_volumes(self.pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
+                settings.execute / "slot",
+                fences=not settings.confine_starter,
+            )
+        return FromOutside(
             Scratch(
                 settings.scratch_folders,
                 settings.payload_uid,
@@ -166,9 +279,7 @@ class Pilot:
                 cgroup=self._cgroup,
                 sandboxes=settings.execute if "condor" in settings.services else None,
             ),
-            tasks,
-            pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds),
-            notices=notices,
+            listener,
         )
 
     def _place(self) -> Place:
@@ -180,35 +291,15 @@ class Pilot:
             volumes=view.volumes if view is not None else frozenset(),
             shared_memory=memory.f_blocks * memory.f_frsize,
             used_ports=_listening,
+            gpus=self._gpus,
         )
-
-    async def _run_condor(self, slot: SlotAd) -> int:
-        """Run condor_master to its end; SIGTERM lets it vacate its jobs first."""
-        started = datetime.fromisoformat(self.pod.pod["status"]["startTime"])
-        folders = Folders.of(self._settings)
-        await asyncio.to_thread(prepare, self._settings, folders, started=int(started.timestamp()))
-        master = Master(self._settings, folders)
-        await master.start()
-        keeper = asyncio.ensure_future(slot.keep_docker())
-        ended = asyncio.ensure_future(master.wait())
-        stopped = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not ended.done():
-            logger.info("Ending: HTCondor vacates its jobs.")
-            # As long as it needs: the pod's grace period is the limit, and the kubelet keeps it.
-            await master.stop()
-        status = await ended
-        keeper.cancel()
-        logger.info("condor_master ended with status %d.", status)
-        return 0 if self._stop.is_set() else abs(status)
 
 
 def idle_image(pod: dict[str, Any]) -> str:
     """A fresh reference to the pilot's own image, which the payload container runs between jobs."""
-    view = container(pod, surroundings.PILOT)
+    view = container(pod, PILOT)
     if view is None:
-        raise ClusterError(f"the pod has no container {surroundings.PILOT}; its manifest is not k8spilot's")
+        raise ClusterError(f"the pod has no container {PILOT}; its manifest is not k8spilot's")
     _, _, digest = view.image_id.rpartition("@")
     if not digest.startswith("sha256:"):  # an image that no registry knows, loaded on the node by hand
         return view.wanted
@@ -221,8 +312,27 @@ def _listening() -> set[int]:
     return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN and one.laddr}
 
 
-def _group(name: str) -> int | None:
+def main() -> int:
+    """Be the engine that the keeper starts: settings from the environment, the Docker socket as descriptor 3."""
     try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
+        settings = Settings.from_environment()
+        logs.set_up(settings.log_level, settings.log_format)
+        return asyncio.run(_run(settings))
+    except PilotError as error:
+        logs.last_word(str(error))
+        return 1
+
+
+async def _run(settings: Settings) -> int:
+    async with Api(Access.in_cluster()) as api:
+        tell_keeper = partial(os.kill, os.getppid())
+        done = partial(tell_keeper, DONE)
+        pilot = Pilot(settings, api, own_cgroup(), socket.socket(fileno=DOCKER_SOCKET), end=done)
+        enough = settings.vacate_seconds + KILLING_SECONDS + MARGIN_SECONDS
+        # For the keeper the kubelet's SIGTERM was the first, and a second one is in a hurry.
+        again = partial(tell_keeper, signal.SIGTERM) if "condor" in settings.services else pilot.end
+        hurried = asyncio.create_task(hurry(pilot.pod, enough=enough, last=_LAST_SECONDS, act=again), name="grace")
+        try:
+            return await pilot.run()
+        finally:
+            hurried.cancel()

@@ -8,7 +8,6 @@ answer", which is nobody's fault.
 
 import asyncio
 import hashlib
-import json
 import logging
 import re
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from k8spilot.errors import ImageError, RegistryUnreachable
+from k8spilot.foreign import read_json
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.model.refusals import may_pass
@@ -39,7 +39,8 @@ class Registry:
     def __init__(self, credentials: Path | None = None, program: str = "skopeo") -> None:
         self._credentials = credentials
         self._program = program
-        self._configurations: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._configurations: OrderedDict[str, Image] = OrderedDict()
+        """What is used of them: users choose how much there is in one."""
         self._indexes: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         """Entries of indexes (image-spec, image-index.md), by the index's digest."""
 
@@ -68,20 +69,21 @@ class Registry:
             # Raw, since the digest of these bytes is the image's id.
             text = await self._inspect(reference, "--config", "--raw", f"{reference.repository}@{digest}")
             try:
-                found = json.loads(text)
+                parsed = read_json(text)
             except ValueError as error:
                 raise ImageError(f"the configuration of image {reference} is not JSON; it is corrupt") from error
-            if not isinstance(found, dict) or not found.get("architecture") or "rootfs" not in found:
+            if not isinstance(parsed, dict) or not parsed.get("architecture") or "rootfs" not in parsed:
                 # The runtime would start it as an empty root file system (image-spec, config.md: both are required).
                 raise ImageError(f"{reference} is no container image but some other artifact; name an image")
-            found["id"] = "sha256:" + hashlib.sha256(text).hexdigest()
+            parsed["id"] = "sha256:" + hashlib.sha256(text).hexdigest()
+            try:
+                found = _image(reference, digest, parsed)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise ImageError(f"the configuration of image {reference} is not one; it is corrupt") from error
         _keep(self._configurations, digest, found)
-        platform = {"architecture": found["architecture"], "os": found.get("os", "linux")}
+        platform = {"architecture": found.architecture, "os": found.os}
         own = [one["digest"] for one in self._indexes.get(digest, ()) if platform.items() <= one["platform"].items()]
-        try:
-            return replace(_image(reference, digest, found), manifests=tuple(own))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ImageError(f"the configuration of image {reference} is not one; it is corrupt") from error
+        return replace(found, reference=reference, manifests=tuple(own))
 
     async def _inspect(self, reference: Reference, *arguments: str) -> bytes:
         *what, source = arguments
@@ -107,24 +109,27 @@ def _keep(store: OrderedDict[str, T], digest: str, value: T) -> None:
 def _entries(manifest: bytes) -> list[dict[str, Any]]:
     """The entries of an index that are for a platform; none if `manifest` is that of one image."""
     try:
-        document = json.loads(manifest)
+        document = read_json(manifest)
     except ValueError:
         return []
     entries = document.get("manifests") if isinstance(document, dict) else None
     return [
-        one
+        {"digest": one["digest"], "platform": {name: one["platform"].get(name) for name in ("architecture", "os")}}
         for one in (entries if isinstance(entries, list) else ())
         if isinstance(one, dict) and isinstance(one.get("platform"), dict) and isinstance(one.get("digest"), str)
     ]
 
 
 async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes, str]:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:  # no memory, no process: nothing that a job is to blame for
+        raise RegistryUnreachable(f"{command[0]} cannot be started ({error.strerror})") from error
     try:
         async with asyncio.timeout(_SECONDS):
             output, errors = await process.communicate()
@@ -146,6 +151,12 @@ def _words(errors: str) -> str:
     return " ".join(words.split())[:400]
 
 
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        raise TypeError
+    return tuple(value or ())
+
+
 def _image(reference: Reference, digest: str, found: dict[str, Any]) -> Image:
     settings = found.get("config") or {}
     return Image(
@@ -154,11 +165,11 @@ def _image(reference: Reference, digest: str, found: dict[str, Any]) -> Image:
         identifier=str(found["id"]),
         architecture=str(found.get("architecture", "")),
         os=str(found.get("os", "linux")),
-        entrypoint=tuple(settings.get("Entrypoint") or ()),
-        command=tuple(settings.get("Cmd") or ()),
-        environment=tuple(settings.get("Env") or ()),
+        entrypoint=_texts(settings.get("Entrypoint")),
+        command=_texts(settings.get("Cmd")),
+        environment=_texts(settings.get("Env")),
         directory=str(settings.get("WorkingDir") or ""),
         user=str(settings.get("User") or ""),
-        volumes=tuple(settings.get("Volumes") or ()),
+        volumes=tuple(dict(settings.get("Volumes") or {})),
         created=str(found.get("created") or "0001-01-01T00:00:00Z"),
     )

@@ -3,7 +3,9 @@
 The container's own file system, its processes and their cgroup go with it. What stays belongs to the pod:
 the scratch volumes (/tmp and /var/tmp of the payload), shared memory and message queues, and System V IPC,
 which the pod's containers share. And a job's user can have programs run in the pilot container, as the jobs' account
-(condor_ssh_to_job's sshd, transfer plugins): processes and files of that account are removed there as well.
+(condor_ssh_to_job's sshd, transfer plugins): processes and files of that account are removed there as well. That is
+done twice: before HTCondor brings the next job's files, which any process of the account could read and change, and
+when the container of the job before is proven gone.
 The job made all of this, so nothing in it is trusted: rm(1) walks it without
 following links and in memory that does not grow with its depth, in a process of its own with a time limit; and only
 what belongs to the job's uid goes where others have files too.
@@ -13,8 +15,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +37,14 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 _PATHS: Final = 200
 """Paths for one run of rm: each can be 4 KiB long, and a command line 128 KiB at the least."""
 _SECONDS: Final = 120.0
-_UNLOCK_SECONDS: Final = 10.0
+UNLOCK_SECONDS: Final = 10.0
 """A job that locks more than can be unlocked in this time does not get the rest of it back."""
-_KILL_ROUNDS: Final = 50
+_KILL_ROUNDS: Final = 250
 _ROUND_SECONDS: Final = 0.02
-_IPC_OPTIONS: Final = 1000
-"""Arguments for one run of ipcrm: two for each object."""
+_SHM_DEST: Final = 0o1000
+"""In the mode of shared memory that is removed already (shmctl(2))."""
+_IPC_OBJECTS: Final = 500
+"""For one run of ipcrm."""
 
 
 class Scratch:
@@ -56,7 +62,7 @@ class Scratch:
         self._uid = uid
         self._shared = shared
         self._cgroup = cgroup
-        """Processes of `uid` in this control group, the pilot container's, are ended."""
+        """The pilot container's control group, by which its processes are told from the payload container's."""
         self._sandboxes = sandboxes
         """HTCondor's folder of the jobs' sandboxes."""
 
@@ -68,17 +74,28 @@ class Scratch:
         """
         try:
             if self._cgroup is not None:
-                _kill(self._uid, self._cgroup)
+                _end_leftovers(self._uid, self._cgroup)
             for folder in self._folders:
-                _remove([entry.path for entry in _entries(folder)])
+                _remove(folder, lambda _: True)
             for folder in self._shared:
-                _remove([entry.path for entry in _entries(folder) if self._owns(entry)])
+                _remove(folder, self._owns)
+            for folder in (*self._folders, *self._shared):
+                _strip(folder)
             _remove_ipc(self._uid)
         except (OSError, subprocess.SubprocessError) as error:
             raise PilotError(
                 f"what the last job left cannot be removed ({str(error)[:200]}); "
                 "the slot takes no job until that is mended"
             ) from error
+
+    def kill_all(self) -> None:
+        """Kill all processes of the jobs' user in the pod at once, payload-init too. Blocks: call it in a thread.
+
+        A pilot that is not root cannot; `clean` tells what is left.
+        """
+        if self._cgroup is not None:
+            with suppress(OSError, subprocess.SubprocessError):  # there may be none
+                _run(["sh", "-c", "kill -KILL -1"], user=self._uid)
 
     def unlock(self) -> None:
         """Give the job's user back what the job locked in its sandbox (chmod 000). Blocks: call it in a thread.
@@ -98,7 +115,7 @@ class Scratch:
             _run(
                 ["find", "-P", str(self._sandboxes), "-xdev", "-uid", str(self._uid), *locked, *mend],
                 user=self._uid,
-                seconds=_UNLOCK_SECONDS,
+                seconds=UNLOCK_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise PilotError(
@@ -118,31 +135,56 @@ def own_cgroup() -> str:
     return Path("/proc/self/cgroup").read_text()
 
 
-def _kill(uid: int, cgroup: str) -> None:
-    """End the processes of `uid` in a control group, those that they make meanwhile, too.
+def kill_outside(uid: int, cgroup: str) -> int:
+    """Kill the processes of `uid` that are not in the control group `cgroup`: those of the payload container.
+
+    Returns:
+        How many there were.
+    """
+    killed = 0
+    for process in _processes(uid):
+        if process.cgroup == cgroup:
+            continue
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+    return killed
+
+
+def _end_leftovers(uid: int, cgroup: str) -> None:
+    """End what runs as `uid` between two jobs, and what it makes meanwhile: all but payload-init.
 
     Raises:
         OSError: some do not end.
     """
     for _ in range(_KILL_ROUNDS):
-        if not (found := list(_processes(uid, cgroup))):
+        left = [one.pid for one in _processes(uid) if one.cgroup == cgroup or not one.is_first]
+        if not left:
             return
-        for process in found:
-            with suppress(ProcessLookupError):
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):  # a pilot that is not root can only wait
                 os.kill(process, signal.SIGKILL)
         time.sleep(_ROUND_SECONDS)
-    raise OSError(f"processes {', '.join(map(str, found))} of the jobs' account in the pilot container do not end")
+    raise OSError(f"processes {', '.join(map(str, left))} of the jobs' account do not end")
 
 
-def _processes(uid: int, cgroup: str) -> Iterator[int]:
-    """List those that are not dead and that have `uid` for good; a daemon that has it for a moment has another, too."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    cgroup: str
+    is_first: bool
+    """Whether its parent is outside of the pod, as that of a container's first process is; nothing else's can be."""
+
+
+def _processes(uid: int) -> Iterator[_Process]:
+    """List those of the pod that are not dead and have `uid` for good: daemons have it for moments."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            if folder.stat().st_uid not in (uid, 0) or (folder / "cgroup").read_text() != cgroup:
+            if folder.stat().st_uid not in (uid, 0):
                 continue
             facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
             if set(facts["Uid"].split()) == {str(uid)} and facts["State"].split()[0] not in "ZX":
-                yield int(folder.name)
+                yield _Process(int(folder.name), (folder / "cgroup").read_text(), int(facts["PPid"]) == 0)
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -153,9 +195,22 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _remove(paths: Sequence[str]) -> None:
-    for begin in range(0, len(paths), _PATHS):
-        _run(["rm", "-rf", "--one-file-system", "--", *paths[begin : begin + _PATHS]])
+def _remove(folder: Path, is_meant: Callable[[os.DirEntry[str]], bool]) -> None:
+    """Remove entries of a folder, some at a time: a job can leave millions."""
+    before: list[str] = []
+    while paths := [entry.path for entry in islice(filter(is_meant, _entries(folder)), _PATHS)]:
+        if paths == before:
+            raise OSError(f"{paths[0]} stays")
+        _run(["rm", "-rf", "--one-file-system", "--", *paths])
+        before = paths
+
+
+def _strip(folder: Path) -> None:
+    """Remove attributes of a folder itself: whoever may write to one that is not sticky may set them (xattr(7))."""
+    with suppress(FileNotFoundError):
+        for name in os.listxattr(folder):
+            if name.startswith("user."):
+                os.removexattr(folder, name)
 
 
 def _run(command: Sequence[str], user: int | None = None, seconds: float = _SECONDS) -> None:
@@ -165,12 +220,25 @@ def _run(command: Sequence[str], user: int | None = None, seconds: float = _SECO
 
 
 def _remove_ipc(uid: int) -> None:
-    """Remove System V shared memory, semaphores and queues of `uid` (proc_sysvipc(5)).
+    """Remove System V shared memory, semaphores and queues of `uid`.
 
     As their owner: the kernel lets nobody else do it without CAP_SYS_ADMIN, which no pilot has. No job runs now that
-    could signal a process of its uid.
+    could signal a process of its uid. One may go by itself meanwhile, with the last process that had it: ipcrm fails
+    then, and nothing is left.
     """
-    options: list[str] = []
+    objects = _ipc(uid)
+    for begin in range(0, len(objects), _IPC_OBJECTS):
+        some = objects[begin : begin + _IPC_OBJECTS]
+        try:
+            _run(["ipcrm", *(word for one in some for word in one)], user=uid)
+        except subprocess.CalledProcessError:
+            if set(some) & set(_ipc(uid)):
+                raise
+
+
+def _ipc(uid: int) -> list[tuple[str, str]]:
+    """What there is of `uid` (proc_sysvipc(5)): the option of ipcrm(1) that removes its kind, and its identifier."""
+    found: list[tuple[str, str]] = []
     for kind, (column, option) in _KINDS.items():
         table = Path("/proc/sysvipc", kind)
         if not table.exists():
@@ -179,7 +247,7 @@ def _remove_ipc(uid: int) -> None:
         names = header.split()
         for row in rows:
             values = dict(zip(names, row.split(), strict=False))
-            if uid in (int(values["uid"]), int(values["cuid"])):
-                options += [option, values[column]]
-    for begin in range(0, len(options), _IPC_OPTIONS):
-        _run(["ipcrm", *options[begin : begin + _IPC_OPTIONS]], user=uid)
+            marked = kind == "shm" and int(values["perms"], 8) & _SHM_DEST  # it goes with the last process that has it
+            if uid in (int(values["uid"]), int(values["cuid"])) and not marked:
+                found.append((option, values[column]))
+    return found

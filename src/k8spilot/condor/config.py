@@ -4,17 +4,19 @@ Each block says why it is there: `condor_config_val -verbose` in the pilot leads
 Everything that comes from outside was checked by Settings; nothing here can end a string or begin a line.
 """
 
+import os
 import re
-from collections.abc import Iterable
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator, Mapping
 from string import Template
 from typing import Final
 
-from k8spilot.condor import images
+import k8spilot
+from k8spilot.condor import gpu_monitor, images
 from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
 from k8spilot.settings import KILLING_SECONDS, Settings
+from k8spilot.values import PLAIN
 
 UPDATE_SECONDS: Final = 120
 """How often the startd tells the collector that it is there."""
@@ -79,10 +81,20 @@ SLOT_TYPE_1 = 100%
 SLOT_TYPE_1_PARTITIONABLE = False
 # A job that fills the volume is held; the kubelet would evict the pod instead, and the job would run again.
 use POLICY : Hold_If_Disk_Exceeded
+# The payload container has the GPUs, and the engine has found them there. Jobs see those that are named in these
+# variables; CUDA knows no device 10000.
+MACHINE_RESOURCE_INVENTORY_GPUs = $gpus
+ENVIRONMENT_FOR_AssignedGPUs = GPU_DEVICE_ORDINAL=/(CUDA|OCL)//  CUDA_VISIBLE_DEVICES=/CUDA//
+ENVIRONMENT_VALUE_FOR_UnAssignedGPUs = 10000
 # They would measure the pilot container.
 RunBenchmarks = False
 
+# --- GPUs: how busy they are, which the engine knows ---
+$gpu_monitor
+
 # --- The job: in the payload container, as the user that this one runs as ---
+# All jobs have that user: nothing of the last one may be left when the next one's files come.
+STARTER = $starter
 STARTER_ALLOW_RUNAS_OWNER = False
 SLOT1_USER = $user
 # No dedicated account: HTCondor would take all processes of that user for the job's, payload-init among them.
@@ -107,7 +119,8 @@ SINGULARITY = /nonexistent
 STARTER_REMOTE_CMD = $guard
 # The starter would ask the shadow for guidance, at a moment at which it has to ask again five seconds later.
 GUIDANCE_MUMS_THE_WORD = True
-ENABLE_SSH_TO_JOB = True
+ENABLE_SSH_TO_JOB = $ssh
+$rootless
 # A job's usage is what its starter asked the engine last. An answer costs a few milliseconds.
 STARTER.POLLING_INTERVAL = 1
 STARTER_JOB_ENVIRONMENT = "$environment"
@@ -123,10 +136,12 @@ SHUTDOWN_FAST_TIMEOUT = $fast
 # --- The pilot's life ---
 # Jobs are taken until GLIDEIN_ToRetire and run until GLIDEIN_ToDie, seconds since the epoch (see below).
 STARTD_NOCLAIM_SHUTDOWN = $idle
-# The master ends, and with it the pod, at the end of its life, and when its startd was ended for good
-# (condor_drain -exit-on-completion, condor_off).
-MASTER.DAEMON_SHUTDOWN_FAST = time() > GLIDEIN_ToDie || \\
-    (STARTD_StartTime =?= 0 && time() - DaemonStartTime > 60)
+# A slot that takes no more jobs and has none is of no use.
+STARTD.DAEMON_SHUTDOWN = time() > GLIDEIN_ToRetire && State == "Unclaimed" && Activity == "Idle"
+# The master ends, and with it the pod, at the end of its life: a job is vacated as at any eviction. When its startd has
+# ended for good (condor_drain -exit-on-completion, condor_off), the engine sees it in the master's log: an expression
+# here could not tell that from a startd that has crashed.
+MASTER.DAEMON_SHUTDOWN = time() > GLIDEIN_ToDie
 
 # --- Which jobs ---
 START_EXTRA = $start_extra
@@ -149,6 +164,8 @@ def render(
     started: int,
     passwords: bool = False,
     slot_user: str = "nobody",
+    rootless: bool = False,
+    facts: Mapping[str, str] | None = None,
 ) -> str:
     """Write the configuration.
 
@@ -159,17 +176,20 @@ def render(
             pilot that was started again in place does not begin a new one.
         passwords: there is a pool password to authenticate with.
         slot_user: name of the account with the payload container's uid.
+        rootless: whether HTCondor is not root.
+        facts: more that the slot's ad tells, names and texts; what is not plain is left out.
 
     Raises:
         SettingsError: an expression of the operator cannot be parsed.
     """
     pool = resolve(settings)
-    to_retire = started + settings.accept_jobs_for_hours * 3600
-    to_die = to_retire + settings.retirement_hours * 3600
+    to_retire = started + settings.accept_seconds
+    to_die = started + settings.life_seconds
     attributes = [
         *_attributes(settings, pool),
         ("GLIDEIN_ToRetire", str(to_retire)),
         ("GLIDEIN_ToDie", str(to_die)),
+        *((name, f'"{value}"') for name, value in (facts or {}).items() if PLAIN.fullmatch(value)),
     ]
     domain = f"{settings.pod_name}.{settings.pod_namespace}.{settings.pod_uid or 'pod'}"
     methods = "IDTOKENS, PASSWORD, FS" if passwords else "IDTOKENS, FS"
@@ -201,11 +221,17 @@ def render(
         killing=KILLING_SECONDS,
         graceful=settings.vacate_seconds + 5,
         fast=KILLING_SECONDS + 5,
-        idle=settings.accept_idle_minutes * 60,
+        idle=round(settings.accept_idle_minutes * 60),
         start_extra=_expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
         images=images.configuration(),
         guard=folders.guard,
-        start=" && \\\n    ".join(f"({clause})" for clause in _start(settings, pool)),
+        starter=folders.starter,
+        gpus=folders.gpus,
+        gpu_monitor=gpu_monitor.configuration(folders),
+        # Sessions' sshd would run as HTCondor's own account, and take its configuration from the sandbox.
+        ssh=not rootless,
+        rootless=_ROOTLESS if rootless else "",
+        start=" && \\\n    ".join(f"({clause})" for clause in _start(settings, pool, rootless=rootless)),
         attributes="\n".join(f"{name} = {value}" for name, value in attributes),
         names=" ".join(name for name, _ in attributes),
         debug="D_SUB_SECOND D_PID" + (" D_FULLDEBUG" if settings.log_level == "DEBUG" else ""),
@@ -219,11 +245,24 @@ def machine_name(settings: Settings) -> str:
     return ".".join(part for part in (resource, unique, settings.pod_name) if part)
 
 
+# What is another way where HTCondor is not root: whatever it runs for a job has the rights of its daemons.
+_ROOTLESS: Final = """\
+# Where daemons and tools show each other by a folder of mode 0700 who they are. /tmp is a volume here that
+# hands its group on, so that a folder in it has one bit more.
+FS_LOCAL_DIR = $(RUN)
+# They would run as HTCondor's own account, which reaches the Docker socket and other jobs' sandboxes.
+STARTER_DISABLE_USER_SUPPLIED_TRANSFER_PLUGINS = True
+# The only logs that a starter may write to (starter.c).
+STARTER_LOG = $(LOG)/starter/StarterLog
+STARTER_STATS_LOG = $(LOG)/starter/XferStatsLog
+FILE_TRANSFER_STATS_LOG = $(LOG)/starter/transfer_history"""
+
+
 # Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
 _NETWORKS: Final = "bridge,nat,host,none"
 
 
-def _start(settings: Settings, pool: Pool) -> Iterable[str]:
+def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
     """List what a job must fulfil to be taken, one expression each.
 
     What START refers to of the job counts when the whole pool groups jobs for matchmaking. Nothing here may be
@@ -236,11 +275,15 @@ def _start(settings: Settings, pool: Pool) -> Iterable[str]:
     # no job is taken until that is put right (k8spilot.condor.slot). So it happens with a network that it does not
     # know.
     yield f'TARGET.DockerNetworkType is undefined || stringListMember(TARGET.DockerNetworkType, "{_NETWORKS}")'
+    if rootless:  # a user's own ones are refused, job by job, and it would be tried again and again
+        yield "TARGET.TransferPlugins is undefined"
     # A debugger or the like beside the job would run in the pilot container.
     yield "TARGET.ToolDaemonCmd is undefined"
     yield "isString(MY.K8SJobImage)"
     # A registry that did not answer (k8spilot.condor.slot).
     yield "MY.K8SAvoidedRegistry isnt MY.K8SJobRegistry || time() >= (MY.K8SAvoidUntil ?: 0)"
+    # Without the Kubernetes API no image can be bound (k8spilot.condor.notices).
+    yield "time() >= (MY.K8SApiAwayUntil ?: 0)"
     # HTCondor takes a list that is not there for an empty one.
     yield 'TARGET.DESIRED_Sites is undefined || stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",")'
     yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'
@@ -261,16 +304,30 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         "K8SPodName": settings.pod_name,
         "K8SPodUID": settings.pod_uid,
         "K8SPhysicalHostName": settings.node_name,
-        "K8SPilotVersion": version("k8spilot"),
+        "K8SClusterName": settings.cluster,
+        "K8SPilotVersion": k8spilot.__version__,
     }
     osg = ("OSPool", "OSG_NODE_VALIDATED", "IsOsgVoContainer") if pool.is_osg else ()
+    if pool.is_itb:
+        osg = (*osg, "Is_ITB_Site")
     return [
         *((name, f'"{value}"') for name, value in texts.items() if value),
         *images.attributes(settings, pool),
         *((name, "True") for name in osg),
-        ("ACCEPT_JOBS_FOR_HOURS", str(settings.accept_jobs_for_hours)),
-        ("ACCEPT_IDLE_MINUTES", str(settings.accept_idle_minutes)),
+        *_of_the_node(),
+        ("ACCEPT_JOBS_FOR_HOURS", f"{settings.accept_jobs_for_hours:g}"),
+        ("ACCEPT_IDLE_MINUTES", f"{settings.accept_idle_minutes:g}"),
+        *((("GLIDEIN_Max_Walltime", str(wall)),) if (wall := settings.glidein_max_walltime) else ()),
     ]
+
+
+def _of_the_node() -> Iterator[tuple[str, str]]:
+    """What OSPool's jobs ask of a node: numbers made as OSPool's pilots make them (osg-flock, osgvo-advertise-base)."""
+    if match := re.match(r"(\d+)\.(\d+)\.(\d+)", os.uname().release):
+        major, minor, patch = (int(part) for part in match.groups())
+        yield "OSG_HOST_KERNEL_VERSION", str(10000 * major + 100 * minor + patch)
+    memory = os.statvfs("/dev/shm")  # noqa: S108 -- the pod's, the job's too
+    yield "SHM_AVAILABLE", str(memory.f_blocks * memory.f_frsize // 1024)
 
 
 def _job_environment(settings: Settings) -> str:

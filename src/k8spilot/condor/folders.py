@@ -86,9 +86,29 @@ class Folders:
         return self.private / "docker-client"
 
     @property
+    def sessions(self) -> Path:
+        """A file for each session that there may be beside a job, locked by its client."""
+        return self.private / "sessions"
+
+    @property
     def guard(self) -> Path:
         """STARTER_REMOTE_CMD: what a job's starter runs in the place of a job that got no container."""
         return self.private / "no-container"
+
+    @property
+    def starter(self) -> Path:
+        """STARTER: the program that the startd runs for each job."""
+        return self.private / "starter"
+
+    @property
+    def gpus(self) -> Path:
+        """MACHINE_RESOURCE_INVENTORY_GPUs: the program that tells HTCondor of GPUs."""
+        return self.private / "gpu-inventory"
+
+    @property
+    def gpu_monitor(self) -> Path:
+        """STARTD_CRON_GPUs_MONITOR_EXECUTABLE: what the startd runs to know how busy the GPUs are."""
+        return self.private / "gpu-monitor"
 
     @property
     def original_tokens(self) -> Path:
@@ -120,7 +140,7 @@ class Folders:
         except OSError as error:
             raise SurroundingsError(
                 f"HTCondor's folder {error.filename} cannot be made ready ({error.strerror}); the pilot "
-                "container must run as root, with write access to it"
+                "container needs write access to it, which root has everywhere and another user to volumes"
             ) from error
 
     def _prepare(self) -> None:
@@ -133,13 +153,17 @@ class Folders:
         for folder in (self.local, self.log, self.lock, self.run, self.spool, self.execute):
             # A starter that fetches a job's output as the job's user must not find other users' environments in a log.
             _make(folder, 0o700 if folder in (self.log, self.spool) else 0o755)
-            os.chown(folder, owner.pw_uid, owner.pw_gid)
+            if os.geteuid() == 0:
+                os.chown(folder, owner.pw_uid, owner.pw_gid)
         for folder in (self.private, self.docker_config):
             _make(folder, 0o755)
-        for folder in (self.tokens, self.passwords):
+        for folder in (self.tokens, self.passwords, self.log / "starter"):
             _make(folder, 0o700)
+        _make(self.sessions, 0o700)
+        os.chown(self.sessions, owner.pw_uid, owner.pw_gid)
 
 
 def _make(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(mode)
+    if os.geteuid() in (0, folder.stat().st_uid):  # the folder of a volume is root's
+        folder.chmod(mode)

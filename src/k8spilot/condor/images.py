@@ -11,7 +11,8 @@ from typing import Final
 from k8spilot.condor.classads import check, quoted
 from k8spilot.condor.pools import Pool
 from k8spilot.model.reference import FILE_IMAGE
-from k8spilot.settings import IMAGE, ImageRule, Settings
+from k8spilot.settings import Settings
+from k8spilot.values import IMAGE, ImageRule
 
 DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
 """A job that HTCondor runs with docker by itself."""
@@ -21,6 +22,8 @@ _NAMES: Final = ("DockerImage", "ContainerImageFullPath", "ContainerImage", "Sin
 # A registry is told from a first part of a name by what no such part can have (reference/normalize.go in
 # distribution/reference).
 _REGISTRY: Final = "^([^/]*[.:A-Z][^/]*|localhost)/.*$"
+# With a last group that is always there, a group before it that took no part is empty, and no error.
+_PARTS: Final = "^([^@]*?)(:[^/@:]*)?(@.*)?$()"
 
 
 def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
@@ -35,6 +38,7 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
     registry, image = _plain(quoted(_REGISTRY)), 'MY.K8SJobImage ?: ""'
     found = f"regexps({registry}, {image}, {quoted(first)})"
     yield "K8SJobRegistry", f'ifThenElse(regexp({registry}, {image}), {found}, "docker.io")'
+    yield from _rank()
     files = holds_files(settings, pool) or bool(settings.image_map)
     facts = {
         # HTCondor's own, for jobs with container_image; the starter finds the first two by itself, with HasDocker.
@@ -47,6 +51,25 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
         "SINGULARITY_CAN_USE_SIF": files,
     }
     yield from ((name, str(value)) for name, value in facts.items())
+
+
+def _rank() -> Iterator[tuple[str, str]]:
+    """The job's image by its whole name, as `docker pull` understands it, and how much of it is on the node."""
+    registry, parts, image = _plain(quoted(_REGISTRY)), _plain(quoted(_PARTS)), "MY.K8SJobImage"
+    implied = f'ifThenElse(regexp("/", {image}), "docker.io/", "docker.io/library/")'
+    whole = f'strcat(ifThenElse(regexp({registry}, {image}), "", {implied}), {image})'
+    repository = f"regexps({parts}, {whole}, {quoted(chr(92) + '1')})"
+    # A digest makes the tag mean nothing.
+    last = f"regexps({parts}, {whole}, {quoted(chr(92) + '3')})"
+    tag = f"regexps({parts}, {whole}, {quoted(chr(92) + '2')})"
+    yield "K8SJobRepository", repository
+    named = f'ifThenElse({last} != "", {last}, ifThenElse({tag} != "", {tag}, ":latest"))'
+    yield "K8SJobImageName", f"strcat(MY.K8SJobRepository, {named})"
+    # An image that was pulled by its digest is known by that alone: one of that repository may be the one.
+    some = 'stringList_regexpMember(strcat("^", MY.K8SJobRepository, "[:@]"), MY.K8SNodeImages)'
+    found = f"ifThenElse(stringListMember(MY.K8SJobImageName, MY.K8SNodeImages), 1.0, ifThenElse({some}, 0.5, 0.0))"
+    known = "isString(MY.K8SJobRepository) && isString(MY.K8SNodeImages)"
+    yield "K8SJobImageRank", f"ifThenElse({known}, {found}, 0.0)"
 
 
 def holds_files(settings: Settings, pool: Pool) -> bool:
@@ -98,7 +121,6 @@ def _plain(text: str) -> str:
 
 def _rule(rule: ImageRule) -> tuple[str, str]:
     """The pattern and the replacement, as ClassAd strings."""
-    # With a last group that is always there, a group before it that took no part is empty, and no error.
     pattern, replacement = quoted(f"(?:{rule.pattern})()"), quoted(rule.replacement)
     check(f'regexp({pattern}, "")', f"K8SPILOT_IMAGE_MAP has the regular expression {rule.pattern!r}, which is none")
     # Tried without a match of any of its groups, so that only one that it does not have is an error.

@@ -1,32 +1,48 @@
-"""What the pool is told of images, in the slot's ad: condor_status shows it to users, START acts on it."""
+"""What the pool is told in the slot's ad, of images and the API server: users see it, START acts on it."""
 
 import time
 from datetime import UTC, datetime
 from typing import Final
 
-from k8spilot.condor.slot import SlotAd
+from k8spilot.condor.node_images import NodeImages
+from k8spilot.condor.slot import Slot
 from k8spilot.model.reference import Reference
-from k8spilot.payload.notices import Notices
+from k8spilot.payload.notices import AGAIN_SECONDS, Notices
 
 _AVOID_SECONDS: Final = 600
 """How long jobs with images of a registry that did not answer are left to other execution points."""
+_AWAY_SECONDS: Final = 3 * AGAIN_SECONDS
+"""How long a word of the API server's absence counts: an engine that died may not have taken it back."""
 
 
 class SlotNotices(Notices):
-    """Tells it by the attributes K8SImageStatus, K8SAvoidedRegistry and K8SAvoidUntil."""
+    """Tells it by the attributes K8SImageStatus, K8SAvoidedRegistry, K8SAvoidUntil and K8SApiAwayUntil."""
 
-    def __init__(self, slot: SlotAd) -> None:
-        self._slot = slot
+    def __init__(self, slot: Slot, images: NodeImages) -> None:
+        self.slot = slot
+        self.images = images
 
     async def pulling(self, reference: Reference) -> None:
         """Show that the image is being pulled, and since when."""
-        await self._slot.set({"K8SImageStatus": f"pulling {reference} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"})
+        await self.slot.set({"K8SImageStatus": f"pulling {reference} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"})
 
     async def pulled(self) -> None:
         """Take that back."""
-        await self._slot.set({"K8SImageStatus": None})
+        await self.slot.set({"K8SImageStatus": None})
+
+    async def bound(self, reference: Reference) -> None:
+        """Let jobs prefer this slot for the image from now on."""
+        await self.images.bound(reference)
 
     async def unavailable(self, reference: Reference) -> None:
         """Take no job with an image of this registry for a while."""
         registry = reference.repository.partition("/")[0]
-        await self._slot.set({"K8SAvoidedRegistry": registry, "K8SAvoidUntil": int(time.time()) + _AVOID_SECONDS})
+        await self.slot.set({"K8SAvoidedRegistry": registry, "K8SAvoidUntil": int(time.time()) + _AVOID_SECONDS})
+
+    async def away(self) -> None:
+        """Take no job for a while."""
+        await self.slot.set({"K8SApiAwayUntil": int(time.time() + _AWAY_SECONDS)})
+
+    async def back(self) -> None:
+        """Take jobs again."""
+        await self.slot.set({"K8SApiAwayUntil": None})

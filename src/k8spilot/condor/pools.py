@@ -23,6 +23,8 @@ class Pool:
     """ClassAd expressions that every job of this pool must fulfil."""
     is_osg: bool = False
     """It is one of the OSG's pools, whose jobs look for the OSG's attributes."""
+    is_itb: bool = False
+    """It is the one in which the OSG tests its pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class _Known:
 
 # Without a project a job cannot be accounted for; the test jobs of one pool must not run in the other.
 _PROJECT: Final = "TARGET.ProjectName isnt undefined"
+# 40 hours, which OSPool promises to jobs of that category.
+_LONG: Final = 'TARGET.JobDurationCategory isnt "Long" || GLIDEIN_ToDie - time() > 144000'
 _KNOWN: Final = {
     "ospool": _Known(
         managers=("cm-1.ospool.osg-htc.org", "cm-2.ospool.osg-htc.org"),
@@ -51,7 +55,7 @@ _KNOWN: Final = {
         count=10,
         own_collector=True,
         group="main-container",
-        start=(_PROJECT, "TARGET.ITB_Sites =!= true"),
+        start=(_PROJECT, _LONG, "TARGET.ITB_Sites =!= true"),
     ),
     "itb": _Known(
         managers=("cm-1.ospool-itb.osg-htc.org", "cm-2.ospool-itb.osg-htc.org"),
@@ -60,7 +64,7 @@ _KNOWN: Final = {
         count=10,
         own_collector=True,
         group="itb-container",
-        start=(_PROJECT, "TARGET.ITB_Sites =?= true"),
+        start=(_PROJECT, _LONG, "TARGET.ITB_Sites =?= true"),
     ),
     "path-facility": _Known(
         managers=("cm-1.facility.path-cc.io", "cm-2.facility.path-cc.io"),
@@ -69,7 +73,7 @@ _KNOWN: Final = {
         count=5,
         own_collector=False,
         group="path-container",
-        start=(_PROJECT,),
+        start=(_PROJECT, _LONG),
     ),
 }
 _SYNONYMS: Final = {"prod-ospool": "ospool", "itb-ospool": "itb", "prod-path-facility": "path-facility"}
@@ -94,6 +98,7 @@ def resolve(settings: Settings) -> Pool:
             group=known.group,
             start=known.start,
             is_osg=True,
+            is_itb=name == "itb",
         )
     hosts = settings.condor_host or name
     return Pool(condor_host=hosts, collector_host=hosts, ccb_address=_brokers(settings, hosts, number))

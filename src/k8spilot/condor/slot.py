@@ -6,16 +6,18 @@ new (ResMgr.cpp, compute_dynamic). Nothing here can end a pilot: an ad that coul
 """
 
 import asyncio
+import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from k8spilot.condor.config import machine_name
+from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.master import environment
 from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -23,14 +25,36 @@ logger = logging.getLogger(__name__)
 Value = str | bool | int | float | None
 
 _SECONDS: Final = 10.0
-_PATIENCE_SECONDS: Final = 60.0
-_OFFLINE: Final = b"OfflineUniverses"
+_OFFLINE: Final = "OfflineUniverses"
 """What the startd logs when a starter has told it that docker is gone from the machine, or is back
 (ResMgr.cpp, updateExtrasClassAd): a list of universes follows."""
+_NEW_STARTD: Final = "Initial update sent to collector(s)"
+"""What a startd logs once it is there (ResMgr.cpp, send_update)."""
 
 
-class SlotAd:
-    """The slot's ad in the running startd."""
+class Slot(ABC):
+    """The slot's ad, wherever HTCondor runs."""
+
+    @property
+    @abstractmethod
+    def there(self) -> bool:
+        """Whether there is an HTCondor to tell anything."""
+
+    @abstractmethod
+    async def set(self, attributes: Mapping[str, Value]) -> bool:
+        """Set attributes of the slot; None makes one undefined. Updates take effect in the order of the calls.
+
+        Returns:
+            Whether the startd has taken them; why not, is in the log.
+        """
+
+    @abstractmethod
+    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
+        """What the running startd says of the slot; None if it does not answer."""
+
+
+class SlotAd(Slot):
+    """The slot's ad in the running startd, whose tools are in this container."""
 
     def __init__(
         self,
@@ -40,18 +64,22 @@ class SlotAd:
         update: str = "condor_update_machine_ad",
         query: str = "condor_status",
     ) -> None:
-        self._folders = folders
+        self.folders = folders
         self._settings = settings
         self._programs = (update, query)
         self._one_at_a_time = asyncio.Lock()
+        self._told: dict[str, Value] = {}
+        """What the ad is to have; a startd that crashed has forgotten it."""
+
+    @property
+    def there(self) -> bool:
+        """HTCondor and the engine end together."""
+        return True
 
     async def set(self, attributes: Mapping[str, Value]) -> bool:
-        """Set attributes of the slot; None makes one undefined. Updates take effect in the order of the calls.
-
-        Returns:
-            Whether the startd has taken them; why not, is in the log.
-        """
+        """Tell the startd, and have the collector told."""
         async with self._one_at_a_time:
+            self._told.update(attributes)
             try:
                 async with asyncio.timeout(_SECONDS):
                     fault = await self._update(attributes)
@@ -61,40 +89,36 @@ class SlotAd:
             logger.warning("The slot's ad does not have %s: %s", ", ".join(attributes), fault)
         return not fault
 
-    async def keep_docker(self) -> None:
-        """Put HasDocker right, until cancelled, whenever a starter has told the startd that docker is gone.
-
-        That is what starters make of a job that asks for a network or port that they do not know. It never is so here:
-        engine and startd end together. The startd would take no job until it is started again.
-        """
-        while True:
-            with suppress(OSError):
-                await self._watch()
-            await asyncio.sleep(_PATIENCE_SECONDS)
-
-    async def _watch(self) -> None:
-        """Follow the startd's log, of which one line in thousands matters, for as long as tail(1) runs."""
-        tail = await asyncio.create_subprocess_exec(
-            "tail", "--follow=name", "--retry", "--lines=+1", self._folders.log / "StartLog",
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        assert tail.stdout is not None
+    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
+        """Ask the startd."""
+        command = (self._programs[1], "-direct", machine_name(self._settings), "-limit", "1", "-json")
         try:
-            while line := await _line(tail.stdout):
-                _, mark, universes = line.partition(_OFFLINE)
-                if mark and b"Docker" in universes:
-                    logger.info("A job made its starter say that docker is gone; the slot's ad is put right.")
-                    await self.set({"HasDocker": True})
-        finally:
-            with suppress(ProcessLookupError):
-                tail.kill()
-            await tail.wait()
+            async with asyncio.timeout(_SECONDS):
+                status, said = await self._said(*command, "-attributes", ",".join(attributes))
+            return dict(json.loads(said)[0]) if status == 0 else None
+        except (OSError, TimeoutError, ValueError, LookupError):
+            return None
+
+    async def heed(self, log: str, line: str) -> None:
+        """Put the ad right when a line of the startd's log says that docker is gone, or that the startd is another one.
+
+        That docker is gone is what starters make of a job that asks for a network or port that they do not know. It
+        never is so here: docker's clients wait for an engine that is started again. The startd would take no job until
+        it is restarted.
+        """
+        if log != "StartLog":
+            return
+        _, mark, universes = line.partition(_OFFLINE)
+        if mark and "Docker" in universes:
+            logger.info("A job made its starter say that docker is gone; the slot's ad is put right.")
+            await self.set({"HasDocker": True})
+        elif _NEW_STARTD in line and self._told:
+            await self.set(dict(self._told))
 
     async def _update(self, attributes: Mapping[str, Value]) -> str:
         """Tell the startd; return what is wrong, or nothing."""
         update, query = self._programs
-        with tempfile.NamedTemporaryFile("w", prefix="slot-", suffix=".ad", dir=self._folders.private) as file:
+        with tempfile.NamedTemporaryFile("w", prefix="slot-", suffix=".ad", dir=self.folders.private) as file:
             file.writelines(f"{name} = {_literal(value)}\n" for name, value in attributes.items())
             file.flush()
             fault = await self._run(update, file.name)
@@ -102,9 +126,14 @@ class SlotAd:
 
     async def _run(self, *command: str) -> str:
         """Run one of HTCondor's tools; return what it says of its failure."""
+        status, said = await self._said(*command)
+        return "" if status == 0 else " ".join(said.split()) or f"{command[0]} ended with {status}"
+
+    async def _said(self, *command: str) -> tuple[int, str]:
+        """Run one of HTCondor's tools; return its exit status and what it says."""
         process = await asyncio.create_subprocess_exec(
             *command,
-            env=environment(self._settings, self._folders, os.environ),
+            env=environment(self._settings, self.folders, os.environ),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
@@ -115,19 +144,7 @@ class SlotAd:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        if process.returncode == 0:
-            return ""
-        return " ".join(said.decode(errors="replace").split()) or f"{command[0]} ended with {process.returncode}"
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """The next line, or the part of a longer one that fits."""
-    try:
-        return await stream.readuntil(b"\n")
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-    except asyncio.LimitOverrunError as error:
-        return await stream.readexactly(error.consumed)
+        return process.returncode or 0, said.decode(errors="replace")
 
 
 def _literal(value: Value) -> str:

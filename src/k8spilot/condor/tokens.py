@@ -24,11 +24,23 @@ def install(settings: Settings, folders: Folders) -> bool:
         Whether there is a pool password, so that PASSWORD is a way to authenticate.
 
     Raises:
+        SurroundingsError: as `read`.
+    """
+    tokens, passwords = read(settings, folders)
+    _write(folders.tokens, {name: token.strip() + b"\n" for name, token in tokens.items()})
+    _write(folders.passwords, passwords)
+    return bool(passwords)
+
+
+def read(settings: Settings, folders: Folders) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the operator's tokens and passwords, by the names of their files.
+
+    Raises:
         SurroundingsError: there is no credential, or one that cannot be used.
     """
     tokens = _read(folders.original_tokens)
     if settings.token:
-        tokens[FROM_ENVIRONMENT] = settings.token.get_secret_value().encode()
+        tokens[FROM_ENVIRONMENT] = settings.token.encode()
     passwords = _read(folders.original_passwords)
     if not tokens and not passwords:
         raise SurroundingsError(
@@ -38,9 +50,7 @@ def install(settings: Settings, folders: Folders) -> bool:
     faults = [f"{name}: {fault}" for name, text in tokens.items() for fault in token_faults(text, time.time())]
     if not passwords and len(faults) >= sum(len(_tokens(text)) or 1 for text in tokens.values()):
         raise SurroundingsError(f"no token for the pool can be used ({'; '.join(faults)}); ask the pool for a new one")
-    _write(folders.tokens, {name: token.strip() + b"\n" for name, token in tokens.items()})
-    _write(folders.passwords, passwords)
-    return bool(passwords)
+    return tokens, passwords
 
 
 def token_faults(text: bytes, now: float) -> list[str]:

@@ -18,7 +18,7 @@ from k8spilot.docker.containers import find
 from k8spilot.docker.followers import Follower
 from k8spilot.docker.lines import Lines, last_lines
 from k8spilot.docker.state import Container
-from k8spilot.docker.streams import MULTIPLEXED_STREAM, RAW_STREAM, Input, frame, hung_up, take_over
+from k8spilot.docker.streams import MULTIPLEXED_STREAM, RAW_STREAM, Connection, Input, frame, hung_up, take_over
 from k8spilot.errors import PayloadLost
 from k8spilot.payload.stdio import Sink, Stdio
 
@@ -139,6 +139,8 @@ def _forsake(container: Container) -> None:
     container.lost = PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
     if container.run is not None:
         container.run.forsake()
+    elif container.holds:  # the starter may give the job back now, and it could begin elsewhere
+        container.let_go()
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
@@ -149,6 +151,8 @@ async def logs(request: web.Request) -> web.StreamResponse:
     lines = last_lines([one for one in container.stdio.tail if one.stream in wanted], request)
     content_type = RAW_STREAM if container.stdio.terminal else MULTIPLEXED_STREAM
     response = web.StreamResponse(headers={"Content-Type": content_type})
+    assert isinstance(request.protocol, Connection)
+    request.protocol.be_patient()  # people read them a page at a time
     write = writer(response, container.stdio, wanted)
     preparing = asyncio.ensure_future(response.prepare(request))
 

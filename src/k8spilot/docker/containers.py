@@ -1,104 +1,34 @@
-"""Containers: create, start, wait, kill, pause, inspect, rm, prune."""
+"""Containers: start, wait, kill, pause, inspect, and the list of them (create: creation.py; rm: removal.py)."""
 
 import asyncio
 import contextlib
 import json
 import logging
-import secrets
+import math
 import signal
-from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
-from k8spilot.docker import views
-from k8spilot.docker.answers import BadRequest, flag, json_answer, json_body
+from k8spilot import logs
+from k8spilot.docker import creation, removal, views
+from k8spilot.docker.answers import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.state import ENGINE, JSON, Container, Engine
-from k8spilot.docker.translate import Specification, check_name, specification
-from k8spilot.errors import ImageError, ImageNotNow, PayloadLost, PilotError, Refused
-from k8spilot.model.command import Command
-from k8spilot.model.image import Image
-from k8spilot.model.reference import Reference
+from k8spilot.errors import PayloadLost, PilotError, Refused
+from k8spilot.foreign import read_json
 from k8spilot.payload.launch import first_of
-from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.run import Run
 
 logger = logging.getLogger(__name__)
 
 
-_NEVER: Final = Command((b"",))
-"""The command of a container that will not run."""
-_UNUSED_CREDENTIALS: Final = (
-    "the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, which pulls with the "
-    "site's own pull secret: ask the site for access"
-)
-
-
 def find(request: web.Request) -> Container:
-    """The container that the path names."""
-    return request.app[ENGINE].find(request.match_info["id"])
-
-
-async def create(request: web.Request) -> web.Response:
-    """POST /containers/create: waits for the bind, and tells its errors."""
-    engine = request.app[ENGINE]
-    body = await json_body(request)
-    name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
-    check_name(name)
-    if name in engine.containers or name in engine.creating:
-        raise Refused(f"the container name {name} is in use; remove that container first")
-    asked = specification(body, engine.place())
-    signalled = engine.begin_create(name)
-    try:
-        if asked.is_job:
-            await _evict_orphans(engine)
-        container = await _create(engine, name, asked, signalled)
-    finally:
-        engine.end_create(name)
-    engine.containers[container.name] = container
-    engine.remember(asked.image, container.image)
-    return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
-
-
-async def _create(engine: Engine, name: str, asked: Specification, signalled: asyncio.Future[int]) -> Container:
-    """Bind, and make a container of it; or one that will not run, when it was killed meanwhile or its image is away."""
-    payload, reference = engine.payload, Reference.parse(asked.image)
-    stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
-    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio, holds=False)
-    binding = asyncio.ensure_future(payload.bound(reference))
-    container: Container | None = None
-    try:
-        await first_of(signalled, binding)
-        if signalled.done():
-            nothing.kill_early(signalled.result())
-            return nothing
-        image = binding.result()
-        container = Container(name, image, asked, payload, asked.resolve(image), stdio)
-    except ImageError as error:
-        if engine.unused_credentials == reference.source:
-            raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
-        raise
-    except ImageNotNow as error:
-        if not asked.is_job:
-            raise
-        # Nothing is wrong with the job, so it must not be held: HTCondor gives one back whose container is lost.
-        nothing.lose(PayloadLost(str(error)))
-        return nothing
-    finally:
-        if not binding.done():
-            binding.cancel()
-            await asyncio.wait([binding])
-        if container is None and not binding.cancelled() and binding.exception() is None:
-            await _whole(payload.remove())  # it was bound for nobody
+    """The container that the path names; what is logged of the request is about its job."""
+    container = request.app[ENGINE].find(request.match_info["id"])
+    logs.about(container.subject)
     return container
-
-
-async def _evict_orphans(engine: Engine) -> None:
-    """Remove jobs that HTCondor has lost sight of: a slot has one job, and its startd has just begun another."""
-    for orphan in [one for one in engine.containers.values() if one.specification.is_job]:
-        logger.warning("%s was never removed; it is now, since HTCondor has begun another job.", orphan.name)
-        await _remove(engine, orphan)
 
 
 async def start(request: web.Request) -> web.Response:
@@ -108,20 +38,25 @@ async def start(request: web.Request) -> web.Response:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
     if not container.starting and not container.settled.is_set():
         container.starting = True
-        await _whole(_start(engine, container))
+        await removal.whole(_start(engine, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def _start(engine: Engine, container: Container) -> None:
     try:
-        run = container.run = await container.payload.start(container.command, container.stdio)
+        run = container.run = await _released(container)
+        if run is None:
+            return
         await run.begun()
     except PilotError as error:
-        if isinstance(error, PayloadLost):
+        if container.lost is not None:
+            container.settled.set()
+        elif isinstance(error, PayloadLost):
             container.lose(error)  # no error of the job's, which would be held for one
         else:
             container.error = str(error)
             container.settled.set()
+            engine.notices.held(error, "start")
         raise
     except Exception as error:
         # Whatever it is: a container that has not run must not look like one that ended well.
@@ -138,11 +73,24 @@ async def _start(engine: Engine, container: Container) -> None:
             container.payload.kill(container.signalled)
 
 
+async def _released(container: Container) -> Run | None:
+    """Release its command, unless it is killed before that can be: then nothing comes of it."""
+    releasing = asyncio.ensure_future(container.payload.start(container.command, container.stdio))
+    settled = asyncio.ensure_future(container.settled.wait())
+    try:
+        await first_of(releasing, settled)
+        return None if container.killed is not None else await releasing
+    finally:
+        releasing.cancel()
+        settled.cancel()
+        await asyncio.wait([releasing, settled])
+
+
 async def _remove_at_end(engine: Engine, container: Container) -> None:
     await container.settled.wait()
     if engine.containers.get(container.name) is container:
         try:
-            await _remove(engine, container)
+            await removal.remove(engine, container)
         except PilotError as error:
             logger.warning("%s cannot be removed: %s.", container.name, error)
 
@@ -180,7 +128,11 @@ async def kill(request: web.Request) -> web.Response:
         container = engine.find(name)
         if container.running:
             container.payload.kill(number)
-        elif container.starting and not container.settled.is_set():
+        elif container.active and container.specification.is_job and container.unreleased:
+            # Its command waits for the pod's status, which may take a minute where the API server is away.
+            container.kill_early(number)
+            container.let_go()
+        elif container.active:
             container.signalled = max(number, container.signalled or 0, key=lambda one: one == signal.SIGKILL)
         elif container.specification.is_job and not container.settled.is_set():
             container.kill_early(number)
@@ -214,6 +166,8 @@ async def stop(request: web.Request) -> web.Response:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
     try:
         patience = float(request.query.get("t", "10"))
+        if math.isnan(patience):
+            raise ValueError  # noqa: TRY301
     except ValueError as error:
         raise BadRequest("t is the number of seconds before SIGKILL") from error
     container.payload.kill(signal_number(request.query.get("signal", "TERM")))
@@ -244,7 +198,7 @@ async def remove(request: web.Request) -> web.Response:
     container = find(request)
     if container.active and not flag(request, "force"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
-    await _remove(request.app[ENGINE], container)
+    await removal.remove(request.app[ENGINE], container)
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -254,7 +208,7 @@ async def prune(request: web.Request) -> web.Response:
     filters = _filters(request, "label")
     gone = [one for one in engine.containers.values() if not one.active and _passes(one, filters)]
     for container in gone:
-        await _remove(engine, container)
+        await removal.remove(engine, container)
     return json_answer({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
 
 
@@ -267,7 +221,7 @@ def _filters(request: web.Request, *served: str) -> dict[str, list[str]]:
     try:
         found = {
             name: [str(one) for one in values]
-            for name, values in json.loads(request.query.get("filters") or "{}").items()
+            for name, values in read_json(request.query.get("filters") or "{}").items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         raise BadRequest('the filters are not of the form {"label": ["name=value"]}') from error
@@ -293,29 +247,8 @@ def _has(container: Container, label: str) -> bool:
     return name in labels and (not separator or labels[name] == value)
 
 
-async def _remove(engine: Engine, container: Container) -> None:
-    if engine.containers.get(container.name) is container:
-        del engine.containers[container.name]
-    engine.forget_executions(container)
-    await _whole(_give_back(container))
-
-
-async def _give_back(container: Container) -> None:
-    if container.holds:
-        await container.payload.remove()
-    container.settled.set()
-    container.removed.set()
-
-
-async def _whole(work: Awaitable[Any]) -> None:
-    """Do `work` to its end, even when the client goes away in the middle; then nobody hears of its failure."""
-    doing = asyncio.ensure_future(work)
-    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.shield(doing)
-
-
 ROUTES: Final = [
-    web.post("/containers/create", create),
+    web.post("/containers/create", creation.create),
     web.post("/containers/prune", prune),
     web.get("/containers/json", listing),
     web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` asks here for images first, slashes and all

@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.docker import views
-from k8spilot.docker.answers import json_answer, json_body
+from k8spilot.docker.answers import json_answer, json_body, keep
 from k8spilot.docker.attachments import carry, resized, writer
 from k8spilot.docker.containers import find
 from k8spilot.docker.state import ENGINE, Container, Execution
@@ -32,6 +32,7 @@ async def create(request: web.Request) -> web.Response:
     stdio = Stdio(terminal=bool(body.get("Tty")), reads=bool(body.get("AttachStdin")), keeps=False)
     command = execution_command(container.command, body, is_job=container.specification.is_job)
     execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
+    execution.kept = keep(request)
     request.app[ENGINE].add_execution(execution)
     return json_answer({"Id": execution.identifier}, status=HTTPStatus.CREATED)
 

@@ -17,6 +17,7 @@ from k8spilot.docker import system
 from k8spilot.docker.answers import json_answer
 from k8spilot.docker.state import ENGINE, NotFound
 from k8spilot.errors import PilotError, Refused
+from k8spilot.foreign import read_json
 from k8spilot.model.reference import Reference
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def _has_credentials(request: web.Request) -> bool:
     """Whether the client sends a user's own credentials (Engine API, "Authentication"): base64url of JSON."""
     header = request.headers.get("X-Registry-Auth", "")
     try:
-        sent = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) or b"{}")
+        sent = read_json(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) or b"{}")
     except ValueError:
         return False
     return isinstance(sent, dict) and any(

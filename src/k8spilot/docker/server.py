@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Final
 
 from aiohttp import web
 
+from k8spilot.connections import Door, Guarded
 from k8spilot.docker import attachments, containers, executions, images, stats, system
-from k8spilot.docker.answers import BadRequest, json_answer
+from k8spilot.docker.answers import MEMORY, BadRequest, json_answer, release
 from k8spilot.docker.state import ENGINE, Engine, NotFound
 from k8spilot.docker.streams import Connection
 from k8spilot.errors import PilotError, Refused
@@ -23,6 +25,10 @@ _VERSION: Final = r"/{version:v\d+\.\d+}"
 _BODY_LIMIT: Final = 16 * 1024 * 1024
 """Linux takes at most 6 MiB of arguments and environment (execve(2)); JSON's escapes make that longer."""
 _CLOSE_SECONDS: Final = 2.0
+_BACKLOG: Final = 128
+_CONNECTIONS: Final = 128
+_OF_ONE_USER: Final = 96
+"""A job of HTCondor's has a handful; a client that has all of its user's loses those that wait for a request."""
 
 _OTHERWISE: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _STATUS: Final = {
@@ -47,26 +53,33 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
     except web.HTTPException as error:
         if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
             return _answer(HTTPStatus.NOT_IMPLEMENTED, f"k8spilot does not serve {request.method} {request.path}")
-        return _answer(HTTPStatus(error.status), error.text or error.reason)
+        answer = _answer(HTTPStatus(error.status), error.text or error.reason)
+        answer.force_close()  # what is left of the request is not read
+        return answer
     except PilotError as error:
         status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _OTHERWISE)
         logger.log(
             logging.WARNING if status is _OTHERWISE else logging.DEBUG, "%s %s: %s", request.method, request.path, error
         )
         return _answer(status, str(error))
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
+            return _answer(_OTHERWISE, "the client has gone")  # which nobody reads
         logger.exception("%s %s failed; this is a fault of k8spilot.", request.method, request.path)
         return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the pilot itself failed; its log has the details")
+    finally:
+        release(request)
 
 
 def _answer(status: HTTPStatus, message: str) -> web.Response:
     return json_answer({"message": message}, status=status)
 
 
-def application(engine: Engine) -> web.Application:
-    """The paths of the Engine API, with and without a version before them (HTCondor itself asks without)."""
+def application(engine: Engine, more: Sequence[web.RouteDef] = ()) -> web.Application:
+    """The paths of the Engine API, with and without a version before them (HTCondor itself asks without); and more."""
     app = web.Application(middlewares=[_tell_errors], client_max_size=_BODY_LIMIT)
     app[ENGINE] = engine
+    app[MEMORY] = engine.memory
     for route in (
         *system.ROUTES,
         *images.ROUTES,
@@ -77,31 +90,46 @@ def application(engine: Engine) -> web.Application:
     ):
         for prefix in ("", _VERSION):
             app.router.add_route(route.method, prefix + route.path, route.handler)
+    app.add_routes(more)
     return app
 
 
-@asynccontextmanager
-async def serve(engine: Engine, path: Path, group: int | None = None) -> AsyncIterator[None]:
-    """Serve on a unix socket that only root and `group` can reach, for as long as the context lasts."""
-    # Who hangs up gives up: a docker CLI that was killed with its starter leaves nobody who would remove a container.
-    runner = web.AppRunner(application(engine), access_log=None, handle_signals=False, handler_cancellation=True)
-    await runner.setup()
-    assert runner.server is not None
-    loop, manager = asyncio.get_running_loop(), runner.server
+def listen(path: Path, group: int | None = None) -> socket.socket:
+    """Listen on a unix socket that only root and `group` can reach.
+
+    Whoever holds it decides how long clients wait for an engine: they are taken by the kernel, and served by `serve`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     before = os.umask(0o177)
     try:
-        server = await loop.create_unix_server(lambda: Connection(manager, loop=loop, access_log=_QUIET), str(path))
+        listening.bind(str(path))
     finally:
         os.umask(before)
     if group is not None:
         os.chown(path, -1, group)
         path.chmod(0o660)
+    listening.listen(_BACKLOG)
+    return listening
+
+
+@asynccontextmanager
+async def serve(engine: Engine, listening: socket.socket, more: Sequence[web.RouteDef] = ()) -> AsyncIterator[None]:
+    """Serve on a socket for as long as the context lasts, also `more` than the Engine API; closes it."""
+    # Who hangs up gives up: a docker CLI that was killed with its starter leaves nobody who would remove a container.
+    runner = web.AppRunner(application(engine, more), access_log=None, handle_signals=False, handler_cancellation=True)
+    await runner.setup()
+    assert runner.server is not None
+    loop, manager = asyncio.get_running_loop(), runner.server
+    listening.setblocking(False)
+    door, idle = Door(_CONNECTIONS, _OF_ONE_USER), dict[Guarded, None]()
+    server = await loop.create_server(
+        lambda: Connection(door, idle, manager, loop=loop, access_log=_QUIET), sock=listening
+    )
     try:
         yield
     finally:
         server.close()
-        path.unlink(missing_ok=True)
         await manager.shutdown(_CLOSE_SECONDS)
         await runner.cleanup()

@@ -1,8 +1,11 @@
 """Signals as the docker CLI names them."""
 
 import signal
+from typing import Final
 
 from k8spilot.errors import Refused
+
+_DIGITS: Final = 9
 
 
 def signal_number(text: str) -> int:
@@ -11,7 +14,7 @@ def signal_number(text: str) -> int:
     Raises:
         Refused: Linux has no such signal.
     """
-    if text.isdecimal() and 0 < int(text) < signal.NSIG:
+    if text.isdecimal() and len(text) <= _DIGITS and 0 < int(text) < signal.NSIG:
         return int(text)
     name = text.upper()
     try:

@@ -1,6 +1,7 @@
 """What the engine knows: the containers that HTCondor made, and images by the names it uses."""
 
 import asyncio
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -10,12 +11,15 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from k8spilot import logs
+from k8spilot.connections import Ledger
 from k8spilot.docker.translate import Place, Specification
-from k8spilot.errors import PayloadLost, PilotError
+from k8spilot.errors import PayloadLost, PilotError, Untimely
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.lifecycle import State
 from k8spilot.model.outcome import Outcome
+from k8spilot.payload.notices import Notices
 from k8spilot.payload.run import Run
 from k8spilot.payload.runner import PayloadContainer
 from k8spilot.payload.session import Session
@@ -24,8 +28,18 @@ from k8spilot.payload.stdio import Stdio
 _IMAGES: Final = 256
 _ID_PREFIX: Final = 12
 _EXECUTIONS: Final = 256
+_CONTAINERS: Final = 64
+_MEMORY_BYTES: Final = 96 * 1024 * 1024
+"""For all requests that are served or whose containers are kept; that of one job has at most a quarter of it."""
 _JOB_PREFIX: Final = "HTCJob"
-"""How HTCondor names containers (docker_proc.cpp, StartJob)."""
+_JOB: Final = re.compile(rf"{_JOB_PREFIX}(\d+)_(\d+)_(.+)_PID\d+")
+"""How HTCondor names containers: cluster, proc, slot (docker_proc.cpp, StartJob)."""
+
+
+def subject_of(name: str) -> logs.Subject:
+    """What is logged of the container `name` is about its job."""
+    found = _JOB.fullmatch(name)
+    return logs.Subject(job=f"{found[1]}.{found[2]}", slot=found[3]) if found else logs.Subject(job=name)
 
 
 class NotFound(PilotError):
@@ -43,6 +57,8 @@ class Container:
     """The payload container that it was given; one for each slot."""
     command: Command
     stdio: Stdio
+    subject: logs.Subject = field(default_factory=logs.subject)
+    """What is logged of it is about this job."""
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     holds: bool = True
@@ -61,6 +77,8 @@ class Container:
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
     removed: asyncio.Event = field(default_factory=asyncio.Event)
+    kept: int = 0
+    """Bytes that its request has of the engine's memory."""
 
     @property
     def running(self) -> bool:
@@ -71,6 +89,11 @@ class Container:
     def active(self) -> bool:
         """Whether it runs, or is about to."""
         return self.starting and not self.settled.is_set()
+
+    @property
+    def unreleased(self) -> bool:
+        """Whether it has the payload container, in which its command has not been released yet."""
+        return self.holds and self.payload.state is State.BINDING
 
     @property
     def paused(self) -> bool:
@@ -93,6 +116,11 @@ class Container:
         self.lost = reason
         self.settled.set()
 
+    def let_go(self) -> None:
+        """Give the payload container back before its command is released there."""
+        self.holds = False
+        self.payload.drop()
+
     def kill_early(self, number: int) -> None:
         """End it before it has run, as if signal `number` had ended it."""
         self.killed = Outcome.of(number)
@@ -110,6 +138,8 @@ class Execution:
     stdio: Stdio
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     session: Session | None = None
+    kept: int = 0
+    """Bytes that its request has of the engine's memory."""
 
     @property
     def running(self) -> bool:
@@ -123,13 +153,20 @@ class Engine:
     `slots` has a payload container for each slot; there is one now.
     """
 
-    def __init__(self, slots: list[PayloadContainer], place: Callable[[], Place], tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, slots: list[PayloadContainer], place: Callable[[], Place], tasks: asyncio.TaskGroup, notices: Notices
+    ) -> None:
         self.slots = slots
+        self.notices = notices
+        """Who is told of jobs that HTCondor will hold."""
         self.place = place
         """What the payload containers have, as far as jobs can ask for it."""
         self.tasks = tasks
+        self.memory = Ledger(_MEMORY_BYTES)
         self.containers: dict[str, Container] = {}
         self.executions: OrderedDict[str, Execution] = OrderedDict()
+        self.leaving: dict[str, Container] = {}
+        """By their ids, containers that are being removed, and have the slot until they are."""
         self.creating: dict[str, asyncio.Future[int]] = {}
         """Names whose `create` waits for its bind -> the signal that was sent to them, once there is one."""
         self.unused_credentials = ""
@@ -141,6 +178,11 @@ class Engine:
     def payload(self) -> PayloadContainer:
         """The payload container for the next job. One is enough for a pod with one slot."""
         return self.slots[0]
+
+    def check_room(self) -> None:
+        """Raise Untimely if there are as many containers as there may be. Of HTCondor's jobs there is one at a time."""
+        if len(self.containers) + len(self.creating) >= _CONTAINERS:
+            raise Untimely(f"there are {_CONTAINERS} containers already; remove some")
 
     def find(self, key: str) -> Container:
         """A container by name, id, or the beginning of its id.
@@ -186,12 +228,16 @@ class Engine:
         """Know `execution`; the oldest that do not run are forgotten in the end."""
         self.executions[execution.identifier] = execution
         for old in [one for one in self.executions.values() if not one.running][:-_EXECUTIONS]:
-            del self.executions[old.identifier]
+            self._forget(old)
 
     def forget_executions(self, container: Container) -> None:
         """Drop those of a container that is removed."""
         for old in [one for one in self.executions.values() if one.container is container]:
-            del self.executions[old.identifier]
+            self._forget(old)
+
+    def _forget(self, execution: Execution) -> None:
+        del self.executions[execution.identifier]
+        self.memory.give(execution.kept)
 
     def execution(self, key: str) -> Execution:
         """An execution by id.

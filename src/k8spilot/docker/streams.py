@@ -11,9 +11,14 @@ from typing import Final
 
 from aiohttp import web
 
+from k8spilot.connections import Guarded
+from k8spilot.docker.answers import MEMORY, no_room
+from k8spilot.peer import peer_of
+
 RAW_STREAM: Final = "application/vnd.docker.raw-stream"
 MULTIPLEXED_STREAM: Final = "application/vnd.docker.multiplexed-stream"
 _HEADER: Final = struct.Struct(">BxxxI")
+_LARGE: Final = 64 * 1024
 _INPUT_BYTES: Final = 64 * 1024
 
 
@@ -43,8 +48,8 @@ class Input:
         self._reader.feed_eof()
 
 
-class Connection(web.RequestHandler):
-    """A connection whose client may close its sending side and go on to read.
+class Connection(Guarded):
+    """A connection to the engine's socket. Its client may close its sending side and go on to read.
 
     The docker CLI does so when it has no input.
     """
@@ -53,9 +58,32 @@ class Connection(web.RequestHandler):
 
     input: Input
 
+    def origin(self, transport: asyncio.Transport) -> str:
+        """Its user: root asks whether the engine lives, and is heard when HTCondor's account has all it can have."""
+        _, uid = peer_of(transport.get_extra_info("socket"))
+        return f"uid {uid}"
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """An answer that is not read is kept, so it needs room."""
+        body = resp.body if isinstance(resp, web.Response) else None
+        size = len(body) if isinstance(body, bytes) and len(body) > _LARGE and isinstance(request, web.Request) else 0
+        if not size:
+            return await super().finish_response(request, resp, start_time)
+        assert isinstance(request, web.Request)
+        memory = request.app[MEMORY]
+        if not memory.take(size):
+            return await super().finish_response(request, no_room("answer"), start_time)
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            memory.give(size)
+
     def take_over(self, input_: Input) -> None:
         """From now on, what comes is `input_`'s, and was not meant for HTTP."""
         self.input = input_
+        self.be_patient()
         self.set_parser(input_)  # type: ignore[arg-type]
 
     def eof_received(self) -> bool:  # type: ignore[override]

@@ -8,11 +8,13 @@ that reaches the user as the hold reason. Nothing is dropped in silence.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from k8spilot.docker.devices import check_devices
 from k8spilot.errors import Refused
+from k8spilot.gpu.found import Gpus
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 
@@ -45,7 +47,7 @@ IGNORED: Final = {
 
 _TAKEN: Final = frozenset(
     {"Image", "Entrypoint", "Cmd", "Env", "WorkingDir", "Labels", "HostConfig", "Binds", "Tty", "OpenStdin"}
-    | {"ExposedPorts", "PortBindings", "AutoRemove", "ShmSize"}
+    | {"ExposedPorts", "PortBindings", "AutoRemove", "ShmSize", "Devices", "DeviceRequests"}
     # What concerns the client alone, or says what _LIMITS checks once more.
     | {"AttachStdin", "AttachStdout", "AttachStderr", "StdinOnce", "ConsoleSize", "ContainerIDFile", "NetworkingConfig"}
 )
@@ -70,6 +72,8 @@ class Place:
     """Size of its /dev/shm in bytes."""
     used_ports: Callable[[], AbstractSet[int]] = frozenset
     """Looks up the TCP ports of the pod that are in use."""
+    gpus: Gpus = field(default_factory=Gpus)
+    """The devices that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,10 @@ def specification(body: Mapping[str, Any], place: Place) -> Specification:
     Raises:
         Refused: it asks for what a pod cannot do.
     """
+    _check_shapes(body, _SHAPES)
     host = body.get("HostConfig") or {}
+    for part in (body, host):  # "" and 0 are nothing here, whatever it is
+        _check_shapes({key: value for key, value in part.items() if value}, _HOST_SHAPES)
     if not body.get("Image"):
         raise Refused("no image is named; set container_image or docker_image in the submit file")
     for key, (fine, reason) in _LIMITS.items():
@@ -138,6 +145,7 @@ def specification(body: Mapping[str, Any], place: Place) -> Specification:
             raise Refused(f"k8spilot does not serve the docker option {key} ({_short(value)})")
     for bind in (*(host.get("Binds") or ()), *map(_as_bind, host.get("Mounts") or ())):
         _check_bind(bind, place)
+    check_devices(host.get("Devices") or (), host.get("DeviceRequests") or (), place.gpus)
     if (wanted := host.get("ShmSize") or 0) > place.shared_memory:
         raise Refused(
             f"the job asks for {wanted} bytes of shared memory, and /dev/shm of the pod has {place.shared_memory}; ask "
@@ -164,6 +172,7 @@ def execution_command(job: Command, body: Mapping[str, Any], *, is_job: bool) ->
     Raises:
         Refused: it names no program, or a text cannot be passed to one.
     """
+    _check_shapes(body, _SHAPES)
     arguments = _strings(body.get("Cmd")) or ()
     terminal = (_TERMINAL,) if body.get("Tty") else ()
     found = replace(
@@ -266,8 +275,6 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
         _nothing,
         "publish ports one by one: which ones an image exposes says nothing of which it serves",
     ),
-    "Devices": (_nothing, "devices are the pod's and cannot be added by a job"),
-    "DeviceRequests": (_nothing, "devices are the pod's and cannot be added by a job"),
     "ReadonlyRootfs": (_nothing, "a read-only root file system is the pod's to set"),
     "PidMode": (_one_of("private"), "the process namespace is the pod's and cannot be changed by a job"),
     "IpcMode": (
@@ -285,11 +292,77 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "StorageOpt": (_nothing, "storage options are the node's and cannot be changed by a job"),
     "CgroupParent": (_nothing, "the control group is the pod's and cannot be changed by a job"),
     "RestartPolicy": (
-        lambda value: value.get("Name") in ("", "no"),
+        lambda value: value.get("Name", "") in ("", "no"),
         "HTCondor restarts jobs; docker's restart policy is not served",
     ),
 }
 """Option (of the request or of its HostConfig) -> what of it is fine, and the sentence for everything else."""
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(_is_text(one) for one in value)
+
+
+def _is_text_or_texts(value: object) -> bool:
+    return _is_text(value) or _are_texts(value)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_object_of_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_text(one) for pair in value.items() for one in pair)
+
+
+def _are_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
+def _are_bindings(value: object) -> bool:
+    return isinstance(value, dict) and all(hosts is None or _are_objects(hosts) for hosts in value.values())
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+_Shapes = Mapping[str, tuple[Callable[[object], bool], str]]
+
+_SHAPES: Final[_Shapes] = {
+    "HostConfig": (_is_object, "an object"),
+    "Image": (_is_text, "a text"),
+    "Entrypoint": (_is_text_or_texts, "a list of texts"),
+    "Cmd": (_is_text_or_texts, "a list of texts"),
+    "Env": (_is_text_or_texts, "a list of texts"),
+    "WorkingDir": (_is_text, "a text"),
+    "Labels": (_is_object_of_texts, "an object of texts"),
+    "Tty": (_is_flag, "true or false"),
+    "OpenStdin": (_is_flag, "true or false"),
+}
+_HOST_SHAPES: Final[_Shapes] = {
+    "AutoRemove": (_is_flag, "true or false"),
+    "Binds": (_are_texts, "a list of texts"),
+    "Mounts": (_are_objects, "a list of objects"),
+    "PortBindings": (_are_bindings, "an object of lists of objects"),
+    "RestartPolicy": (_is_object, "an object"),
+    "ShmSize": (_is_size, "a number of bytes"),
+}
+"""What is taken of a request, and what each must be, in words too."""
+
+
+def _check_shapes(part: Mapping[str, Any], shapes: _Shapes) -> None:
+    for key, (fits, words) in shapes.items():
+        if part.get(key) is not None and not fits(part[key]):
+            raise Refused(f"the docker option {key} is to be {words} and is none ({_short(part[key])})")
 
 
 def _strings(value: Sequence[str] | str | None) -> tuple[str, ...] | None:
@@ -303,5 +376,5 @@ def _raw(text: str) -> bytes:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = str(value)[:81]
     return text if len(text) <= 80 else text[:77] + "..."

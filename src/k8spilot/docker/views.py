@@ -113,8 +113,9 @@ def summary(container: Container) -> dict[str, Any]:
 
 def _host(asked: Mapping[str, Any]) -> dict[str, Any]:
     """HostConfig, with Docker's default log driver: by it docker-py sees that there are logs to be had."""
-    log = asked.get("LogConfig") or {}
-    return {**asked, "LogConfig": log if log.get("Type") else {"Type": "json-file", "Config": {}}}
+    log = asked.get("LogConfig")
+    named = isinstance(log, dict) and log.get("Type")
+    return {**asked, "LogConfig": log if named else {"Type": "json-file", "Config": {}}}
 
 
 def _ports(container: Container) -> dict[str, Any]:

@@ -1,18 +1,26 @@
-"""The pilot's own pod: followed by one watch, changed by one kind of patch."""
+"""The pilot's own pod: followed by one watch, changed by one kind of patch.
+
+An API server may be away, slow, or lose its answers, at any moment. Nothing here takes silence for a result: a watch is
+begun again from where it was, later each time, and a patch says what it changes from, so that one which takes effect
+late cannot undo what came after it.
+"""
 
 import asyncio
-import json
 import logging
 import random
+import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, CoreV1Api
-from kubernetes.aio.client.exceptions import ApiException
 
 from k8spilot.errors import ClusterError, ClusterRefused
+from k8spilot.kube.client import Api, ApiRefusal
+from k8spilot.kube.patience import BackOff
+from k8spilot.kube.pod import image_of, unmanaged, version_of
+from k8spilot.kube.stream import SILENCE_SECONDS, events
 
 logger = logging.getLogger(__name__)
 
@@ -20,20 +28,20 @@ T = TypeVar("T")
 
 _WATCH_SECONDS: Final = (240, 300)
 """The server ends a watch after a time drawn from here, so that pilots do not come back all at once."""
-_BACK_OFF_SECONDS: Final = (0.2, 30.0)
+_BACK_OFF_SECONDS: Final = (1.0, 30.0)
+_STEADY_SECONDS: Final = 30.0
+"""A watch that lasted for this long was a good one: if the server has ended it, the next begins at once."""
+_NEED_SECONDS: Final = 60.0
+"""For so long after a change its outcome is waited for, and a watch that was lost is begun again soon."""
 _REQUEST_SECONDS: Final = 30.0
-_SILENCE_SECONDS: Final = 100.0
-"""The server sends a bookmark about once a minute; a watch that is quiet for longer is a connection that has died."""
-_DEFINITE: Final = frozenset(
-    {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
-)
-"""Statuses of a PATCH that do not change when it is tried again."""
-_LINE_LIMIT: Final = 8 * 1024 * 1024
-"""A pod is at most 1.5 MiB in etcd, its JSON somewhat more."""
-
-
-class _Expired(Exception):
-    """The server no longer knows our resource version (410 Gone): list again."""
+_CONFLICTS: Final = 3
+_DEFINITE: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""Statuses of a PATCH that is refused for what it asks: admission policies and webhooks, validation."""
+NOT_READY: Final = re.compile(r"\bnot yet ready to handle request")
+"""A refusal (403) of a server that has just begun, in an admission plugin's words (admission/handler.go)."""
+_OF_THE_PILOT: Final = re.compile(rf'\bcannot patch resource "pods"|{NOT_READY.pattern}')
+"""Refusals (403) that are not about the image: the authorizer's words are about who asks (apiserver,
+endpoints/handlers/responsewriters/errors.go)."""
 
 
 class OwnPod:
@@ -42,17 +50,32 @@ class OwnPod:
     `follow` keeps it current; everything else waits for what it sees.
     """
 
-    def __init__(self, api: ApiClient, namespace: str, name: str) -> None:
-        self._core = CoreV1Api(api)
+    def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
+        self.api = api
         self.namespace = namespace
         self.name = name
         self.gone = False
-        self.requests = 0
-        """API requests made so far, the watch's own included."""
+        self.away: float | None = None
+        """Since when the pod cannot be watched or changed (the event loop's clock, seconds); None while it can."""
+        self.returned: Callable[[float], None] = lambda _: None
+        """Told when that is over, and after how many seconds."""
+        self._uid = uid
+        """A pod of the same name may follow this one, while a node that was cut off still runs this one."""
         self._pod: dict[str, Any] | None = None
+        self._version = ""
+        """Where the watch is; empty when the pod has to be listed first."""
+        self._troubles: dict[str, str] = {}
+        """What does not work now, watch or patch, and why."""
         self._changed = asyncio.Condition()
+        """Of the pod, or of the troubles."""
+        self._answered = asyncio.Event()
+        self._unmanage = True
+        """Whether the account of who manages the pod's fields is ended where there is one."""
+        """Set when the API server did something, which is a reason to watch again now."""
+        self._asked = -_NEED_SECONDS
+        """When a change was asked for last (the event loop's clock, seconds)."""
         self._patching = asyncio.Lock()
-        """Patches arrive in the order in which they are made."""
+        """Patches are sent in the order in which they are made."""
 
     @property
     def pod(self) -> dict[str, Any]:
@@ -65,6 +88,16 @@ class OwnPod:
             raise ClusterError(f"pod {self.namespace}/{self.name} has not been read from the Kubernetes API yet")
         return self._pod
 
+    @property
+    def uid(self) -> str:
+        """Its uid; empty if that was neither told nor seen."""
+        return self._uid
+
+    @property
+    def seen(self) -> bool:
+        """Whether it has been seen at all."""
+        return self._pod is not None
+
     async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
         """Wait until `look` finds something in the pod, and return that. The caller sets the time limit."""
         async with self._changed:
@@ -73,141 +106,253 @@ class OwnPod:
                     return found
                 await self._changed.wait()
 
-    async def set_image(self, container: str, image: str) -> None:
-        """Ask for another image of the native sidecar `container`. Returns when the API server has taken it.
+    @property
+    def trouble(self) -> str:
+        """Why no image can be bound now, as far as that is known; empty when all works."""
+        return "; ".join(self._troubles.values())
+
+    async def troubled(self, seconds: float) -> ClusterError:
+        """Wait until something has not worked for `seconds` on end; the error that says what."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._troubles)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.untroubled()
+            except TimeoutError:
+                return ClusterError(f"the Kubernetes API has been away for {seconds:.0f} s ({self.trouble})")
+
+    async def untroubled(self) -> None:
+        """Wait until all works."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._troubles)
+
+    async def refresh(self) -> None:
+        """Read the pod, for when it has to be known that the watch did not miss anything.
 
         Raises:
-            ClusterRefused: it never will: no right to it, a policy, an invalid reference.
-            ClusterError: it did not this time.
+            ClusterError: it cannot be read.
         """
-        self.requests += 1
-        body = {"spec": {"initContainers": [{"name": container, "image": image}]}}
+        await self._list()
+        self._answered.set()
+
+    async def set_image(self, container: str, image: str) -> dict[str, Any] | None:
+        """Ask for another image of the native sidecar `container`. Returns when the API server has taken it.
+
+        Returns:
+            The pod at that moment, whose status still is that of the container before; None when an earlier try had
+            taken effect, whose answer was lost.
+
+        Raises:
+            ClusterRefused: it never will: a policy, an invalid reference.
+            ClusterError: it did not this time, or does not let this pilot.
+        """
+        self._asked = asyncio.get_running_loop().time()
         try:
             async with self._patching, asyncio.timeout(_REQUEST_SECONDS):
-                response = await self._core.patch_namespaced_pod_without_preload_content(
-                    self.name, self.namespace, body, _content_type="application/strategic-merge-patch+json"
-                )
-                async with response:
-                    if response.status != HTTPStatus.OK:
-                        kind = ClusterRefused if response.status in _DEFINITE else ClusterError
-                        raise kind(
-                            f"the Kubernetes API refused to change the image of container {container} in pod "
-                            f"{self.namespace}/{self.name}: {_message(await response.text())}"
-                        )
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ClusterError(
-                f"the Kubernetes API did not take a change of pod {self.namespace}/{self.name} "
-                f"({_words(error)}); it may be away for a moment"
-            ) from error
+                answer = await self._patch(container, image)
+        except TimeoutError:
+            fault = ClusterError(f"no answer within {_REQUEST_SECONDS:.0f} s")
+        except ClusterError as error:
+            fault = error
+        else:
+            await self._note("patch", "")
+            self._answered.set()
+            return answer
+        words = f"the image of container {container} in pod {self.namespace}/{self.name} cannot be changed now: {fault}"
+        await self._note("patch", words)
+        raise _like(fault, words) from fault
+
+    async def has_trouble(self, words: str) -> None:
+        """Know that patches do not work, for a reason that only the caller can see."""
+        await self._note("patch", words)
 
     async def follow(self) -> None:
         """List and watch until the pod is gone. Comes back from every failure, later each time."""
-        wait = _BACK_OFF_SECONDS[0]
+        loop = asyncio.get_running_loop()
+        back_off = BackOff(*_BACK_OFF_SECONDS)
+        expired = steady = False
         while not self.gone:
+            began = loop.time()
+            fault: Exception | None = None
             try:
-                version = await self._list()
-                wait = _BACK_OFF_SECONDS[0]
-                while not self.gone:
-                    version = await self._watch(version)
-            except _Expired:
-                logger.info("The watch of the own pod has expired; listing again.")
-            except (
-                ApiException,
-                aiohttp.ClientError,
-                OSError,
-                TimeoutError,
-                ClusterError,
-                ValueError,
-            ) as error:
-                pause = random.uniform(wait / 2, wait)  # noqa: S311 -- spreads load, hides nothing
-                logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(error), pause)
-                await asyncio.sleep(pause)
-                wait = min(wait * 2, _BACK_OFF_SECONDS[1])
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except ApiRefusal as error:
+                # It may know less than we do (its etcd was restored), or more than it remembers (410): list again.
+                self._version = ""
+                fault = error
+            except (ClusterError, aiohttp.ClientError, OSError, ValueError, LookupError, TypeError) as error:
+                fault = error
+            # A server that has just begun remembers nothing, but is there again.
+            again, expired = expired, fault is not None and _is_expired(fault)
+            lasted = loop.time() - began >= _STEADY_SECONDS
+            steady = steady or lasted
+            if lasted or (expired and not again):
+                back_off.reset()
+                if fault is None:
+                    continue
+            # A server that goes takes the watches of all pilots with it, and is to be found by them one after another.
+            calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
+            steady = False
+            await self._pause(fault, back_off.scatter() if calm else back_off.pause(fault))
 
-    async def _list(self) -> str:
-        self.requests += 1
-        async with asyncio.timeout(_REQUEST_SECONDS):
-            response = await self._core.list_namespaced_pod_without_preload_content(
-                self.namespace, field_selector=f"metadata.name={self.name}"
-            )
-            async with response:
-                text = await response.text()
-                if response.status != HTTPStatus.OK:
-                    raise ClusterError(f"listing answered {response.status}: {_message(text)}")
-        answer = json.loads(text)
-        if answer["items"]:
-            await self._see(answer["items"][0])
+    async def _pause(self, fault: Exception | None, seconds: float) -> None:
+        """Wait before the next watch; not so long when something else shows that the server is there."""
+        if self.gone:
+            return
+        if fault is None or _is_expired(fault):
+            logger.info("The watch of the own pod has ended; watching again in %.1f s.", seconds)
         else:
-            await self._lose()
-        return str(answer["metadata"]["resourceVersion"])
+            logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(fault), seconds)
+            await self._note("watch", f"the own pod cannot be watched: {_words(fault)}")
+        if getattr(fault, "retry_after", None):
+            await asyncio.sleep(seconds)
+            return
+        self._answered.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._answered.wait()
 
-    async def _watch(self, version: str) -> str:
-        """Follow events from `version` on; return the last version seen when the server ends the watch."""
-        self.requests += 1
-        seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 -- spreads load, hides nothing
-        response = await self._core.list_namespaced_pod_without_preload_content(
-            self.namespace,
-            field_selector=f"metadata.name={self.name}",
-            watch=True,
-            resource_version=version,
-            timeout_seconds=seconds,
-            allow_watch_bookmarks=True,
-            _request_timeout=seconds + _REQUEST_SECONDS,
-        )
-        async with response:
-            if response.status == HTTPStatus.GONE:
-                raise _Expired
-            if response.status != HTTPStatus.OK:
-                raise ClusterError(f"watching answered {response.status}: {_message(await response.text())}")
-            async for line in _lines(response.content):
-                event = json.loads(line)
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    async def _patch(self, container: str, image: str) -> dict[str, Any] | None:
+        """Change the image from what it is known to be; where it is not, look and try again."""
+        place, now = image_of(self.pod, container)
+        if now == image:
+            await self._list()  # what the watch tells may be the past
+        plain = not self._unmanage
+        for _ in range(_CONFLICTS):
+            place, now = image_of(self.pod, container)
+            if now == image:
+                return None
+            more = [] if plain else unmanaged(self.pod)
+            # A patch that was given up may still arrive. It finds another image by then, and must not change that.
+            changes = [
+                {"op": "test", "path": "/metadata/uid", "value": self._uid},
+                {"op": "test", "path": place, "value": now},
+                {"op": "replace", "path": place, "value": image},
+                *more,
+            ]
+            try:
+                answer = await self.api.read("patch", f"{self._path}/{self.name}", body=changes)
+            except ApiRefusal as error:
+                if error.status not in _DEFINITE | {HTTPStatus.CONFLICT}:
+                    raise
+                refusal = error
+            else:
+                self._unmanage = not plain
+                return answer
+            await self._list()
+            if refusal.status != HTTPStatus.CONFLICT and image_of(self.pod, container)[1] == now:
+                if more:  # it may be this that somebody does not want, and no job needs it
+                    plain = True
+                    continue
+                if _OF_THE_PILOT.search(str(refusal)):
+                    raise refusal
+                raise ClusterRefused(f"the Kubernetes API does not take image {image}: {refusal}") from refusal
+        raise ClusterError("something else changes it, too")
+
+    async def _list(self) -> None:
+        """Read the pod; the watch goes on from here if it has nowhere to begin."""
+        answer = await self.api.read("list", self._path, query={"fieldSelector": f"metadata.name={self.name}"})
+        try:
+            found = next((one for one in answer["items"] if self._is_own(one)), None)
+            here = str(answer["metadata"]["resourceVersion"])
+        except (LookupError, TypeError) as error:
+            raise ClusterError("the Kubernetes API answered with something else than a list of pods") from error
+        if found is None:
+            await self._lose()
+            raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
+        if self._version:  # the watch goes on, and may have been faster
+            await self._see(found)
+            return
+        async with self._changed:
+            self._pod = found  # whatever it is: what we had may be of an etcd that is no more
+            self._changed.notify_all()
+        self._version = here
+
+    async def _watch(self) -> None:
+        """Follow events from the version on that is known, until the server ends the watch."""
+        query = {
+            "fieldSelector": f"metadata.name={self.name}",
+            "watch": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, hides nothing
+            "allowWatchBookmarks": "true",
+        }
+        async with self._opened(query) as response:
+            await self._note("watch", "")
+            async for event in events(response.content):
+                self.api.hear()
                 seen = event["object"]
-                if event["type"] == "ERROR":
-                    if seen.get("code") == HTTPStatus.GONE:
-                        raise _Expired
-                    raise ClusterError(f"the watch ended: {seen.get('message')}")
-                version = seen["metadata"]["resourceVersion"]
-                if event["type"] == "DELETED":
+                self._version = seen["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED" or (event["type"] != "BOOKMARK" and not self._is_own(seen)):
                     await self._lose()
-                    break  # the server would keep the watch open
+                    return  # the server would keep the watch open
                 if event["type"] != "BOOKMARK":
                     await self._see(seen)
-        return version
+
+    @asynccontextmanager
+    async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a watch, whose headers come at once or never; its events are waited for by `_lines`."""
+        async with AsyncExitStack() as parts:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                response = await parts.enter_async_context(self.api.open("watch", self._path, query=query))
+            yield response
+
+    def _is_own(self, pod: dict[str, Any]) -> bool:
+        found = str(pod["metadata"]["uid"])
+        self._uid = self._uid or found
+        return found == self._uid
 
     async def _see(self, pod: dict[str, Any]) -> None:
+        """Take what the watch tells, unless it repeats what came before a list."""
+        if self._pod is not None and version_of(pod) < version_of(self._pod):
+            return
         async with self._changed:
             self._pod = pod
             self._changed.notify_all()
+
+    async def _note(self, what: str, words: str) -> None:
+        """Know that `what` does not work, or that it does."""
+        if words == self._troubles.get(what, ""):
+            return
+        async with self._changed:
+            if words:
+                self._troubles[what] = words
+            else:
+                self._troubles.pop(what, None)  # another task may have done so
+            self._changed.notify_all()
+        now, heard = asyncio.get_running_loop().time(), self.api.heard
+        if self._troubles and self.away is None:
+            # The server may have been silent for long before that was noticed.
+            self.away = heard if heard is not None and now - heard >= SILENCE_SECONDS else now
+        elif not self._troubles and self.away is not None:
+            seconds, self.away = now - self.away, None
+            self.returned(seconds)
 
     async def _lose(self) -> None:
         logger.warning("Pod %s/%s is gone from the Kubernetes API.", self.namespace, self.name)
         self.gone = True
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a watch, of any length up to `_LINE_LIMIT` (readline has a limit of its own, far lower)."""
-    rest = b""
-    while True:
-        async with asyncio.timeout(_SILENCE_SECONDS):
-            chunk = await content.readany()
-        if not chunk:
-            return
-        rest += chunk
-        *whole, rest = rest.split(b"\n")
-        for line in whole:
-            if line:
-                yield line
-        if len(rest) > _LINE_LIMIT:
-            raise ClusterError("the Kubernetes API sent an event of more than 8 MiB")
+def _is_expired(fault: Exception) -> bool:
+    """Whether the server no longer knows our resource version."""
+    return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
 
 
-def _message(text: str) -> str:
-    """The sentence in a Status object (meta/v1), or the text itself."""
-    try:
-        return str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        return text[:500]
+def _like(error: ClusterError, words: str) -> ClusterError:
+    """A ClusterError with other words."""
+    new = ClusterError(words)
+    new.retry_after = error.retry_after
+    return new
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "the Kubernetes API is silent"
     return str(error) or type(error).__name__

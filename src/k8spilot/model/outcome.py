@@ -14,14 +14,16 @@ class Outcome:
     """Docker's exit code: the program's own, or 128 + N when signal N ended it (as docker's --init reports it)."""
     finished: datetime
     out_of_memory: bool = False
+    signalled: bool = False
+    """Whether a signal ended it: programs end with codes above 128 by themselves, too."""
 
     @classmethod
     def of(cls, status: int, *, out_of_memory: bool = False) -> "Outcome":
         """From a wait status (waitpid(2))."""
         code = os.waitstatus_to_exitcode(status)
-        return cls(code if code >= 0 else 128 - code, datetime.now(UTC), out_of_memory)
+        return cls(code if code >= 0 else 128 - code, datetime.now(UTC), out_of_memory, signalled=code < 0)
 
     @classmethod
     def killed_for_memory(cls) -> "Outcome":
         """The kernel killed the whole container for want of memory, payload-init too."""
-        return cls(128 + signal.SIGKILL, datetime.now(UTC), out_of_memory=True)
+        return cls(128 + signal.SIGKILL, datetime.now(UTC), out_of_memory=True, signalled=True)

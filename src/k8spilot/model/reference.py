@@ -17,7 +17,8 @@ _REFERENCE: Final = re.compile(
 )
 _TAG_SIZE: Final = 128
 _REPOSITORY_SIZE: Final = 255
-
+_SIZE: Final = 1024
+"""More than any reference has, and little enough to look at as a whole."""
 
 _DEFAULT_REGISTRY: Final = "docker.io"
 
@@ -45,10 +46,11 @@ class Reference:
         Raises:
             ImageError: it is none.
         """
-        match = _REFERENCE.fullmatch(text)
+        match = _REFERENCE.fullmatch(text) if len(text) <= _SIZE else None
         if match is None or len(match["repository"]) > _REPOSITORY_SIZE:
+            shown = text if len(text) <= _REPOSITORY_SIZE else f"{text[:_REPOSITORY_SIZE]}..."
             raise ImageError(
-                f"'{text}' is not a valid image reference; write it as [registry/]repository[:tag][@digest], "
+                f"'{shown}' is not a valid image reference; write it as [registry/]repository[:tag][@digest], "
                 "with the repository in lower case"
             )
         if match["repository"] == FILE_IMAGE:

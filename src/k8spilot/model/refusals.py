@@ -14,7 +14,8 @@ _FULL: Final = re.compile(r"no space left on device|disk quota exceeded", re.IGN
 _BROKEN: Final = re.compile(
     r"failed to extract layer|number of layers and diffIDs|mismatched image rootfs|invalid tar header|"
     r"no match for platform|no image found in (?:image index|manifest list)|invalid reference|couldn't parse image|"
-    r"must be lowercase|more than 255 characters|unsupported digest algorithm|name invalid|unsupported manifest",
+    r"must be lowercase|more than 255 characters|unsupported digest algorithm|name invalid|unsupported manifest|"
+    r"exceeded maximum allowed size",
     re.IGNORECASE,
 )
 """What is wrong with the image or its name, whatever else the words have (a broken layer: "unexpected EOF")."""
@@ -23,7 +24,8 @@ _AWAY: Final = re.compile(
     r"toomanyrequests|too many requests|connection (?:refused|reset)|no route to host|network is unreachable|"
     r"i/o timeout|timeout awaiting|TLS handshake timeout|deadline ?exceeded|context (?:deadline|canceled)|\bEOF\b|"
     r"short read|broken pipe|server misbehaving|temporary failure|request timeout|unavailable|QPS exceeded|"
-    r"failed to reserve container name",
+    r"failed to reserve container name|cannot start a stopped process|cannot allocate memory|too many open files|"
+    r"input/output error",
     re.IGNORECASE,
 )
 """The registry, the network or the node."""

@@ -6,22 +6,30 @@ image runs. `bind` returns with the first, `confirm` with both; between the two 
 """
 
 import asyncio
-import contextlib
 import logging
-import posixpath
-import uuid
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
-from k8spilot.errors import BindError, ClusterError, ClusterRefused, ImageError, ImageNotNow, RegistryUnreachable
-from k8spilot.kube.pod import ContainerView, container
+from k8spilot.errors import (
+    BindError,
+    ClusterError,
+    ClusterRefused,
+    Displaced,
+    ImageNotNow,
+    PayloadLost,
+    RegistryUnreachable,
+)
+from k8spilot.kube.patience import BackOff, persist
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import Image
+from k8spilot.model.policy import ImagePolicy
 from k8spilot.model.reference import Reference
-from k8spilot.model.refusals import may_pass
-from k8spilot.payload_init.channel import Channel, Listener
+from k8spilot.payload.change import Binding, Changes
+from k8spilot.payload.launch import first_of
+from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.listener import Listener
 from k8spilot.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -31,22 +39,13 @@ _THAW_SECONDS: Final = 2.0
 _HAD: Final = 1000
 """References that are remembered."""
 _CONFIRM_SECONDS: Final = 60.0
+_AGAIN_SECONDS: Final = 10.0
+"""How long the status has after that, from when it is known that the API server tells of it."""
+_IDLE_SECONDS: Final = 60.0
+"""How long the way to another image may take by way of the idle one."""
 _TRIES: Final = 3
-_TRY_AGAIN_SECONDS: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A payload container that was changed to another image, with what it was before."""
-
-    image: Image
-    wanted: str
-    """The fresh reference that the pod's spec has now."""
-    before: ContainerView
-    last: Channel | None
-    """The connection of the container before it."""
-    asked: float
-    """When the change was asked for (the event loop's clock, seconds)."""
+_REST_SECONDS: Final = (1.0, 30.0)
+"""Pauses between tries to go back to the idle image: the first, the longest."""
 
 
 class Binder:
@@ -59,7 +58,7 @@ class Binder:
         listener: Listener,
         registry: Registry,
         idle: Callable[[], str],
-        reserved: Sequence[Path] = (),
+        policy: ImagePolicy,
         patience: float = 120.0,
     ) -> None:
         self._name = name
@@ -67,44 +66,95 @@ class Binder:
         self._listener = listener
         self._registry = registry
         self._idle = idle
-        self._reserved = reserved
-        """Where the pilot's own volumes are in the payload container; an image may not put others there."""
+        self._policy = policy
         self._patience = patience
-        """How long the kubelet may go on trying to get an image that it could not get the first time, seconds."""
+        """How long what is away is waited for: the registry, by the kubelet, and the API server; seconds."""
         self._had: dict[str, str | None] = {}
         """What this pod has had: reference as asked for -> digest that it meant the last time."""
+        self._changes = Changes(name, pod, registry, patience)
+
+    @property
+    def unheard(self) -> bool:
+        """Whether nothing shows that the kubelet has begun to do what it was asked last."""
+        return self._changes.unheard
+
+    def admit(self, reference: Reference) -> None:
+        """See whether a job may have the image at all.
+
+        Raises:
+            ImageNotAllowed: the operator's policy is against it.
+        """
+        self._policy.admit(reference)
 
     def has_had(self, reference: Reference) -> bool:
         """Whether this pod has had the image, so that it is most likely on the node."""
         return reference.source in self._had
 
-    async def bind(self, reference: Reference) -> Binding:
+    async def bind(self, reference: Reference, attempt: str) -> Binding:
         """Change to the image `reference`; return when payload-init runs in it. The caller sets the time limit.
+
+        Args:
+            reference: the image, as it was asked for.
+            attempt: what makes the reference in the pod a fresh one.
 
         Raises:
             BindError: the image is not to be had, or the kubelet cannot run it.
-            ImageNotNow: it could not be had for a while, for a reason that may pass.
-            ClusterError: the API server did not take the change.
+            ClusterRefused: the API server does not allow it.
+            NotNow: it could not be had for a while, for a reason that may pass.
         """
+        for number in range(1, _TRIES):
+            try:
+                return await self._bind(reference, f"{attempt}-{number}")
+            except Displaced as error:
+                logger.warning("%s; asking for it again.", error)
+        return await self._bind(reference, attempt)
+
+    async def _bind(self, reference: Reference, attempt: str) -> Binding:
         digest = await self._digest(reference)
-        wanted = str(reference) if digest is None else reference.fresh(digest, uuid.uuid4().hex[:12])
-        now = self._view(self._pod.pod)
+        wanted = str(reference) if digest is None else reference.fresh(digest, attempt)
+        now, other = self._changes.view(self._pod.pod), ""
         if wanted == now.wanted or now.refused is not None:
             # Without a digest no reference is fresh, and one that does not change starts no container. And after a
             # container that could not start, the same words in the status could be meant for it or for the next.
-            await self._arrive(await self._change(Image(reference, None), self._idle()))
-            await self._pod.until(lambda pod: True if self._view(pod).refused is None else None)
+            other = await self._pass_by_idle()
         async with asyncio.TaskGroup() as both:
             image = both.create_task(self._image(reference, digest), name="image configuration")
-            binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
+            binding = both.create_task(self._change(Image(reference, digest), wanted, other), name="change of image")
         changed, found = binding.result(), image.result()
-        if await self._arrive(changed) and digest is None:
+        troubled = asyncio.Event()
+        await self._arrive(changed, self._changes.refused(changed, troubled))
+        if troubled.is_set() and digest is None:
             found = await self._image_by_now(reference)
         logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
         self._had[reference.source] = digest or self._had.pop(reference.source, None)
         if len(self._had) > _HAD:
             del self._had[next(iter(self._had))]
         return replace(changed, image=found)
+
+    async def _pass_by_idle(self) -> str:
+        """Change to the idle image, so that the status has no words any more.
+
+        That image may have gone from the node, and its registry may be away. Then the status has words about it; what
+        is returned is in all of them, and in none about another image.
+        """
+        wanted = self._idle()
+        idle = Reference.parse(wanted)
+        try:
+            binding = await self._change(Image(idle, idle.digest), wanted)
+        except ClusterRefused as error:  # the pilot's own image: this job is not to blame
+            raise ClusterError(str(error)) from error
+        try:
+            async with asyncio.timeout(_IDLE_SECONDS):
+                await self._arrive(binding, self._changes.any_refusal(binding))
+                await self._pod.until(lambda pod: True if self._changes.view(pod).refused is None else None)
+        except TimeoutError:
+            logger.warning("The idle image %s has not come in %.0f s; it is done without.", idle, _IDLE_SECONDS)
+        except (Displaced, ClusterError):
+            raise
+        except BindError as error:
+            logger.warning("%s; it is done without.", error)
+            return idle.digest or wanted
+        return ""
 
     async def _image_by_now(self, reference: Reference) -> Image:
         """The configuration of an image that was bound by its tag, from a registry that was away and came back."""
@@ -118,22 +168,54 @@ class Binder:
         """The connection and the id of the container that the pod's status shows to run the bound image.
 
         Raises:
-            BindError: it does not come to run.
+            PayloadLost: it does not come to run, for which the job is not to blame.
         """
+        confirmed = asyncio.ensure_future(self._confirmed(binding))
+        displaced = asyncio.ensure_future(self._changes.displaced(binding))
         try:
-            async with asyncio.timeout(_CONFIRM_SECONDS):
-                identity = await self._running(binding)
-                channel = await self._listener.until(lambda one: one is not binding.last and one.fresh)
-                return channel, identity
-        except TimeoutError:
-            raise BindError(
+            await first_of(confirmed, displaced, seconds=_CONFIRM_SECONDS)
+            if not confirmed.done() and not displaced.done():
+                # The watch may be a dead one, or the API server away; then nobody knows.
+                await persist(self._pod.refresh, self._patience)
+                await first_of(confirmed, displaced, seconds=_AGAIN_SECONDS)
+            if confirmed.done():
+                return confirmed.result()
+            if displaced.done():
+                raise PayloadLost(f"{displaced.result()}; the job goes back to the queue")
+            raise PayloadLost(
                 f"the pod's status does not show image {binding.image.reference} running within "
-                f"{_CONFIRM_SECONDS:.0f} s; the node may be overloaded"
-            ) from None
+                f"{_CONFIRM_SECONDS:.0f} s; the node may be overloaded, and the job goes back to the queue"
+            )
+        except ClusterError as error:
+            raise PayloadLost(f"{error}; the job goes back to the queue") from error
+        finally:
+            confirmed.cancel()
+            displaced.cancel()
+
+    async def _confirmed(self, binding: Binding) -> tuple[Channel, str]:
+        identity = await self._changes.running(binding)
+        channel = await self._listener.until(lambda one: one is not binding.last and one.fresh)
+        return channel, identity
+
+    async def next_container(self, last: Channel) -> Channel:
+        """Wait for the container after the one of `last` in which nothing has run yet."""
+        return await self._listener.until(lambda one: one is not last and one.fresh)
 
     async def rest(self) -> None:
-        """Change to the idle image, without waiting for it."""
-        await self._pod.set_image(self._name, self._idle())
+        """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""
+        last, wanted = self._listener.current, self._idle()
+        self._changes.ask(wanted)
+
+        async def change() -> None:
+            try:
+                await self._pod.set_image(self._name, wanted)
+            except ClusterRefused as error:
+                # Not even the pilot's own image: then the next job's is not to blame, and none is to come here.
+                await self._pod.has_trouble(str(error))
+                raise ClusterError(str(error)) from error
+
+        await persist(change, math.inf, BackOff(*_REST_SECONDS))
+        await _thaw(last)
 
     async def _digest(self, reference: Reference) -> str | None:
         try:
@@ -156,126 +238,64 @@ class Binder:
             image = await self._registry.image(reference, digest)
         except RegistryUnreachable as error:
             raise ImageNotNow(str(error)) from error
-        for volume in image.volumes:
-            path = PurePosixPath(posixpath.normpath(volume))
-            if any(path.is_relative_to(place) for place in self._reserved):
-                raise ImageError(
-                    f"image {reference} declares a volume at {volume}, which belongs to the execution point; "
-                    "build it without that VOLUME"
-                )
+        self._policy.admit_volumes(image)
         return image
 
-    async def _change(self, image: Image, wanted: str) -> Binding:
-        binding = Binding(image, wanted, self._view(self._pod.pod), self._listener.current, _now())
-        for attempt in range(1, _TRIES + 1):
-            try:
-                await self._pod.set_image(self._name, wanted)
-                break
-            except ClusterRefused:
-                raise
-            except ClusterError as error:
-                if attempt == _TRIES:
-                    raise
-                logger.warning("%s; trying again in %.0f s.", error, _TRY_AGAIN_SECONDS)
-                await asyncio.sleep(_TRY_AGAIN_SECONDS)
-        return binding
+    async def _change(self, image: Image, wanted: str, other: str = "") -> Binding:
+        now = self._changes.view(self._pod.pod)
+        binding = Binding(image, wanted, now, self._listener.current, _now(), other)
+        self._changes.ask(wanted)
+        then = await persist(lambda: self._pod.set_image(self._name, wanted), self._patience)
+        # What the watch told may have been old, after an outage: the answer has the status of the container before.
+        return (
+            binding if then is None else replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
+        )
 
-    async def _arrive(self, binding: Binding) -> bool:
-        """Wait for payload-init of the new container, or for the kubelet's word that it cannot start.
+    async def _arrive(self, binding: Binding, refusal: Coroutine[Any, Any, BindError]) -> None:
+        """Wait for payload-init of the new container, or for what the kubelet says against it.
 
-        Return whether the kubelet had such words for a while.
+        Raises:
+            BindError: what `refusal` returned, before the container came.
+            Displaced: somebody else has asked for another image.
+            ClusterError: the API server is away, which the kubelet needs, too.
         """
-        troubled = asyncio.Event()
         arrived = asyncio.ensure_future(
             self._listener.until(lambda channel: channel is not binding.last and channel.fresh)
         )
-        refused = asyncio.ensure_future(self._refused(binding, troubled))
-        thaw = asyncio.ensure_future(_thaw(binding.last))
+        refused = asyncio.ensure_future(refusal)
+        displaced = asyncio.ensure_future(self._changes.displaced(binding))
+        away = asyncio.ensure_future(self._pod.troubled(self._patience))
+        thaw = asyncio.ensure_future(self._end_last(binding))
         try:
-            await asyncio.wait([arrived, refused], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(arrived, refused, displaced, away)
+            if displaced.done():
+                raise displaced.result()
             if not arrived.done():
-                raise refused.result()
+                raise refused.result() if refused.done() else away.result()
         finally:
-            for task in (arrived, refused, thaw):
+            for task in (arrived, refused, displaced, away, thaw):
                 task.cancel()
-        return troubled.is_set()
 
-    async def _refused(self, binding: Binding, troubled: asyncio.Event) -> BindError:
-        """Wait for the kubelet's word that the container cannot start, for good or for too long."""
-        image, words = binding.image.reference, "nothing is known of it"
-
-        def definite(pod: dict[str, Any]) -> str | None:
-            nonlocal words
-            if (refusal := self._refusal(pod, binding)) is not None:
-                words = refusal
-                troubled.set()
-            return None if may_pass(words) else words
-
-        # Where the registry cannot even be asked, a pull may hang, or wait for a back-off: the clock runs at once.
-        if binding.image.digest is not None:
-            words = await self._pod.until(lambda pod: self._refusal(pod, binding))
-            if may_pass(words):
-                logger.warning("Image %s cannot be had; the kubelet tries for %.0f s: %s", image, self._patience, words)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
-                await self._pod.until(definite)
-                return BindError(f"image {image} cannot be run here: {words}")
-        return ImageNotNow(
-            f"image {image} could not be had within {self._patience:.0f} s, for which the job is not to blame: {words}"
-        )
-
-    async def _running(self, binding: Binding) -> str:
-        """Wait until the status shows the bound image running; the container's id."""
-        tried: set[str] = set()
-        while True:
-            view = await self._pod.until(lambda pod: self._successor(pod, binding, tried))
-            if _is_named(view, binding.image) or await self._is_same(view, binding.image):
-                return view.container_id
-            tried.add(view.image_id)
-
-    def _successor(self, pod: dict[str, Any], binding: Binding, tried: Container[str]) -> ContainerView | None:
-        """The running container of the change, unless the name that it has was `tried`."""
-        view = self._view(pod)
-        follows = view.wanted == binding.wanted and view.container_id not in ("", binding.before.container_id)
-        is_known = _is_named(view, binding.image) or view.image_id not in tried
-        return view if view.running and follows and is_known else None
-
-    async def _is_same(self, view: ContainerView, image: Image) -> bool:
-        """Whether the name by which the node knows the image means the same one; the registry is asked."""
-        try:
-            reference = Reference.parse(view.image_id)
-            return (await self._registry.image(reference, reference.digest or "")).identifier == image.identifier
-        except (ImageError, RegistryUnreachable):
-            return False
-
-    def _refusal(self, pod: dict[str, Any], binding: Binding) -> str | None:
-        view = self._view(pod)
-        if view.wanted != binding.wanted or view.refused == binding.before.refused:
-            return None
-        return view.refused
-
-    def _view(self, pod: dict[str, Any]) -> ContainerView:
-        view = container(pod, self._name)
-        if view is None:
-            raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
-        return view
-
-
-def _is_named(view: ContainerView, image: Image) -> bool:
-    """Whether the status names the image: by the bound digest, by its platform's, or by its id."""
-    names = (image.digest or "", image.identifier, *image.manifests)
-    return image.digest is None or view.image_id.endswith(names) or view.image.endswith(names)
+    async def _end_last(self, binding: Binding) -> None:
+        """See the container before end, and end it if the kubelet does not."""
+        if binding.last is not None and await _thaw(binding.last):
+            self._changes.unheard = False
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _thaw(channel: Channel | None) -> None:
-    """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period."""
+async def _thaw(channel: Channel | None) -> bool:
+    """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
+
+    Return whether it ended as it was told.
+    """
     if channel is None or channel.gone.done():
-        return
+        return False
     await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
     if not channel.gone.done():
         logger.warning("%r does not end as it is told to; it is killed.", channel)
         channel.kill()
+        return False
+    return True

@@ -1,22 +1,34 @@
-"""What others are told of images that are slow to come, or do not."""
+"""What others are told of binds and jobs: the pool, and whoever looks at metrics, Events and the status."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, Final
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Literal
 
-from k8spilot.errors import ImageNotNow
+from k8spilot.errors import ImageNotNow, PilotError
+from k8spilot.kube.watch import OwnPod
+from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
+
+logger = logging.getLogger(__name__)
 
 _SLOW_SECONDS: Final = 3.0
 """A bind that takes longer is a pull, and users are told of it."""
+_AWAY_SECONDS: Final = 3.0
+"""A trouble that is over sooner is one of those that come with every API server, and is not told."""
+AGAIN_SECONDS: Final = 60.0
+"""How often it is told that the trouble goes on."""
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[None]]
 """Starts a guarded task with a name."""
 
 
 class Notices:
-    """Who is told; here, nobody. condor/slot.py tells the pool."""
+    """Who is told; here, nobody. condor/notices.py tells the pool, observe/journal.py keeps account.
+
+    What is not a coroutine is told in passing, and takes no time. Which job it is about, logs.subject() knows.
+    """
 
     async def pulling(self, reference: Reference) -> None:
         """Tell that the image is on its way, and that this takes a while."""
@@ -24,21 +36,105 @@ class Notices:
     async def pulled(self) -> None:
         """Tell that it is there, or will not come."""
 
+    async def bound(self, reference: Reference) -> None:
+        """Tell that it runs."""
+
     async def unavailable(self, reference: Reference) -> None:
         """Tell that its registry did not give it, and that the job is not to blame."""
+
+    async def away(self) -> None:
+        """Tell that no image can be bound now; told again every `AGAIN_SECONDS` while that is so."""
+
+    async def back(self) -> None:
+        """Take that back."""
+
+    def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
+        """Tell how long a bind took, and how it failed, if so; CancelledError: nobody wants it any more."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """Tell of a job's result."""
+
+    def lost(self, why: str) -> None:
+        """Tell that a job has no result, and goes back to the queue."""
+
+    def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
+        """Tell that HTCondor was refused a container for its job, which it will hold with these words."""
+
+
+class Several(Notices):
+    """Tells them all."""
+
+    def __init__(self, others: Sequence[Notices]) -> None:
+        self._others = others
+
+    async def pulling(self, reference: Reference) -> None:
+        """Tell it."""
+        for one in self._others:
+            await one.pulling(reference)
+
+    async def pulled(self) -> None:
+        """Tell it."""
+        for one in self._others:
+            await one.pulled()
+
+    async def bound(self, reference: Reference) -> None:
+        """Tell it."""
+        for one in self._others:
+            await one.bound(reference)
+
+    async def unavailable(self, reference: Reference) -> None:
+        """Tell it."""
+        for one in self._others:
+            await one.unavailable(reference)
+
+    async def away(self) -> None:
+        """Tell it."""
+        for one in self._others:
+            await one.away()
+
+    async def back(self) -> None:
+        """Tell it."""
+        for one in self._others:
+            await one.back()
+
+    def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
+        """Tell it."""
+        for one in self._others:
+            one.bind_ended(reference, seconds, error)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Tell it."""
+        for one in self._others:
+            one.ended(outcome)
+
+    def lost(self, why: str) -> None:
+        """Tell it."""
+        for one in self._others:
+            one.lost(why)
+
+    def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
+        """Tell it."""
+        for one in self._others:
+            one.held(error, at)
 
 
 @asynccontextmanager
 async def told(notices: Notices, reference: Reference, spawn: Spawn) -> AsyncIterator[None]:
     """Tell of a bind that the context makes."""
     telling = spawn(lambda: _tell_of_slow(notices, reference), "notice")
+    began = asyncio.get_running_loop().time()
+    failure: BaseException | None = None
     try:
         yield
-    except ImageNotNow:
-        spawn(lambda: notices.unavailable(reference), "notice")
+        spawn(lambda: notices.bound(reference), "notice")
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error
+        if isinstance(error, ImageNotNow):
+            spawn(lambda: notices.unavailable(reference), "notice")
         raise
     finally:
         telling.cancel()
+        notices.bind_ended(reference, asyncio.get_running_loop().time() - began, failure)
 
 
 async def _tell_of_slow(notices: Notices, reference: Reference) -> None:
@@ -48,3 +144,17 @@ async def _tell_of_slow(notices: Notices, reference: Reference) -> None:
         await asyncio.Event().wait()  # until it is cancelled, at the end of the bind
     finally:
         await notices.pulled()
+
+
+async def tell_of_outages(pod: OwnPod, notices: Notices) -> None:
+    """Tell of each time that the API server is away, or does not let this pilot bind, for as long as the pilot runs."""
+    while True:
+        logger.warning("No job is taken for now: %s.", await pod.troubled(_AWAY_SECONDS))
+        while True:
+            await notices.away()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_SECONDS):
+                    await pod.untroubled()
+                    break
+        await notices.back()
+        logger.info("The Kubernetes API does its part again; jobs are taken.")

@@ -5,15 +5,18 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from k8spilot.errors import PayloadLost, PilotError, first_cause
+from k8spilot.errors import ClusterError, PayloadLost, PilotError, first_cause
+from k8spilot.kube.patience import persist
 from k8spilot.kube.pod import container
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.lifecycle import Event
 from k8spilot.model.outcome import Outcome
+from k8spilot.payload.cleaners import Cleaner
 from k8spilot.payload.launch import first_of, is_set, launch
 from k8spilot.payload.session import Session
 from k8spilot.payload.stdio import Stdio
@@ -26,6 +29,19 @@ _SWEEP_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 30.0
 _STATUS_SECONDS: Final = 10.0
 """The kubelet needs about a second to tell how a container ended."""
+_AGAIN_SECONDS: Final = 5.0
+"""And so much longer after an API server that was away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The container that a command runs in."""
+
+    name: str
+    identity: str
+    """As the runtime names it."""
+    patience: float
+    """How long an API server that is away is waited for, to learn how the container ended; seconds."""
 
 
 class Run:
@@ -35,10 +51,9 @@ class Run:
         self,
         channel: Channel,
         pod: OwnPod,
-        name: str,
-        identity: str,
+        place: Place,
         stdio: Stdio,
-        unlock: Callable[[], None] = lambda: None,
+        cleaner: Cleaner,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.channel = channel
@@ -50,9 +65,8 @@ class Run:
         self.abandoned = asyncio.Event()
         """Set when nobody wants its output any more."""
         self._pod = pod
-        self._unlock = unlock
-        self._name = name
-        self._identity = identity
+        self._cleaner = cleaner
+        self._place = place
         self._stdio = stdio
         self._process: Process | None = None
         self._numbers = itertools.count(1)
@@ -153,7 +167,7 @@ class Run:
     async def _give_back(self) -> None:
         """Let HTCondor read what the job locked; a result that lacks some of that is better than none."""
         try:
-            await asyncio.to_thread(self._unlock)
+            await self._cleaner.unlock(self.channel)
         except PilotError as error:
             logger.warning("%s.", error)
 
@@ -173,22 +187,47 @@ class Run:
 
     async def _autopsy(self) -> Outcome:
         """payload-init ended without a report. Only one end of a container is the job's own: out of memory."""
-
-        def ended(pod: dict[str, Any]) -> dict[str, Any] | None:
-            view = container(pod, self._name)
-            found = view.ended if view is not None else None
-            return found if found is not None and found.get("containerID") == self._identity else None
-
-        reason = "it was killed"
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STATUS_SECONDS):
-                status = await self._pod.until(ended)
-                reason = f"{status.get('reason', 'Error')}, exit code {status.get('exitCode')}"
-                if status.get("reason") == "OOMKilled":
-                    return Outcome.killed_for_memory()
+        ending = asyncio.ensure_future(self._ending())
+        abandoned = asyncio.ensure_future(self.abandoned.wait())  # then nobody waits for the result, but for the slot
+        try:
+            await first_of(ending, abandoned)
+            status = ending.result() if ending.done() else {}
+        except ClusterError as error:
+            # The kernel's count is of any process of the container, and may be gone with it: second best.
+            out_of_memory, reason = bool(self._last_usage.oom_kills), f"nothing tells how: {error}"
+        else:
+            out_of_memory = status.get("reason") == "OOMKilled"
+            reason = (
+                f"{status.get('reason', 'Error')}, exit code {status.get('exitCode')}" if status else "it was killed"
+            )
+        finally:
+            ending.cancel()
+            abandoned.cancel()
+        if out_of_memory:
+            return Outcome.killed_for_memory()
         raise PayloadLost(
             f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
         )
+
+    async def _ending(self) -> dict[str, Any]:
+        """What the pod's status says of the container's end; empty when it says nothing in time.
+
+        Raises:
+            ClusterError: the API server is away.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STATUS_SECONDS):
+                return await self._pod.until(self._ended)
+        await persist(self._pod.refresh, self._place.patience)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_AGAIN_SECONDS):  # the kubelet may have to catch up, too
+                return await self._pod.until(self._ended)
+        return {}
+
+    def _ended(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        view = container(pod, self._place.name)
+        found = view.ended if view is not None else None
+        return found if found is not None and found.get("containerID") == self._place.identity else None
 
     def _end(self, error: Exception) -> None:
         self.ended.set_exception(error)

@@ -7,28 +7,35 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
 
-from k8spilot.errors import BindError, PayloadLost, PilotError, Refused, first_cause
+from k8spilot import logs
+from k8spilot.errors import BindError, ClusterError, NotNow, PayloadLost, PilotError, Refused, Untimely, first_cause
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.lifecycle import ALIVE, Event, State, advance
+from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
-from k8spilot.payload.binding import Binder, Binding
+from k8spilot.payload.binding import Binder
+from k8spilot.payload.change import Binding
+from k8spilot.payload.cleaners import Cleaner
+from k8spilot.payload.cleaning import Cleaning
 from k8spilot.payload.notices import Notices, told
-from k8spilot.payload.run import Run
+from k8spilot.payload.run import Place, Run
 from k8spilot.payload.session import Session
 from k8spilot.payload.stdio import Stdio
-from k8spilot.sandbox import Scratch
+from k8spilot.payload.work import Work
+from k8spilot.payload_init.channel import Channel
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _UNCLAIMED_SECONDS: Final = 120.0
+_RESCUE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ class Pace:
     """How long a bind may take."""
     idle_seconds: float
     """How long it stays with the last job's image when no new job comes."""
+    patience_seconds: float
+    """How long an API server that is away is waited for."""
 
 
 class PayloadContainer:
@@ -49,7 +58,7 @@ class PayloadContainer:
         name: str,
         pod: OwnPod,
         binder: Binder,
-        scratch: Scratch,
+        cleaner: Cleaner,
         tasks: asyncio.TaskGroup,
         *,
         pace: Pace,
@@ -57,20 +66,24 @@ class PayloadContainer:
     ) -> None:
         self.name = name
         self.state = State.IDLE
+        self.since = datetime.now(UTC)
+        """When it came to its state."""
+        self.subject = logs.Subject()
+        """The last bind, and the job that it is for."""
         self._pod = pod
         self._binder = binder
-        self._scratch = scratch
-        self._tasks = tasks
+        self._cleaner = cleaner
+        self._work = Work(name, tasks, lambda: self.subject)
         self._pace = pace
         self._notices = notices
         self._reference: Reference | None = None
         self._claimed = False
         self._binding: asyncio.Future[Binding] | None = None
         self._starting: asyncio.Future[Binding] | None = None
-        self._later: asyncio.Future[None] | None = None
         self._following: asyncio.Future[None] | None = None
+        self._rescuing: asyncio.Future[None] | None = None
         self._run: Run | None = None
-        self._cleaning = asyncio.Lock()
+        self.cleaning = Cleaning(cleaner, lambda: self._work.start(notices.away, "notice"))
 
     @property
     def run(self) -> Run:
@@ -84,31 +97,46 @@ class PayloadContainer:
         return self._run
 
     @property
+    def reference(self) -> Reference | None:
+        """The image that is bound, or about to be, for a job."""
+        return self._reference
+
+    @property
+    def running_since(self) -> datetime | None:
+        """When the job began that runs now."""
+        return self._run.began if self._run is not None and self.state in ALIVE else None
+
+    @property
     def api_requests(self) -> int:
         """Requests to the Kubernetes API that the pilot has made so far."""
-        return self._pod.requests
+        return self._pod.api.requests.total()
 
     def begin(self, reference: Reference) -> None:
         """Begin to bind an image, in the background. Does nothing if that image is under way already.
 
         Raises:
+            ImageNotAllowed: no job here may have that image.
             Refused: another job has the container.
         """
+        self._binder.admit(reference)
         if self.state is State.BINDING and not self._claimed:
             if _is_of(self._reference, reference) and not _failed(self._binding):
                 return
             self._free()
         if self.state is not State.IDLE:
-            raise Refused(
+            raise Untimely(
                 f"payload container {self.name} is {self.state.value}: it takes one job at a time; "
                 "remove the last one first"
             )
-        self._cancel_later()
+        self._work.drop_later()
+        if self._rescuing is not None:  # the next job's container is none of its business
+            self._rescuing.cancel()
         self._advance(Event.BIND)
         self._reference = reference
         self._run = None
-        self._binding = self._spawn(lambda: self._bind(reference), "bind")
-        self._do_later(self._pace.bind_seconds + _UNCLAIMED_SECONDS, "unclaimed bind", self.remove)
+        self.subject = replace(logs.subject(), attempt=uuid.uuid4().hex[:12])
+        self._binding = self._work.start(lambda: self._bind(reference), "bind")
+        self._work.start_later(self._pace.bind_seconds + _UNCLAIMED_SECONDS, "unclaimed bind", self._drop_unclaimed)
 
     def give_up(self) -> bool:
         """Drop a bind that nobody has claimed yet; False when there is none."""
@@ -116,6 +144,11 @@ class PayloadContainer:
             return False
         self._free()
         return True
+
+    def drop(self) -> None:
+        """Give up a bind whose job is not wanted any more, if that has not been released yet."""
+        if self.state is State.BINDING:
+            self._free()
 
     async def pulled(self, reference: Reference) -> Image | None:
         """Wait while the bind of `reference` brings an image that is new to this pod; its errors are `bound`'s."""
@@ -131,14 +164,15 @@ class PayloadContainer:
 
         Raises:
             BindError: it cannot; the container is free for the next.
-            ClusterError: the API server does not do its part.
+            NotNow: it cannot, for which the job is not to blame: the API server is away, for one.
             Refused: another job has the container, or this one was removed meanwhile.
         """
         if self.state is not State.BINDING or self._claimed or not _is_of(self._reference, reference):
             self.begin(reference)
         # What was begun may have failed by now: its error is this caller's, who would only wait as long once more.
-        self._cancel_later()
+        self._work.drop_later()
         self._claimed = True
+        self._claim()
         binding = self._binding
         assert binding is not None
         try:
@@ -147,7 +181,7 @@ class PayloadContainer:
             self._free()
             raise
         if binding.cancelled() or self._binding is not binding:
-            raise Refused(f"the job was removed while image {reference} was bound")
+            raise Untimely(f"the job was removed while image {reference} was bound")
         if (error := binding.exception()) is not None:
             self._advance(Event.FAIL)
             await self.remove()
@@ -158,8 +192,7 @@ class PayloadContainer:
         """Release `command` in the bound image; `Run.begun` waits until its process runs.
 
         Raises:
-            BindError, PilotError: the container does not come to run what was bound, or is not clean.
-            PayloadLost: it went away meanwhile.
+            PayloadLost: the container does not come to run what was bound, is not clean, or went away meanwhile.
             Refused: nothing is bound.
         """
         if self.state is not State.BINDING or self._binding is None or self._starting is self._binding:
@@ -168,8 +201,7 @@ class PayloadContainer:
         try:
             channel, identity = await self._binder.confirm(await asyncio.shield(binding))
             # Only now is the container before it proven gone, and with it whoever could still write there.
-            async with self._cleaning:  # not beside a thread of a start that was given up
-                await asyncio.to_thread(self._scratch.clean)
+            await self.cleaning.clean(channel)
         except PilotError:
             if self._binding is binding:
                 self._advance(Event.FAIL)
@@ -177,9 +209,12 @@ class PayloadContainer:
         if self._binding is not binding:
             raise Refused("the job was removed before it started")
         self._advance(Event.BOUND)
-        self._run = run = Run(channel, self._pod, self.name, identity, stdio, self._scratch.unlock)
+        self._run = run = Run(
+            channel, self._pod, Place(self.name, identity, self._pace.patience_seconds), stdio, self._cleaner
+        )
         self._advance(Event.START)
-        self._following = self._spawn(lambda: run.follow(command, self._advance), "run")
+        run.ended.add_done_callback(self._tell_end)
+        self._following = self._work.start(lambda: run.follow(command, self._advance), "run")
         return run
 
     def kill(self, number: int) -> None:
@@ -192,7 +227,7 @@ class PayloadContainer:
             raise Refused(f"payload container {self.name} is {self.state.value}; no job runs in it")
         run = self.run
         if number == signal.SIGKILL:
-            self._spawn(run.insist, "kill")
+            self._work.start(run.insist, "kill")
         if self.state is not State.ENDING:
             run.channel.signal(number)
 
@@ -229,7 +264,7 @@ class PayloadContainer:
                 f"payload container {self.name} is {self.state.value}; commands run only beside a running job"
             )
         session = self.run.session(command, stdio)
-        self._spawn(session.follow, "session")
+        self._work.start(session.follow, "session")
         return session
 
     async def remove(self) -> None:
@@ -241,29 +276,64 @@ class PayloadContainer:
             await asyncio.wait([self.run.ended])
         self._free()
 
+    def _claim(self) -> None:
+        """Whoever has asked for the bind says for which job."""
+        now = logs.subject()
+        self.subject.job, self.subject.slot = now.job, now.slot
+        logs.about(self.subject)
+
+    def _tell_end(self, ended: asyncio.Future[Outcome]) -> None:
+        if ended.cancelled():
+            return
+        if (error := ended.exception()) is not None:
+            self._notices.lost(str(error))
+            if self._cleaner.needs_container and self._run is not None:
+                self._rescuing = self._work.start(partial(self._rescue, self._run.channel), "rescue")
+        else:
+            self._notices.ended(ended.result())
+
+    async def _rescue(self, lost: Channel) -> None:
+        """Unlock the sandbox of a job that was lost, while its starter has not given up yet."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RESCUE_SECONDS):
+                channel = await self._binder.next_container(lost)
+                try:
+                    await self._cleaner.unlock(channel)
+                except PilotError as error:
+                    logger.info("%s.", error)
+
     def _free(self) -> None:
-        self._cancel_later()
+        if self.state is State.IDLE:
+            return  # somebody else was faster; the unbind is under way
+        self._work.drop_later()
         if self._binding is not None:
             self._binding.cancel()
         self._binding = self._starting = self._reference = None
         self._claimed = False
-        if self.state is not State.IDLE:
-            self._advance(Event.REMOVE)
-            self._do_later(self._pace.idle_seconds, "unbind", self._rest)
+        self._advance(Event.REMOVE)
+        self._work.start_later(self._pace.idle_seconds, "unbind", self._binder.rest)
 
     def close(self) -> None:
         """Let go of everything that is under way, at the end of the pilot."""
-        for work in (self._later, self._binding, self._following):
+        self._work.drop_later()
+        for work in (self._binding, self._following):
             if work is not None:
                 work.cancel()
 
     async def _bind(self, reference: Reference) -> Binding:
         began = asyncio.get_running_loop().time()
-        async with told(self._notices, reference, self._spawn):
+        async with told(self._notices, reference, self._work.start):
             try:
                 async with asyncio.timeout(self._pace.bind_seconds):
-                    binding = await self._binder.bind(reference)
+                    binding = await self._binder.bind(reference, self.subject.attempt)
             except TimeoutError:
+                if trouble := self._pod.trouble:
+                    raise ClusterError(f"image {reference} could not be bound: {trouble}") from None
+                if self._binder.unheard:
+                    raise NotNow(
+                        f"the node has not begun to change to image {reference} within "
+                        f"{self._pace.bind_seconds:.0f} s; it may be overloaded, or its kubelet away"
+                    ) from None
                 raise BindError(
                     f"image {reference} did not come to run within {self._pace.bind_seconds:.0f} s; "
                     "it may be too large for the node or its registry too slow"
@@ -273,55 +343,14 @@ class PayloadContainer:
         logger.info("Bound %s in %.3f s.", reference, asyncio.get_running_loop().time() - began)
         return binding
 
-    async def _rest(self) -> None:
-        try:
-            await self._binder.rest()
-        except PilotError as error:
-            logger.warning("The payload container stays with the last job's image: %s.", error)
+    async def _drop_unclaimed(self) -> None:
+        self._work.keep_later()  # or it would be cancelled by its own work
+        await self.remove()
 
     def _advance(self, event: Event) -> None:
         before, self.state = self.state, advance(self.state, event)
+        self.since = datetime.now(UTC)
         logger.debug("Payload container %s: %s, %s -> %s.", self.name, event.value, before.value, self.state.value)
-
-    def _do_later(self, seconds: float, name: str, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def act() -> None:
-            await asyncio.sleep(seconds)
-            self._later = None
-            await action()
-
-        self._later = self._spawn(act, name)
-
-    def _cancel_later(self) -> None:
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> asyncio.Future[T]:
-        """Start a task whose failure is its future's and not the whole pilot's."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        async def guard() -> None:
-            try:
-                result = await work()
-            except asyncio.CancelledError:
-                future.cancel()
-                raise
-            except PilotError as error:
-                if not future.done():
-                    future.set_exception(error)
-                    future.exception()  # who waits for it raises it; nobody may
-            except Exception as error:
-                logger.exception("%s failed; this is a fault of k8spilot.", name)
-                if not future.done():
-                    future.set_exception(PilotError(f"the pilot itself failed ({error!r}); its log has the details"))
-                    future.exception()
-            else:
-                if not future.done():
-                    future.set_result(result)
-
-        task = self._tasks.create_task(guard(), name=f"{self.name}: {name}")
-        future.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
-        return future
 
 
 def _failed(future: "asyncio.Future[Binding] | None") -> bool:

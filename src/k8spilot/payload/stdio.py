@@ -28,7 +28,8 @@ Sink = Callable[[int, bytes], Awaitable[None]]
 
 _PIPE_BYTES: Final = 1024 * 1024
 """The most without privileges (/proc/sys/fs/pipe-max-size); all pipes of a user together may get less."""
-_PIECE_BYTES: Final = 256 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+"""Less than what malloc asks the kernel for each time (engine.py), which would take twice as much time."""
 _SIZE: Final = struct.Struct("4H")  # struct winsize: rows, columns, and two that are not used
 
 

@@ -2,9 +2,7 @@
 
 A channel speaks for one container: the peer's process id comes from the kernel (SO_PEERCRED), and the
 channel closes the moment that process ends, so neither a lost container nor a forged report is taken for
-the job's own end. A process of the job can connect too; it is turned away while payload-init lives, and
-what it says while it does not is worth nothing, because a run is only ever sent to the channel that is
-open after the pod's status has shown the new container (payload/runner.py).
+the job's own end (listener.py: who may have one).
 """
 
 import asyncio
@@ -12,11 +10,8 @@ import logging
 import os
 import signal
 import socket
-import struct
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from k8spilot.errors import PayloadLost
 
@@ -24,12 +19,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SOCKET: Final = "payload.sock"
-"""Name of the socket in the exchange volume."""
-
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 8
-_PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_LAST_STATUS: Final = 0xFFFF
+"""Of what waitpid(2) gives."""
 
 
 class Process:
@@ -65,6 +58,10 @@ class Channel:
         self.hello: asyncio.Future[None] = loop.create_future()
         self._processes: dict[int, Process] = {}
         self.swept: asyncio.Future[None] = loop.create_future()
+        self.leashed: asyncio.Future[None] = loop.create_future()
+        """Done when payload-init has answered `leash`."""
+        self._leash: int | None = None
+        self._cleared: asyncio.Future[None] | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when its end of the socket is closed, which it can do before it ends."""
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -123,6 +120,16 @@ class Channel:
         """Kill all that is left in the container; `swept` is done when nothing is."""
         self._send(b"sweep")
 
+    def clear(self) -> asyncio.Future[None]:
+        """Kill all processes of payload-init's user in the pod but itself, at once; what is returned is done then.
+
+        Raises:
+            PayloadLost: the container is gone.
+        """
+        self._cleared = asyncio.get_running_loop().create_future()
+        self._send(b"clear")
+        return self._cleared
+
     def kill(self) -> None:
         """End payload-init itself, and with it the container, whatever the job did to it (SIGSTOP, for one)."""
         if self.gone.done():
@@ -131,6 +138,24 @@ class Channel:
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
         except ProcessLookupError:
             logger.debug("%r has ended already.", self)
+        except PermissionError:
+            self._let_go()
+
+    def leash(self) -> None:
+        """Have payload-init be killed by the end of a terminal, for a pilot that may not signal it."""
+        self._send(b"leash")
+
+    @property
+    def is_leashed(self) -> bool:
+        """Whether `kill` works for a pilot that may not signal it."""
+        return self._leash is not None
+
+    def _let_go(self) -> None:
+        if self._leash is not None:
+            os.close(self._leash)
+            self._leash = None
+        else:
+            logger.warning("%r cannot be killed: it is on no leash. The kubelet ends it after the grace period.", self)
 
     def close(self) -> None:
         """Let go of the connection; who waits for it learns that the container is lost."""
@@ -141,12 +166,14 @@ class Channel:
         self.closed.set_result(None)
         for process in self._processes.values():
             process.lose()
-        for future in (self.hello, self.swept):
+        for future in (self.hello, self.swept, self.leashed):
             future.cancel()
 
     def release(self) -> None:
         """Close what outlives the connection: the cgroup's files, whose last figures are read after the end."""
         self._lose()
+        if self._leash is not None:
+            self._let_go()
         while self.cgroup:
             os.close(self.cgroup.popitem()[1])
 
@@ -201,8 +228,13 @@ class Channel:
                 self.cgroup = dict(zip(names, descriptors, strict=True))
                 descriptors.clear()
                 known = _once(self.hello, None)
+            case ["leash"] if len(descriptors) < 2 and not self.leashed.done():
+                self._leash = descriptors.pop() if descriptors else None
+                known = _once(self.leashed, None)
             case ["swept"]:
                 known = _once(self.swept, None)
+            case ["cleared"]:
+                known = self._cleared is not None and _once(self._cleared, None)
             case [what, number, *values] if number.isdecimal() and int(number) in self._processes:
                 known = _hear_of(self._processes[int(number)], what, values, descriptors)
         return known
@@ -217,9 +249,14 @@ def _hear_of(process: Process, what: str, values: list[str], descriptors: list[i
         case "failed", [error, stage]:
             logger.info("Command %d could not be run: %s failed with errno %s.", process.number, stage, error)
             return _once(process.started, None)
-        case "exit", [status] if status.isdecimal():
+        case "exit", [status] if status.isdecimal() and _is_end(int(status)):
             return _once(process.exited, int(status))
     return False
+
+
+def _is_end(status: int) -> bool:
+    """Whether it is the status of a process that has ended: others are those of one that was stopped."""
+    return status <= _LAST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
 def _once(future: "asyncio.Future[T]", value: T) -> bool:
@@ -228,90 +265,3 @@ def _once(future: "asyncio.Future[T]", value: T) -> bool:
         return False
     future.set_result(value)
     return True
-
-
-class Listener:
-    """Where payload-init connects to. One container at a time speaks."""
-
-    def __init__(self, path: Path, uid: int, cgroup: str | None = None) -> None:
-        self._path = path
-        self._uid = uid
-        self._cgroup = cgroup
-        """Of the pilot container: no payload-init is in there, but programs of a job's user can be (sandbox.py)."""
-        self._socket: socket.socket | None = None
-        self.current: Channel | None = None
-        self._arrived = asyncio.Condition()
-        self._greetings: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        """Listen. Renamed into place once it listens: payload-init never meets a socket that nobody serves."""
-        aside = self._path.with_name(f".{self._path.name}.new")
-        aside.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        listening.bind(str(aside))
-        aside.chmod(0o777)
-        listening.listen(16)
-        self._socket = listening
-        asyncio.get_running_loop().add_reader(listening, self._accept)
-        aside.rename(self._path)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket)
-            self._socket.close()
-            self._path.unlink(missing_ok=True)
-        if self.current is not None:
-            self.current.close()
-            self.current.release()
-
-    async def until(self, wanted: Callable[[Channel], bool]) -> Channel:
-        """Wait for an open channel that has said hello and is the one `wanted`. The caller sets the time limit."""
-        async with self._arrived:
-            while True:
-                channel = self.current
-                if channel is not None and channel.hello.done() and channel.still_open() and wanted(channel):
-                    return channel
-                await self._arrived.wait()
-
-    def _accept(self) -> None:
-        assert self._socket is not None
-        try:
-            connection, _ = self._socket.accept()
-        except OSError as error:
-            logger.warning("A connection of the payload container could not be taken: %s.", error)
-            return
-        connection.setblocking(False)
-        pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        busy = self.current is not None and self.current.still_open()
-        if uid != self._uid or busy or self._is_own(pid):
-            logger.debug("Process %d of uid %d was turned away from payload-init's socket.", pid, uid)
-            connection.close()
-            return
-        try:
-            channel = Channel(connection, pid)
-        except OSError:  # it has ended already
-            connection.close()
-            return
-        if self.current is not None:
-            self.current.release()
-        self.current = channel
-        greeting = asyncio.ensure_future(self._greet(channel))
-        self._greetings.add(greeting)
-        greeting.add_done_callback(self._greetings.discard)
-
-    def _is_own(self, pid: int) -> bool:
-        try:
-            return self._cgroup is not None and Path(f"/proc/{pid}/cgroup").read_text() == self._cgroup
-        except OSError:  # it has ended already
-            return True
-
-    async def _greet(self, channel: Channel) -> None:
-        """Tell who waits that a channel has said hello; one that does not within a second is closed."""
-        await asyncio.wait([channel.hello, channel.closed], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-        if not channel.hello.done():
-            channel.close()
-        async with self._arrived:
-            self._arrived.notify_all()

@@ -11,8 +11,14 @@ PROGRAM: Final = Path("bin/payload-init")
 """Where payload-init lies in the exchange volume."""
 
 
-def install(source: Path, exchange: Path) -> Path:
-    """Copy payload-init from `source` into the volume at `exchange`; return where it is.
+TIDY: Final = Path("bin/tidy")
+"""Where tidy does, which stands beside it."""
+
+
+def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path:
+    """Copy payload-init from `source`, and tidy from beside it, into the volume at `exchange`; return where it is.
+
+    Make the folder `sandboxes`, if one is named: what is mounted from a volume by its subPath must be there.
 
     Written aside and renamed, so that a container that starts meanwhile finds all of it or nothing.
 
@@ -20,13 +26,17 @@ def install(source: Path, exchange: Path) -> Path:
         SurroundingsError: it cannot be read or written.
     """
     target = exchange / PROGRAM
-    aside = target.with_suffix(".new")
     try:
         target.parent.mkdir(mode=0o755, exist_ok=True)
-        target.parent.chmod(0o755)
-        shutil.copyfile(source, aside)
-        aside.chmod(0o555)
-        os.replace(aside, target)  # noqa: PTH105 -- the atomic one is meant
+        if target.parent.stat().st_uid == os.geteuid():  # otherwise it is a volume's own folder
+            target.parent.chmod(0o755)
+        if sandboxes is not None:
+            sandboxes.mkdir(mode=0o755, exist_ok=True)
+        for program in (source.with_name(TIDY.name), source):
+            aside = target.with_name(f"{program.name}.new")
+            shutil.copyfile(program, aside)
+            aside.chmod(0o555)
+            os.replace(aside, target.with_name(program.name))  # noqa: PTH105 -- the atomic one is meant
     except OSError as error:
         raise SurroundingsError(
             f"payload-init cannot be copied from {source} to {target} ({error.strerror}); "

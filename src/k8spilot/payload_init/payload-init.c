@@ -11,11 +11,15 @@
  *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
  *                   exit NUMBER STATUS           as from waitpid(2)
  *                   swept                        no process of the container is left but this one
+ *                   leash                        with the terminal whose end is the end of this process, if there is one
+ *                   cleared                      none of this user's is left in the whole pod but this one
  *   from the pilot  run NUMBER                   with command, stdin, stdout, stderr as descriptors
  *                   run NUMBER terminal          with command alone: its streams are a terminal of the container
  *                   signal SIGNAL                to the job's own process
  *                   pause, resume                stop all processes, and let them go on
  *                   sweep                        kill all that is left
+ *                   leash                        make such a terminal
+ *                   clear                        kill all of this user's, in other containers, too
  *
  * The job runs under the same uid and may kill this process (with SIGKILL); the pilot then sees the socket
  * close and the job is lost, nothing else. It cannot trace it or reach its descriptors: it is not dumpable.
@@ -200,6 +204,29 @@ static void run(int number, const int *descriptors, int has_terminal) {
         close(terminal);
 }
 
+/* A pilot that is not root may not signal this process, and a job may stop it. But when the other side of a terminal goes
+ * away, the kernel hangs up its session: SIGHUP, which then kills, and SIGCONT. The pilot holds that side; it goes with the
+ * pilot, too. The job has sessions of its own. */
+static void take_leash(void) {
+    sigset_t hangup;
+    int unlocked = 0, terminal = -1, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master >= 0 && ioctl(master, TIOCSPTLCK, &unlocked) == 0)
+        terminal = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    setsid(); /* most runtimes have made it a session's leader already */
+    int taken = terminal >= 0 && ioctl(terminal, TIOCSCTTY, 0) == 0;
+    if (taken) {
+        sigemptyset(&hangup);
+        sigaddset(&hangup, SIGHUP);
+        signal(SIGHUP, SIG_DFL);
+        sigprocmask(SIG_UNBLOCK, &hangup, NULL);
+    }
+    send_message("leash", &master, taken);
+    if (terminal >= 0)
+        close(terminal);
+    if (master >= 0)
+        close(master);
+}
+
 /* --- events --------------------------------------------------------------------------------------- */
 
 /* Everything of this uid but this process; orphans become children of this process (it is their subreaper), so that
@@ -307,9 +334,14 @@ static void handle_pilot(const char *path) {
     } else if (strcmp(text, "resume") == 0) {
         paused = 0;
         signal_all(SIGCONT);
+    } else if (strcmp(text, "leash") == 0) {
+        take_leash();
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
         reap();
+    } else if (strcmp(text, "clear") == 0) {
+        kill(-1, SIGKILL); /* which the kernel does at once: nothing can fork its way out */
+        send_message("cleared", NULL, 0);
     }
     while (count > 0)
         close(descriptors[--count]);

@@ -1,0 +1,181 @@
+"""HTCondor's companion, where the engine has a container, and a user, of its own.
+
+It does beside HTCondor what the engine does in a pod where both share a container: it changes the slot's ad, follows
+the daemons' logs, and sees the startd's end. The engine asks it, over a connection that it makes to the Docker socket
+(condor/link.py). The keeper starts it again when it dies, and ends it after HTCondor. While the engine is away, no job
+is taken.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from k8spilot import logs
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.link import FACTS_PATH, HEARTBEAT_SECONDS, PATH
+from k8spilot.condor.logs import follow, startd_has_ended
+from k8spilot.condor.slot import SlotAd
+from k8spilot.errors import PilotError, SurroundingsError
+from k8spilot.foreign import read_json
+from k8spilot.keeper import DEATHS, DONE
+from k8spilot.settings import Settings
+
+logger = logging.getLogger("k8spilot.companion")  # it is run as __main__
+
+_AGAIN_SECONDS: Final = 0.5
+_AWAY_SECONDS: Final = 3.0
+_CONNECT_SECONDS: Final = 10.0
+_TOLD_SECONDS: Final = 60.0
+_FACTS_SECONDS: Final = 60.0
+_LINES: Final = 1000
+"""What daemons log while there is no engine; older lines are dropped."""
+
+
+class Companion:
+    """Answers the engine, and tells it what HTCondor's daemons log."""
+
+    def __init__(self, settings: Settings, slot: SlotAd, tell_keeper: Callable[[int], None]) -> None:
+        self._settings = settings
+        self._slot = slot
+        self._tell_keeper = tell_keeper
+        """Sends it a signal."""
+        self._lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue(_LINES)
+        self._unsaid: tuple[str, str] | None = None
+        """A line whose sending failed."""
+        self._away: float | None = time.monotonic()
+        """Since when there is no engine."""
+        self._back = asyncio.Event()
+
+    async def run(self) -> None:
+        """Do so until cancelled."""
+        before = os.environ.get(DEATHS, "0") != "0"
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(follow(self._slot.folders, self._heed, before=before), name="HTCondor's logs")
+            tasks.create_task(self._link(), name="link")
+            tasks.create_task(self._close_slot(), name="absence of the engine")
+
+    async def _heed(self, log: str, line: str) -> None:
+        await self._slot.heed(log, line)
+        if self._lines.full():
+            self._lines.get_nowait()
+        self._lines.put_nowait((log, line))
+        if startd_has_ended(log, line, os.getppid()):
+            logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
+            self._tell_keeper(DONE)
+
+    async def _link(self) -> None:
+        while True:
+            with suppress(aiohttp.ClientError, OSError, ValueError):
+                async with _session(self._settings.socket) as session:
+                    async with asyncio.timeout(_CONNECT_SECONDS):
+                        engine = await session.ws_connect(f"http://engine{PATH}", heartbeat=HEARTBEAT_SECONDS)
+                    async with engine:
+                        await self._talk(engine)
+            if self._away is None:
+                self._away = time.monotonic()
+                self._back.clear()
+                logger.warning("The engine is away.")
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _talk(self, engine: aiohttp.ClientWebSocketResponse) -> None:
+        away, self._away = self._away, None
+        self._back.set()
+        if away is not None and time.monotonic() - away > _AWAY_SECONDS:
+            await self._slot.set({"K8SApiAwayUntil": None})
+        logger.info("The engine is there.")
+        async with asyncio.TaskGroup() as tasks:
+            under_way = {tasks.create_task(self._tell(engine), name="telling the engine")}
+            async for message in engine:
+                if message.type is aiohttp.WSMsgType.TEXT:  # one that takes its time keeps no other waiting
+                    obeying = tasks.create_task(self._obey(engine, read_json(message.data)), name="request")
+                    under_way.add(obeying)
+                    obeying.add_done_callback(under_way.discard)
+            for task in under_way:
+                task.cancel()
+
+    async def _tell(self, engine: aiohttp.ClientWebSocketResponse) -> None:
+        with suppress(ConnectionError):
+            while True:
+                log, line = self._unsaid or await self._lines.get()
+                self._unsaid = log, line
+                await engine.send_json({"log": log, "line": line})
+                self._unsaid = None
+
+    async def _obey(self, engine: aiohttp.ClientWebSocketResponse, request: dict[str, Any]) -> None:
+        answer: Any = None
+        if "set" in request:
+            answer = await self._slot.set(request["set"])
+        elif "look" in request:
+            answer = await self._slot.look(request["look"])
+        elif "end" in request:
+            self._tell_keeper(signal.SIGTERM)
+        with suppress(ConnectionError):
+            await engine.send_json({"id": request["id"], "answer": answer})
+
+    async def _close_slot(self) -> None:
+        """Take no job while nobody answers docker's clients: HTCondor would hold it after a while."""
+        while True:
+            await asyncio.sleep(_AWAY_SECONDS)
+            if self._away is not None and time.monotonic() - self._away > _AWAY_SECONDS:
+                await self._slot.set({"K8SApiAwayUntil": int(time.time() + 3 * _TOLD_SECONDS)})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TOLD_SECONDS):
+                        await self._back.wait()
+
+
+async def facts(socket: Path) -> dict[str, Any]:
+    """What the engine tells of the pod: `started` and `attributes`.
+
+    Raises:
+        SurroundingsError: it does not answer.
+    """
+    words = "no answer"
+    deadline = time.monotonic() + _FACTS_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            async with (
+                asyncio.timeout(_CONNECT_SECONDS),
+                _session(socket) as session,
+                session.get(f"http://engine{FACTS_PATH}") as answer,
+            ):
+                answer.raise_for_status()
+                return dict(await answer.json())
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            words = str(error) or f"nothing within {_CONNECT_SECONDS:.0f} s"
+        await asyncio.sleep(_AGAIN_SECONDS)
+    raise SurroundingsError(
+        f"the engine does not answer on {socket} ({words}); look at the log of its container, and at the volume that "
+        "both containers have at that folder"
+    )
+
+
+def _session(socket: Path) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.UnixConnector(str(socket)), timeout=aiohttp.ClientTimeout(total=None, sock_connect=10)
+    )
+
+
+def main() -> int:
+    """Be the companion that the keeper starts."""
+    try:
+        settings = Settings.from_environment()
+        logs.set_up(settings.log_level, settings.log_format)
+        tell_keeper = partial(os.kill, os.getppid())
+        asyncio.run(Companion(settings, SlotAd(Folders.of(settings), settings), tell_keeper).run())
+    except PilotError as error:
+        logs.last_word(str(error))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

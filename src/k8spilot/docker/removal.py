@@ -1,0 +1,52 @@
+"""The end of a container: what it holds is given back."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from k8spilot.docker.state import Container, Engine
+
+logger = logging.getLogger(__name__)
+
+
+async def remove(engine: Engine, container: Container) -> None:
+    """Free the payload container, with whatever runs in it; return when that is done.
+
+    Raises:
+        PilotError: that failed.
+    """
+    if engine.containers.get(container.name) is not container:  # somebody else has done so: it holds nothing now
+        await container.removed.wait()
+        return
+    del engine.containers[container.name]
+    engine.leaving[container.identifier] = container
+    engine.forget_executions(container)
+    await whole(_give_back(engine, container))
+
+
+async def _give_back(engine: Engine, container: Container) -> None:
+    try:
+        if container.holds:
+            await container.payload.remove()
+    finally:
+        del engine.leaving[container.identifier]
+        engine.memory.give(container.kept)
+        container.settled.set()
+        container.removed.set()
+
+
+async def whole(work: Awaitable[Any]) -> None:
+    """Do `work` to its end, even when the client goes away in the middle; then nobody hears of its failure."""
+    doing = asyncio.ensure_future(work)
+    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.shield(doing)
+
+
+async def evict_orphans(engine: Engine) -> None:
+    """Remove jobs that HTCondor has lost sight of: a slot has one job, and its startd has just begun another."""
+    for orphan in [one for one in engine.containers.values() if one.specification.is_job]:
+        logger.warning("%s was never removed; it is now, since HTCondor has begun another job.", orphan.name)
+        await remove(engine, orphan)
+    for last in list(engine.leaving.values()):  # whoever removed it may not have waited for that
+        await last.removed.wait()

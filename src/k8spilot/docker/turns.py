@@ -1,0 +1,21 @@
+"""One job's turn after another's: what HTCondor's starter asks before it brings the next job's files.
+
+All jobs of a slot have the same user, one after the other. So nothing that runs as that user may be left when the next
+job's files come, which is before HTCondor asks for a container: neither in the payload container nor in this one, where
+HTCondor runs a user's transfer plugins and sessions (condor/preparation.py has the program that asks).
+"""
+
+from aiohttp import web
+
+from k8spilot.docker.removal import evict_orphans
+from k8spilot.docker.state import ENGINE
+from k8spilot.model.lifecycle import ALIVE
+
+
+async def next_job(request: web.Request) -> web.Response:
+    """Answer when nothing of earlier jobs is left."""
+    engine = request.app[ENGINE]
+    await evict_orphans(engine)
+    if engine.payload.state not in ALIVE:  # else somebody runs a container by hand, and no job comes to it
+        await engine.payload.cleaning.before_files()
+    return web.Response(text="nothing is left of earlier jobs\n")

@@ -1,0 +1,94 @@
+"""What a pilot tells people in its pod's Events: `kubectl describe pod` and `kubectl get events` show them."""
+
+import logging
+import uuid
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final, Literal
+
+from k8spilot.errors import ClusterError
+from k8spilot.kube.client import Api, ApiRefusal
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["Normal", "Warning"]
+
+_MESSAGE_SIZE: Final = 1024
+"""As long as a note of an Event may be (events.k8s.io/v1)."""
+_COMPONENT: Final = "k8spilot"
+
+
+class Events:
+    """Events on one pod. Nothing here can end a pilot: what cannot be told is in the log."""
+
+    def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
+        self._api = api
+        self._namespace = namespace
+        self._pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": namespace,
+            "name": name,
+            # kubectl describe looks for the uid, too.
+            **({"uid": uid} if uid else {}),
+        }
+        self._forbidden = False
+
+    async def tell(self, reason: str, message: str, kind: Kind = "Normal") -> str:
+        """Make an Event.
+
+        Args:
+            reason: one word in CamelCase, for machines.
+            message: a sentence, for people.
+            kind: `Warning` for what somebody should look at.
+
+        Returns:
+            Its name, or nothing if it could not be made.
+        """
+        event = self._event(reason, message, kind)
+        return str(event["metadata"]["name"]) if await self._ask("create", self._path, reason, event) else ""
+
+    async def tell_again(self, name: str, reason: str, count: int) -> bool:
+        """Say that what the Event `name` tells has happened `count` times by now; whether there is that Event."""
+        return await self._ask("patch", f"{self._path}/{name}", reason, {"count": count, "lastTimestamp": _now()})
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/events"
+
+    async def _ask(self, verb: str, path: str, reason: str, body: dict[str, Any]) -> bool:
+        if self._forbidden:
+            return False
+        try:
+            await self._api.read(verb, path, body=body, patch="merge-patch")
+        except ApiRefusal as error:
+            self._forbidden = error.status == HTTPStatus.FORBIDDEN
+            logger.warning("No Event %s can be made: %s", reason, error)
+        except (ClusterError, OSError) as error:
+            logger.warning("No Event %s could be made: %s", reason, error)
+        else:
+            return True
+        return False
+
+    def _event(self, reason: str, message: str, kind: Kind) -> dict[str, Any]:
+        now = _now()
+        text = message if len(message) <= _MESSAGE_SIZE else message[: _MESSAGE_SIZE - 3] + "..."
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": self._namespace, "name": f"{self._pod['name'][:200]}.{uuid.uuid4().hex[:16]}"},
+            "involvedObject": self._pod,
+            "reason": reason,
+            "message": text,
+            "type": kind,
+            "source": {"component": _COMPONENT},
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": self._pod["name"],
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

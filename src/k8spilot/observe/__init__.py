@@ -1,0 +1,1 @@
+"""What an operator sees of a pilot: metrics, probes, Events, and its status."""

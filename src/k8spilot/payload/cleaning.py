@@ -1,0 +1,49 @@
+"""What earlier jobs have left outside of their containers goes before another one comes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from k8spilot.errors import ImageError, PayloadLost, PilotError
+from k8spilot.payload.cleaners import Cleaner
+from k8spilot.payload_init.channel import Channel
+
+
+class Cleaning:
+    """The removal, once at a time.
+
+    Args:
+        cleaner: who removes it.
+        failed: called when something stays, which the next job would fare no better with.
+    """
+
+    def __init__(self, cleaner: Cleaner, failed: Callable[[], object]) -> None:
+        self._cleaner = cleaner
+        self._failed = failed
+        self._lock = asyncio.Lock()
+
+    async def before_files(self) -> None:
+        """Remove what can be removed before there is a container for the next job. To be called when no job runs.
+
+        Raises:
+            PayloadLost: something stays.
+        """
+        await self._once(self._cleaner.before_files)
+
+    async def clean(self, channel: Channel) -> None:
+        """Remove all of it. `channel` is that of a fresh container.
+
+        Raises:
+            ImageError: the container's image is not one in which that can be done.
+            PayloadLost: something stays.
+        """
+        await self._once(lambda: self._cleaner.clean(channel))
+
+    async def _once(self, work: Callable[[], Awaitable[None]]) -> None:
+        async with self._lock:  # not beside a thread of a start that was given up
+            try:
+                await work()
+            except ImageError:
+                raise
+            except PilotError as error:
+                self._failed()
+                raise PayloadLost(f"{error}; this job is not to blame, and goes back to the queue") from error

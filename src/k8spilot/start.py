@@ -1,0 +1,98 @@
+"""The start of a pilot: all that is done once, before this process becomes the keeper (keeper.py).
+
+What is needed only here, HTCondor's libraries among it, leaves the memory with this program.
+"""
+
+import asyncio
+import fcntl
+import grp
+import json
+import marshal
+import os
+import resource
+import sys
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from k8spilot import companion, keeper, logs, surroundings
+from k8spilot.condor.environment import environment
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.link import FACTS
+from k8spilot.condor.preparation import prepare
+from k8spilot.docker.server import listen
+from k8spilot.engine import MEMORY
+from k8spilot.errors import PilotError
+from k8spilot.settings import Settings
+from k8spilot.surroundings.cluster import Cluster
+from k8spilot.writable import make_fresh
+
+_PLAN: Final = 4
+"""Descriptor of the keeper's plan."""
+
+
+def start() -> NoReturn:
+    """Look around, make everything ready, and become the keeper of the engine and of HTCondor.
+
+    Raises:
+        PilotError: there can be no pilot here; the pod's Events tell, too.
+    """
+    try:
+        settings = Settings.from_environment()
+        logs.set_up(settings.log_level, settings.log_format)
+        make_fresh()
+        cluster = asyncio.run(surroundings.check(settings))
+        plan = _prepared(settings, cluster)
+    except PilotError as error:
+        asyncio.run(surroundings.tell_verdict(error))
+        raise
+    asyncio.run(surroundings.tell_verdict(None, cluster.beyond))
+    _become_keeper(settings, plan)
+
+
+def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
+    """The keeper's plan, once all that is in it can be."""
+    plan: dict[str, Any] = {}
+    facts = {"started": cluster.pod.get("status", {}).get("startTime"), "attributes": cluster.attributes()}
+    if "engine" in settings.services:
+        child = {"name": "engine", "inherits": True, "argv": [sys.executable, "-P", "-m", "k8spilot.engine"]}
+    else:
+        facts = asyncio.run(companion.facts(settings.socket))
+        child = {"name": "companion", "argv": [sys.executable, "-P", "-m", "k8spilot.companion"]}
+    plan["engine"] = {**child, "env": {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"])}}
+    if "condor" in settings.services:
+        folders = Folders.of(settings)
+        started = datetime.fromisoformat(facts["started"])
+        prepare(settings, folders, started=int(started.timestamp()), facts=facts["attributes"])
+        plan["condor"] = {"argv": ["condor_master", "-f"], "env": environment(settings, folders, os.environ)}
+    return plan
+
+
+def _become_keeper(settings: Settings, plan: dict[str, Any]) -> NoReturn:
+    if "engine" in settings.services:
+        listening = listen(settings.socket, _group("condor")).detach()
+    else:
+        listening = os.open(os.devnull, os.O_RDONLY)
+    text = os.memfd_create("plan", 0)
+    os.write(text, marshal.dumps(plan))
+    os.lseek(text, 0, os.SEEK_SET)
+    # Out of each other's way, then to where they are looked for; what is put there is inherited, all else is not.
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (listening, text)]
+    for end, number in zip(ends, (keeper.DOCKER_SOCKET, _PLAN), strict=True):
+        os.dup2(end, number, inheritable=True)
+    os.closerange(_PLAN + 1, 1024)
+    # A core of any process from here on, of HTCondor's too, would have tokens in it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    keep = [sys.executable, "-IS", keeper.__file__, str(_PLAN)]
+    os.execve(sys.executable, keep, _without_secrets())  # noqa: S606
+
+
+def _without_secrets() -> dict[str, str]:
+    """The environment, less what has been put where it is needed."""
+    return {name: value for name, value in os.environ.items() if name.upper() != "TOKEN"}
+
+
+def _group(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
