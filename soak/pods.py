@@ -1,0 +1,64 @@
+"""A pilot's figures, as its own container sees them."""
+
+import json
+from dataclasses import dataclass
+
+from lab.api import Lab
+from lab.pilot import inside
+
+_SCRIPT = """
+import glob, json, os
+def of(word):
+    for path in glob.glob("/proc/[0-9]*"):
+        try:
+            words = open(path + "/cmdline").read().split("\\0")
+            if any(one.endswith(word) for one in words[:4]):
+                return path
+        except OSError:
+            pass
+facts = {}
+for name, word in (("engine", "k8spilot.engine"), ("keeper", "keeper.py")):
+    path = of(word)
+    if path:
+        rows = dict(line.split(":", 1) for line in open(path + "/smaps_rollup").read().splitlines()[1:])
+        facts[name] = {key: int(rows[key].split()[0]) / 1024 for key in ("Rss", "Private_Dirty")}
+        facts[name]["descriptors"] = len(os.listdir(path + "/fd"))
+        facts[name]["pid"] = int(path.split("/")[-1])
+        times = open(path + "/stat").read().rpartition(")")[2].split()
+        facts[name]["cpu"] = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+folders = ("/var/lib/condor/execute/slot", "/k8spilot-payload", "/tmp", "/var/tmp", "/dev/shm")
+facts["files"] = sum(len(files) for folder in folders for _, _, files in os.walk(folder))
+print(json.dumps(facts))
+"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """At one moment."""
+
+    engine: int
+    """Process id: another one is another engine."""
+    resident: float
+    """Engine and keeper, MiB (Rss)."""
+    own: float
+    """The part of it that they have written themselves, MiB: pages of libraries come and go with who else maps them."""
+    descriptors: int
+    """Of both."""
+    files: int
+    """Left in sandboxes and temporary folders."""
+    cpu: float
+    """Used by both so far, seconds."""
+
+
+def measure(lab: Lab, pod: str) -> Figures:
+    """Look at the pod `pod`; raises LabError."""
+    facts = json.loads(inside(lab, pod, f"python3 -c '{_SCRIPT}'"))
+    both = [facts[name] for name in ("engine", "keeper")]
+    return Figures(
+        engine=facts["engine"]["pid"],
+        resident=sum(one["Rss"] for one in both),
+        own=sum(one["Private_Dirty"] for one in both),
+        descriptors=sum(one["descriptors"] for one in both),
+        files=facts["files"],
+        cpu=sum(one["cpu"] for one in both),
+    )

@@ -1,0 +1,87 @@
+"""What became of the jobs, from their event logs and their own words alone: pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from soak.ledger import Life
+
+STUCK_SECONDS = 120.0
+"""A job that nothing happens to for longer, though it ran or could have run."""
+_BEAT_SECONDS = 3.0
+"""A run that is heard of for longer than this after the next one began has lived beside it."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One job, as its user sees it."""
+
+    name: str
+    events: Sequence[tuple[str, float]]
+    """HTCondor's name of the event's class, and when it happened, in seconds, in order."""
+    code: int | None = None
+    expected: int | None = None
+    """Exit code."""
+    files: bool = True
+    """Whether what came back is right."""
+
+
+@dataclass
+class Verdict:
+    """All of them."""
+
+    submitted: int = 0
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """Ended with another result than they should have."""
+    lost: list[str] = field(default_factory=list)
+    """Did not come to their own end."""
+    doubled: list[str] = field(default_factory=list)
+    """Ran twice at one time, or ended twice."""
+    stuck: list[str] = field(default_factory=list)
+    again: int = 0
+    """Were started more than once, by HTCondor's own rules."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Events that are no part of an undisturbed job's life."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.wrong or self.lost or self.doubled or self.stuck)
+
+
+_USUAL = {"SubmitEvent", "FileTransferEvent", "ExecuteEvent", "JobImageSizeEvent", "JobTerminatedEvent"}
+
+
+def judge(stories: Sequence[Story], lives: Mapping[str, Life]) -> Verdict:
+    """Judge all jobs."""
+    verdict, reasons = Verdict(submitted=len(stories)), Counter[str]()
+    for story in stories:
+        kinds = Counter(kind for kind, _ in story.events)
+        reasons.update({kind: number for kind, number in kinds.items() if kind not in _USUAL})
+        verdict.again += kinds["ExecuteEvent"] > 1
+        ended = kinds["JobTerminatedEvent"]
+        runs = sorted((life for life in lives.values() if life.job == story.name), key=lambda life: life.began)
+        if ended > 1 or any(one.last > other.began + _BEAT_SECONDS for one, other in pairwise(runs)):
+            verdict.doubled.append(story.name)
+        if stuck := _stuck(story):
+            verdict.stuck.append(stuck)
+        if ended == 0:
+            verdict.lost.append(f"{story.name}: {', '.join(kind for kind, _ in story.events)}")
+        elif story.code != story.expected or not story.files:
+            verdict.wrong.append(f"{story.name}: {story.code} for {story.expected}, files right: {story.files}")
+        else:
+            verdict.right += 1
+    verdict.reasons = dict(reasons.most_common())
+    return verdict
+
+
+def _stuck(story: Story) -> str:
+    """Say between which two events nothing happened for too long, once the job had begun for the first time."""
+    begun = False
+    for (kind, at), (following, then) in pairwise(story.events):
+        begun = begun or kind == "ExecuteEvent"
+        if begun and then - at > STUCK_SECONDS:
+            return f"{story.name}: {then - at:.0f} s between {kind} and {following}"
+    return ""
