@@ -1,27 +1,54 @@
-"""Figures: one line each on the terminal, all of them in build/bench.json."""
+"""Figures: a line each on the terminal, all of them in build/bench.json."""
 
 import json
-import math
+import platform
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-
-@dataclass(frozen=True)
-class Goal:
-    """At most this much."""
-
-    most: float
+from bench.goals import Goal
+from bench.statistics import Spread
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value."""
+    """One measured value: the median of its repetitions."""
 
+    part: str
+    """Of the benchmark: what can be asked for by `--only`."""
     name: str
     value: float
     unit: str
-    goal: float | None = None
+    low: float
+    high: float
+    """Quartiles of the repetitions."""
+    count: int
+    """Repetitions."""
+    ratio: float | None = None
+    """k8spilot's value / another one's: this is one of them."""
+    ratio_of: str = ""
+    """Name of k8spilot's figure."""
+    ratio_to: str = ""
+    """Name of the other one."""
+    goal: str = ""
+    """In words, as in bench/goals.py."""
+    bound: str = ""
+    """Its limit."""
+    reached: bool | None = None
+    samples: tuple[float, ...] = ()
+
+    def line(self) -> str:
+        """As it is printed: name, value, spread, ratio, goal."""
+        text = f"{self.name:<58} {short(self.value):>9} {self.unit:<10} "
+        text += f"{f'{short(self.low)}..{short(self.high)}' if self.count > 1 else '':<18}"
+        if self.ratio is not None:
+            both = f"this / {self.ratio_to}" if self.ratio_of == self.name else "k8spilot / this"
+            text += f" ratio {short(self.ratio)} ({both})"
+        if self.goal:
+            text += f"   [goal {self.bound}: {'reached' if self.reached else 'MISSED'}]"
+        return text.rstrip()
 
 
 @dataclass
@@ -29,23 +56,91 @@ class Figures:
     """What a run has measured so far."""
 
     found: list[Figure] = field(default_factory=list)
+    part: str = ""
+    """The part of the benchmark that runs now."""
+    measured: int = 0
+    """How many of them are this run's own."""
 
-    def add(self, name: str, value: float, unit: str, goal: Goal | None = None) -> None:
-        """Keep a figure and print its line."""
-        figure = Figure(name, round(value, 4), unit, goal.most if goal else None)
+    def add(
+        self,
+        name: str,
+        samples: Sequence[float] | float,
+        unit: str,
+        *,
+        ours: Figure | None = None,
+        floor: Figure | None = None,
+        goal: Goal | None = None,
+    ) -> Figure:
+        """Keep a figure and print its line. With `ours`, this is another's, which k8spilot's is compared with.
+
+        With `floor`, this is k8spilot's, and is compared with that.
+        """
+        values = [float(samples)] if isinstance(samples, int | float) else list(samples)
+        spread = Spread.of(values)
+        ratio, ratio_of, ratio_to = None, "", ""
+        if ours is not None and spread.median:
+            ratio, ratio_of, ratio_to = ours.value / spread.median, ours.name, name
+        elif floor is not None and floor.value:
+            ratio, ratio_of, ratio_to = spread.median / floor.value, name, floor.name
+        if goal is not None and goal.of_ratio and ratio is None:
+            goal = None  # it was not measured, which is not to miss it
+        figure = Figure(
+            part=self.part,
+            name=name,
+            value=round(spread.median, 6),
+            unit=unit,
+            low=round(spread.low, 6),
+            high=round(spread.high, 6),
+            count=spread.count,
+            ratio=None if ratio is None else round(ratio, 4),
+            ratio_of=ratio_of,
+            ratio_to=ratio_to,
+            goal=goal.name if goal is not None else "",
+            bound=goal.bound if goal is not None else "",
+            reached=goal.reached(spread.median, ratio) if goal is not None else None,
+            samples=tuple(round(value, 6) for value in values),
+        )
+        self.measured += 1
         self.found.append(figure)
-        verdict = ""
-        if goal is not None:
-            verdict = f"   goal <= {goal.most:g}" + ("" if value <= goal.most else "   MISSED")
-        print(f"{name:<62} {value:>9.3f} {unit}{verdict}", flush=True)  # noqa: T201
+        say(figure.line())
+        return figure
 
-    def write(self, path: Path) -> None:
-        """Write all of them as JSON."""
+    def keep(self, earlier: Path, *, but: Sequence[str]) -> None:
+        """Take over what an earlier run has written, without the parts `but`, which are measured anew."""
+        known = {one.name for one in fields(Figure)}
+        if earlier.exists():
+            for entry in json.loads(earlier.read_text())["figures"]:
+                if entry["part"] not in but:
+                    kept = {name: value for name, value in entry.items() if name in known}
+                    self.found.append(Figure(**{**kept, "samples": tuple(entry["samples"])}))
+
+    def of(self, part: str) -> list[Figure]:
+        """The figures of one part."""
+        return [figure for figure in self.found if figure.part == part]
+
+    def write(self, path: Path, facts: dict[str, Any]) -> None:
+        """Write all of them as JSON, with `facts` about the run; nothing if it has measured nothing."""
+        if not self.measured:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps([asdict(figure) for figure in self.found], indent=2) + "\n")
+        document = {
+            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "kernel": platform.release(),
+            **facts,
+            "figures": [asdict(figure) for figure in self.found],
+        }
+        path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of all do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+def short(value: float) -> str:
+    """A number with three or four digits that count."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def say(words: str) -> None:
+    """Print a line at once."""
+    print(words, flush=True)  # noqa: T201

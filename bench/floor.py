@@ -3,76 +3,90 @@
 import contextlib
 import json
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 from kubernetes import client, config, watch
 
+from bench.images import renamed
 from lab.api import Lab
+from lab.errors import LabError
 from lab.settings import PILOT_NAMESPACE
 
-POD = "bench-floor"
-
-
-def manifest(image: str) -> dict[str, Any]:
-    """A pod with a native sidecar that ends at once on SIGTERM, and a container that keeps it alive."""
-    sleep = ["sleep", "100000"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": POD, "namespace": PILOT_NAMESPACE},
-        "spec": {
-            "shareProcessNamespace": True,  # so that sleep is not the first process and SIGTERM ends it
-            "terminationGracePeriodSeconds": 1,
-            "initContainers": [{"name": "payload", "image": image, "command": sleep, "restartPolicy": "Always"}],
-            "containers": [{"name": "pilot", "image": image, "command": sleep}],
-        },
-    }
+FLOOR = "bare PATCH"
+CONFINED = "bare PATCH under a seccomp profile"
+"""As each container of a pilot is, and as Pod Security `restricted` wants every pod to be."""
+_RUNNING_S = 60
+_REQUEST_S = (5, 30)
+"""To connect, and between two pieces of an answer."""
 
 
 class Floor:
     """A bare pod whose sidecar's image is changed."""
 
-    def __init__(self, lab: Lab, repository: str, digest: str) -> None:
-        self._lab = lab
-        self._reference = f"{repository}:bench-{{}}@{digest}"
+    def __init__(self, lab: Lab, name: str) -> None:
+        self._name = name
         self._core = client.CoreV1Api(config.new_client_from_config(str(lab.kubeconfig)))
 
-    def change(self) -> float:
-        """Change the image to a fresh reference; return the seconds from the PATCH to the new container's `running`."""
+    def change(self, reference: str) -> float:
+        """Change the image to `reference`, under a fresh tag; seconds from the PATCH to the new container's `running`.
+
+        Raises LabError.
+        """
         before = self._running()
-        image = self._reference.format(uuid.uuid4().hex[:12])
-        version = self._core.read_namespaced_pod(POD, PILOT_NAMESPACE).metadata.resource_version
+        body = {"spec": {"initContainers": [{"name": "payload", "image": renamed(reference)}]}}
+        version = self._read().metadata.resource_version
         began = time.monotonic()
-        body = {"spec": {"initContainers": [{"name": "payload", "image": image}]}}
-        self._core.patch_namespaced_pod(POD, PILOT_NAMESPACE, body)
+        self._core.patch_namespaced_pod(self._name, PILOT_NAMESPACE, body, _request_timeout=_REQUEST_S)
         events = watch.Watch().stream(
             self._core.list_namespaced_pod,
             PILOT_NAMESPACE,
-            field_selector=f"metadata.name={POD}",
+            field_selector=f"metadata.name={self._name}",
             resource_version=version,
-            timeout_seconds=60,
+            timeout_seconds=_RUNNING_S,
+            _request_timeout=(_REQUEST_S[0], _RUNNING_S + _REQUEST_S[1]),
         )
         for event in events:
             status = event["object"].status.init_container_statuses[0]
             if status.state.running and status.container_id not in (None, before):
                 return time.monotonic() - began
-        raise SystemExit("the bare pod's sidecar does not come to run within 60 s")
+        raise LabError(f"the bare pod's sidecar does not come to run within {_RUNNING_S} s")
 
     def _running(self) -> str:
-        statuses = self._core.read_namespaced_pod(POD, PILOT_NAMESPACE).status.init_container_statuses
-        return str(statuses[0].container_id)
+        return str(self._read().status.init_container_statuses[0].container_id)
+
+    def _read(self) -> Any:
+        return self._core.read_namespaced_pod(self._name, PILOT_NAMESPACE, _request_timeout=_REQUEST_S)
 
 
 @contextlib.contextmanager
-def floor(lab: Lab, repository: str, digest: str) -> Iterator[Floor]:
-    """A running bare pod, for as long as the context lasts."""
-    gone = ("delete", "pod", POD, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--wait=true")
+def floor(lab: Lab, name: str, reference: str, *, confined: bool = False) -> Iterator[Floor]:
+    """A running bare pod, for as long as the context lasts; `confined` by the runtime's seccomp profile."""
+    gone = ("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--wait=true")
     lab.kubectl(*gone)
-    lab.kubectl("apply", "-f", "-", input=json.dumps(manifest(f"{repository}:bench@{digest}")))
+    manifest = _manifest(name, reference)
+    if confined:
+        manifest["spec"]["securityContext"] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    lab.kubectl("apply", "-f", "-", input=json.dumps(manifest))
     try:
-        lab.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "-n", PILOT_NAMESPACE, "--timeout=60s")
-        yield Floor(lab, repository, digest)
+        lab.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", PILOT_NAMESPACE, "--timeout=60s")
+        yield Floor(lab, name)
     finally:
         lab.kubectl(*gone)
+
+
+def _manifest(name: str, image: str) -> dict[str, Any]:
+    """A pod with a native sidecar that ends at once on SIGTERM, and a container that keeps it alive."""
+    # As the pilot's containers: `latest` would have the registry asked at each start otherwise.
+    same = {"image": image, "imagePullPolicy": "IfNotPresent", "command": ["/bin/work", "sleep", "100000000"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": PILOT_NAMESPACE},
+        "spec": {
+            "shareProcessNamespace": True,  # so that it is not the first process and SIGTERM ends it
+            "terminationGracePeriodSeconds": 1,
+            "initContainers": [{"name": "payload", **same, "restartPolicy": "Always"}],
+            "containers": [{"name": "pilot", **same}],
+        },
+    }

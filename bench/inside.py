@@ -1,23 +1,38 @@
-"""Runs inside the pilot container, with nothing but its Python: drives the engine as the docker CLI does.
+"""Drives an engine as HTCondor's docker CLI does, beside it: in the pilot container, or on the machine of a dockerd.
 
-Reads one word a line and answers each with one line of JSON: `job` runs an empty job and tells how long after the
-payload's own last word /wait ended; `bind` binds an image and frees it; `requests` tells the API requests so far.
+It has nothing but Python and aiohttp there. The first argument is the engine's socket. Each line of input is a word and
+an image, each is answered with one line of JSON:
+
+    job IMAGE    pull, create, attach, wait, start, remove; four moments, seconds since the epoch: when it was asked
+                 for, what the payload said first and last, and when the end of /wait was told
+    bind IMAGE   create and remove; the seconds that the client waited for create
+    requests     the requests that a pilot has made of the Kubernetes API so far
 """
 
 import asyncio
 import json
+import re
 import sys
 import time
 from typing import Any
 
 import aiohttp
 
-SOCKET = "/run/k8spilot/docker.sock"
+SOCKET = sys.argv[1] if len(sys.argv) > 1 else "/run/k8spilot/docker.sock"
+
+
+async def pull(session: aiohttp.ClientSession, image: str) -> None:
+    """Pull an image, to the end of what the engine tells of it."""
+    name, _, digest = image.partition("@")
+    async with session.post("/images/create", params={"fromImage": name.rpartition(":")[0], "tag": digest}) as answer:
+        said = await answer.text()
+        if answer.status != 200 or '"error' in said:
+            raise SystemExit(f"pull of {image} answered {answer.status}: {said[-300:]}")
 
 
 async def create(session: aiohttp.ClientSession, image: str) -> str:
     """Create a container that prints the time; its id."""
-    body = {"Image": image, "Cmd": ["date", "+%s.%N"], "Entrypoint": []}
+    body = {"Image": image, "Cmd": ["/bin/work", "now"], "HostConfig": {"LogConfig": {"Type": "none"}}}
     async with session.post("/containers/create", json=body) as answer:
         found = await answer.json()
         if answer.status != 201:
@@ -42,19 +57,27 @@ async def output(container: str) -> bytes:
     return data
 
 
-async def job(session: aiohttp.ClientSession, image: str) -> float:
-    """One empty job; seconds from its own last word to the end of /wait."""
+def moments(said: bytes) -> tuple[float, float]:
+    """The first and the last time in a payload's output, which comes in frames of eight bytes and a text."""
+    found = [float(seconds) for seconds in re.findall(rb"(?:start|end) (\d+\.\d+)", said)]
+    return min(found), max(found)
+
+
+async def job(session: aiohttp.ClientSession, image: str) -> dict[str, float]:
+    """One empty job."""
+    asked = time.time()
+    await pull(session, image)
     container = await create(session, image)
     attached = asyncio.ensure_future(output(container))
-    await asyncio.sleep(0.05)  # the CLI attaches before it starts, too
+    await asyncio.sleep(0.02)  # the CLI attaches before it starts, too
     async with session.post(f"/containers/{container}/wait?condition=next-exit") as waiting:
         async with session.post(f"/containers/{container}/start"):
             pass
         await waiting.read()
         told = time.time()
-    said = float((await attached)[8:])
+    first, last = moments(await attached)
     await remove(session, container)
-    return told - said
+    return {"asked": asked, "first": first, "last": last, "told": told}
 
 
 async def bind(session: aiohttp.ClientSession, image: str) -> float:
@@ -75,7 +98,9 @@ async def requests(session: aiohttp.ClientSession) -> int:
 
 async def main() -> None:
     """Answer line by line until the end of the input."""
-    async with aiohttp.ClientSession("http://docker", connector=aiohttp.UnixConnector(SOCKET)) as session:
+    limits = aiohttp.ClientTimeout(total=300)
+    connector = aiohttp.UnixConnector(SOCKET)
+    async with aiohttp.ClientSession("http://docker", connector=connector, timeout=limits) as session:
         while line := await asyncio.to_thread(sys.stdin.readline):
             word, _, image = line.strip().partition(" ")
             found: Any = None

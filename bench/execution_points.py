@@ -1,0 +1,124 @@
+"""The contestants that are execution points of HTCondor: each runs as its own users would run it."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bench import apptainer_ep
+from bench.said import whole
+from bench.waterfall import marks
+from lab import docker_ep, pilot
+from lab.api import Lab
+from lab.errors import LabError
+from lab.jobs import Jobs, submit, wait_in_pool
+from lab.jobs import words as describe
+from lab.settings import PILOT_NAMESPACE, POOL_NAMESPACE
+
+K8SPILOT = "k8spilot"
+DOCKER = "docker universe on dockerd"
+APPTAINER = "nested apptainer in a privileged pod"
+
+PATIENCE_S = 180.0
+"""For one job, from its submission or from the end of the one before it."""
+_LOGS = "/var/log/condor/StarterLog.slot1*"
+
+
+@dataclass(frozen=True)
+class ExecutionPoint:
+    """One slot of the pool."""
+
+    lab: Lab
+    name: str
+    pod: str
+    namespace: str
+    container: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Submit commands of jobs that are meant for it."""
+    takes_digests: bool = True
+    """Whether an image may be named by tag and digest at once."""
+
+    def submit(
+        self,
+        image: str,
+        words: str,
+        *,
+        count: int = 1,
+        commands: Mapping[str, str] | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+    ) -> Jobs:
+        """Submit jobs that run bench/payload/work.c with the arguments `words`. Raises LabError."""
+        chosen = {
+            "container_image": f"docker://{image if self.takes_digests else image.partition('@')[0]}",
+            "executable": "/bin/work",
+            "arguments": words,
+            # Without it, HTCondor sleeps a second after the input transfer of each job, to tell new files by their
+            # time stamps (FileTransfer::Reap in condor_utils/file_transfer.cpp).
+            "transfer_output_files": '""',
+            **self.commands,
+            **(commands or {}),
+        }
+        return submit(self.lab, "alice", chosen, files=files, pilot=self.pod, count=count)
+
+    def run(self, image: str, words: str = "now", *, count: int = 1) -> tuple[int, list[dict[str, float]]]:
+        """Run `count` jobs in one claim; their cluster, and what each has said of time.
+
+        Raises LabError: one of them did not succeed, or said nothing of time.
+        """
+        with self.submit(image, words, count=count) as jobs:
+            for proc in range(count):
+                self.succeeded(jobs, proc)
+            files = jobs.files()
+        said = [files.get(f"out.{proc}", b"").decode(errors="replace") for proc in range(count)]
+        return jobs.cluster, [whole(text, f"job {jobs.cluster}.{proc} ({self.name})") for proc, text in enumerate(said)]
+
+    def succeeded(self, jobs: Jobs, proc: int = 0) -> None:
+        """Wait for a job's end. Raises LabError: it took too long, or the job failed."""
+        event = jobs.ended(proc, timeout=PATIENCE_S)
+        if event.attributes.get("ReturnValue") != 0:
+            raise LabError(f"job {jobs.cluster}.{proc} ({self.name}) failed: {describe(event)}")
+
+    def inside(self, script: str) -> str:
+        """Run a shell script beside its HTCondor."""
+        where = ("-n", self.namespace, self.pod, "-c", self.container)
+        return self.lab.kubectl("exec", *where, "--", "sh", "-c", script)
+
+    def starts(self, cluster: int) -> dict[int, float]:
+        """When the starter began with each job of a cluster, seconds since the epoch."""
+        return {proc: one["starting"] for proc, one in marks(self.starter_log(), cluster).items()}
+
+    def starter_log(self) -> str:
+        """What its starters have said."""
+        return self.inside(f"cat {_LOGS}")
+
+
+@contextlib.contextmanager
+def k8spilot(lab: Lab, name: str, environment: Mapping[str, str] | None = None) -> Iterator[ExecutionPoint]:
+    """A pilot pod from the project's manifests."""
+    try:
+        pilot.deploy(lab, name, environment)
+        wait_in_pool(lab, name)
+        yield ExecutionPoint(lab, K8SPILOT, name, PILOT_NAMESPACE, "pilot")
+    finally:
+        pilot.delete(lab, name)
+
+
+@contextlib.contextmanager
+def docker_universe(lab: Lab, name: str) -> Iterator[ExecutionPoint]:
+    """HTCondor on a real dockerd. A job asks for all of its slot, so that one runs at a time."""
+    try:
+        docker_ep.deploy(lab, name)
+        commands = {**docker_ep.WANTED, "request_cpus": "4"}
+        yield ExecutionPoint(lab, DOCKER, name, POOL_NAMESPACE, "condor", commands)
+    finally:
+        docker_ep.delete(lab, name)
+
+
+@contextlib.contextmanager
+def apptainer(lab: Lab, name: str) -> Iterator[ExecutionPoint]:
+    """HTCondor with apptainer in one container that has all privileges."""
+    try:
+        apptainer_ep.deploy(lab, name)
+        commands = {**apptainer_ep.WANTED, "request_cpus": "4"}
+        yield ExecutionPoint(lab, APPTAINER, name, POOL_NAMESPACE, "condor", commands, takes_digests=False)
+    finally:
+        apptainer_ep.delete(lab, name)

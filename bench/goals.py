@@ -1,0 +1,128 @@
+"""What k8spilot is to reach: one table, against which each run is held, whatever of it could be measured."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Protocol
+
+DOCKER: Final = "docker"
+"""The contestant, as `--without` calls it."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a figure is to be: its value, or its ratio, which is always k8spilot's value to the other one's."""
+
+    part: str
+    """Of the benchmark that measures it."""
+    name: str
+    """In words; no two have the same."""
+    at_most: float | None = None
+    at_least: float | None = None
+    of_ratio: bool = False
+    needs: str = ""
+    """A contestant without which it cannot be measured."""
+    void: str = ""
+    """Why the value does not count, however good it is."""
+
+    def reached(self, value: float, ratio: float | None) -> bool:
+        """Whether it is so."""
+        seen = ratio if self.of_ratio else value
+        if seen is None or self.void:
+            return False
+        return (self.at_most is None or seen <= self.at_most) and (self.at_least is None or seen >= self.at_least)
+
+    def voided(self, why: str) -> "Goal":
+        """The same goal for a value that does not count, if there is a reason `why`."""
+        return replace(self, void=why)
+
+    @property
+    def bound(self) -> str:
+        """The limit."""
+        text = f"<= {self.at_most:.3g}" if self.at_most is not None else f">= {self.at_least:.3g}"
+        return f"{'ratio ' if self.of_ratio else ''}{text}{f', but {self.void}' if self.void else ''}"
+
+
+BIND: Final = Goal("bind", "bind, to the floor", at_most=1.2, of_ratio=True)
+TOLD: Final = Goal("bind", "payload's exit -> told, median, ms", at_most=50)
+TOLD_TAIL: Final = Goal("bind", "payload's exit -> told, 99th percentile, ms", at_most=150)
+NEXT: Final = Goal("turnaround", "0 s jobs back to back, s", at_most=1.1)
+NEXT_DOCKER: Final = Goal(
+    "turnaround", "0 s jobs back to back, to docker universe on dockerd", at_most=1, of_ratio=True, needs=DOCKER
+)
+NEXT_PODS: Final = Goal("turnaround", "0 s jobs back to back, to a pod per job", at_most=1 / 3, of_ratio=True)
+NEXT_REFERENCE: Final = Goal(
+    "reference", "0 s jobs back to back, to the reference method", at_most=1 / 10, of_ratio=True
+)
+STDOUT: Final = Goal(
+    "streams", "stdout's speed, to docker universe on dockerd", at_least=1, of_ratio=True, needs=DOCKER
+)
+SLOWDOWN: Final[Mapping[str, Goal]] = {
+    load: Goal("slowdown", f"{load}-bound payload's fastest turns, times a plain container's", at_most=1.01)
+    for load in ("processor", "memory")
+}
+REQUESTS: Final = Goal("cost", "API requests a job, by the API server's count", at_most=3)
+MEMORY_IDLE: Final = Goal("cost", "k8spilot alone (engine and keeper), memory idle, MiB", at_most=60)
+MEMORY_BUSY: Final = Goal("cost", "k8spilot alone (engine and keeper), memory busy, MiB", at_most=60)
+PROCESSOR_IDLE: Final = Goal("cost", "k8spilot alone (engine and keeper), idle, % of a core", at_most=0.1)
+CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
+RETURN: Final[Mapping[int, Goal]] = {
+    size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)
+    for size in (1000, 10_000)
+}
+
+GOALS: Final = (
+    BIND,
+    TOLD,
+    TOLD_TAIL,
+    NEXT,
+    NEXT_DOCKER,
+    NEXT_PODS,
+    NEXT_REFERENCE,
+    STDOUT,
+    *SLOWDOWN.values(),
+    REQUESTS,
+    MEMORY_IDLE,
+    MEMORY_BUSY,
+    PROCESSOR_IDLE,
+    CROWD,
+    *RETURN.values(),
+)
+
+
+class State(Enum):
+    """What has become of a goal."""
+
+    REACHED = "reached"
+    MISSED = "MISSED"
+    NOT_MEASURED = "NOT MEASURED"
+    LEFT_OUT = "left out"
+    """This run was not asked for it."""
+
+
+class Judged(Protocol):
+    """What is to be known of a figure here."""
+
+    @property
+    def goal(self) -> str:
+        """The goal's name."""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether it is reached."""
+
+
+def judge(figures: Iterable[Judged], parts: Collection[str], without: Collection[str]) -> dict[Goal, State]:
+    """What has become of each goal in a run of `parts` without some contestants (their short names)."""
+    seen: dict[str, list[bool]] = {}
+    for figure in figures:
+        if figure.reached is not None:
+            seen.setdefault(figure.goal, []).append(figure.reached)
+    found = {}
+    for goal in GOALS:
+        if goal.name in seen:
+            found[goal] = State.REACHED if all(seen[goal.name]) else State.MISSED
+        else:
+            wanted = goal.part in parts and goal.needs not in without
+            found[goal] = State.NOT_MEASURED if wanted else State.LEFT_OUT
+    return found

@@ -1,0 +1,97 @@
+"""The images of the benchmark's jobs (a shell, and bench/payload/work.c), and how large images are."""
+
+import contextlib
+import json
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from lab.api import Lab
+from lab.errors import LabError
+from lab.oci import Entry, OciImage, Pusher, layer, shell
+from lab.outages import remove_image
+from lab.shell import run
+
+SOURCE = Path(__file__).with_name("payload") / "work.c"
+PROGRAM = "/bin/work"
+COLD = "bench-cold"
+COLD_BYTES = 32 * 2**20
+_ACCEPT = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
+
+
+def ensure(lab: Lab) -> str:
+    """Compile and push the image `bench`; its reference, with a digest. Raises LabError."""
+    return Pusher(lab.registry).push("bench:latest", _image())
+
+
+def fresh(lab: Lab) -> str:
+    """An image that no node has seen, with 32 MiB that cannot be compressed; its reference, with a digest."""
+    filling = layer(Entry("filling", data=os.urandom(COLD_BYTES)))
+    image = _image()
+    tag = os.urandom(6).hex()
+    return Pusher(lab.registry).push(f"{COLD}:{tag}", OciImage((*image.layers, filling)))
+
+
+def renamed(reference: str) -> str:
+    """The same image under a tag that it never had: the kubelet starts a container anew for it, and pulls nothing."""
+    name, _, digest = reference.partition("@")
+    return f"{name.rpartition(':')[0]}:bench-{os.urandom(6).hex()}@{digest}"
+
+
+def forget_fresh(lab: Lab) -> None:
+    """Take all images of `fresh` from node and registry, also those of runs that were killed. Raises LabError.
+
+    Containers may run them. The registry keeps its blobs until somebody collects its garbage.
+    """
+    base = f"http://{lab.registry}/v2/{COLD}"
+    tags = json.loads(_registry(f"{base}/tags/list") or "{}").get("tags") or []
+    for tag in tags:
+        with contextlib.suppress(LabError):  # a tag of an image that is gone
+            digest = Pusher(lab.registry).digest(COLD, tag)
+            with contextlib.suppress(LabError):  # the node has not pulled it
+                remove_image(lab, f"{lab.registry}/{COLD}@{digest}")
+            _registry(f"{base}/manifests/{digest}", "DELETE")
+
+
+def _registry(url: str, method: str = "GET") -> bytes:
+    """The registry's answer; nothing where it knows nothing of it."""
+    request = urllib.request.Request(url, headers={"Accept": _ACCEPT}, method=method)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return b""
+        raise LabError(f"the registry answers {error.code} to {method} {url}") from error
+
+
+def compile_work() -> bytes:
+    """The static program that the jobs run. Raises LabError."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "work"
+        options = ["-std=c11", "-D_GNU_SOURCE", "-static", "-O2", "-s"]
+        run(["musl-gcc", *options, "-o", program, SOURCE], what=f"compile {SOURCE}")
+        return program.read_bytes()
+
+
+def _image() -> OciImage:
+    return OciImage((shell(), layer(Entry("bin/work", data=compile_work()))))
+
+
+def size(reference: str) -> int:
+    """Bytes of an image's layers as the registry has them; the lab's are not compressed. `host:port/name:tag`."""
+    address, _, rest = reference.partition("/")
+    name, _, tag = rest.partition("@")[0].rpartition(":")
+    manifest = _registry(f"http://{address}/v2/{name}/manifests/{tag}")
+    if not manifest:
+        raise LabError(f"the registry has no image {reference}")
+    return size_of(json.loads(manifest))
+
+
+def size_of(manifest: dict[str, Any]) -> int:
+    """The same from its manifest."""
+    return sum(int(layer["size"]) for layer in manifest["layers"])

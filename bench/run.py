@@ -1,0 +1,151 @@
+"""One run of the benchmark: what its parts share."""
+
+import os
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from bench import execution_points, images
+from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, ExecutionPoint
+from bench.failures import contained, into
+from bench.figures import Figures, say
+from bench.goals import Goal
+from bench.statistics import Measurement, in_turn
+from lab import dockerd
+from lab.api import Lab
+from lab.processes import Daemons
+
+T = TypeVar("T")
+
+_MAKE: Final[Mapping[str, tuple[str, Callable[[Lab, str], AbstractContextManager[ExecutionPoint]]]]] = {
+    K8SPILOT: ("k8spilot", execution_points.k8spilot),
+    DOCKER: ("docker", execution_points.docker_universe),
+    APPTAINER: ("apptainer", execution_points.apptainer),
+}
+
+
+@dataclass
+class Run:
+    """The lab, the figures so far, and the execution points, which are made when they are first asked for."""
+
+    lab: Lab
+    figures: Figures
+    quick: bool
+    pictures: Path
+    """A folder."""
+    without: Collection[str] = ()
+    """Contestants that are left out."""
+    lost: list[str] = field(default_factory=list)
+    """What could not be measured to its end, and of which part."""
+    _points: dict[str, tuple[ExitStack, ExecutionPoint]] = field(default_factory=dict)
+    _absent: set[str] = field(default_factory=set)
+    _image: str = ""
+    _had_dockerd: bool = False
+
+    def __post_init__(self) -> None:
+        self._had_dockerd = Daemons(self.lab.settings).find(dockerd.NAME) is not None
+
+    def times(self, full: int, quick: int) -> int:
+        """How often something is done: in a full run, in a quick one."""
+        return quick if self.quick else full
+
+    def pod(self, name: str) -> str:
+        """A pod's name of this run's own; checkouts that share a lab set K8SPILOT_TEST_PREFIX."""
+        return f"{os.environ.get('K8SPILOT_TEST_PREFIX', '')}bench-{name}"
+
+    @property
+    def image(self) -> str:
+        """The image of the jobs, on the node or soon there."""
+        self._image = self._image or images.ensure(self.lab)
+        return self._image
+
+    def picture(self, name: str) -> Path:
+        """Where a picture goes."""
+        return self.pictures / f"{name}.svg"
+
+    # --- execution points ---
+
+    @property
+    def k8spilot(self) -> ExecutionPoint:
+        """The pilot. Raises LabError."""
+        point = self.point(K8SPILOT)
+        assert point is not None
+        return point
+
+    def point(self, name: str) -> ExecutionPoint | None:
+        """One execution point; None if it is left out, or cannot be had here, which is said once."""
+        if name in self.without or name in self._absent:
+            return None
+        if name not in self._points:
+            short, make = _MAKE[name]
+            with contained(partial(self.lose, name)), ExitStack() as stack:
+                point = stack.enter_context(make(self.lab, self.pod(short)))
+                # The image is on the node then, and HTCondor's daemons have opened what they need.
+                point.run(self.image, count=2)
+                self._points[name] = stack.pop_all(), point
+        if name not in self._points:
+            self._absent.add(name)
+            return None
+        return self._points[name][1]
+
+    def points(self) -> dict[str, ExecutionPoint]:
+        """All execution points that can be had."""
+        found = {name: self.point(name) for name in _MAKE}
+        return {name: point for name, point in found.items() if point is not None}
+
+    def forget(self, *names: str) -> None:
+        """Take execution points away, or all of them; who asks for one again gets a new one."""
+        for name in names or list(self._points):
+            if name in self._points:
+                stack, _ = self._points.pop(name)
+                with contained(into(self.lost, f"{name} could not be taken away")):
+                    stack.close()
+
+    def close(self) -> None:
+        """Leave the lab as it was found."""
+        self.forget()
+        if not self._had_dockerd:
+            dockerd.stop(self.lab.settings)
+
+    def clear_queue(self) -> None:
+        """Remove jobs for pods of this name: those of a run that was killed would run in this run's."""
+        words = f'regexp("K8SPodName == .{self.pod("")}", unparse(Requirements))'
+        self.lab.access_point("alice", f"condor_rm -constraint {shlex.quote(words)} >/dev/null 2>&1; true")
+
+    # --- contestants, of which any but k8spilot may fail ---
+
+    def lose(self, name: str, error: Exception) -> None:
+        """Go on without a contestant that failed. k8spilot's failure is the part's, and raised."""
+        if name == K8SPILOT:
+            raise error
+        into(self.lost, f"{self.figures.part}: {name}")(error)
+        say(f"without {name} from here on")
+        self.forget(name)
+
+    def each(self, points: dict[str, ExecutionPoint], ask: Callable[[ExecutionPoint], T]) -> dict[str, T]:
+        """Ask each; those that fail are dropped from `points`."""
+        found = {}
+        for name in list(points):
+            with contained(partial(self.lose, name)):
+                found[name] = ask(points[name])
+            if name not in found:
+                del points[name]
+        return found
+
+    def in_turn(self, contestants: Mapping[str, Measurement], rounds: int) -> dict[str, list[float]]:
+        """Let each be measured once a round, in changing order; without those that fail."""
+        return in_turn(contestants, rounds, self.lose)
+
+    def compare(
+        self, what: str, found: Mapping[str, Sequence[float]], unit: str, goals: Mapping[str, Goal] | None = None
+    ) -> None:
+        """A figure for k8spilot, then one for each other contestant with the ratio of k8spilot's to it."""
+        goals = goals or {}
+        ours = self.figures.add(f"{what}: {K8SPILOT}", found[K8SPILOT], unit, goal=goals.get(K8SPILOT))
+        for name, samples in found.items():
+            if name != K8SPILOT and samples:
+                self.figures.add(f"{what}: {name}", samples, unit, ours=ours, goal=goals.get(name))

@@ -1,0 +1,1 @@
+"""Many pilots against a real API server and etcd: their API traffic by the project's own code, all else faked."""

@@ -1,0 +1,104 @@
+"""Pilots at the level of their API traffic: the project's own client and watch, one of each for every pod."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from k8spilot.kube.client import Access, Api, ApiRefusal
+from k8spilot.kube.patience import persist
+from k8spilot.kube.pod import container
+from k8spilot.kube.watch import OwnPod
+
+PAYLOAD = "payload"
+PATIENCE_SECONDS = 120.0
+"""How long a bind is tried where the API server does not take it, as pilots do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One that a pilot has made."""
+
+    at: float
+    """When (time.monotonic)."""
+    verb: str
+    refused: bool = False
+    """Whether the server wanted it to come later (429), or not at all."""
+
+
+class CountedApi(Api):
+    """The project's client, which also notes when it asks for what, in a list that all pilots share."""
+
+    def __init__(self, access: Access, seen: list[Request]) -> None:
+        super().__init__(access)
+        self._seen = seen
+
+    @asynccontextmanager
+    async def open(self, verb: str, path: str, **wanted: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Make a request; it is noted once, when its answer begins: one that finds nobody there is no load.
+
+        A watch from a point that the server does not remember is refused (410) in the answer to it, after its begin.
+        """
+        place: int | None = None
+        try:
+            async with super().open(verb, path, **wanted) as response:
+                place = len(self._seen)
+                self._seen.append(Request(time.monotonic(), verb))
+                yield response
+        except ApiRefusal:
+            if place is None:
+                self._seen.append(Request(time.monotonic(), verb, refused=True))
+            else:
+                self._seen[place] = replace(self._seen[place], refused=True)
+            raise
+
+
+class SimulatedPilot:
+    """One pod's pilot, without HTCondor, engine and payload."""
+
+    def __init__(self, url: str, account: Path, namespace: str, name: str, uid: str, seen: list[Request]) -> None:
+        self._api = CountedApi(Access(url, account), seen)
+        self._pod = OwnPod(self._api, namespace, name, uid)
+        self._task: asyncio.Task[None] | None = None
+        self._binds = 0
+        self._turn = asyncio.Lock()
+
+    def begin(self) -> None:
+        """Follow the own pod."""
+        self._task = asyncio.create_task(self._pod.follow())
+
+    async def seen(self) -> None:
+        """Wait until the pod was seen."""
+        await self._pod.until(lambda pod: pod)
+
+    async def watching(self) -> None:
+        """Wait until nothing is wrong with its watch."""
+        await self._pod.untroubled()
+
+    async def bind(self) -> float:
+        """Change the payload's image; seconds from the PATCH until the pod's status shows it running."""
+        async with self._turn:
+            self._binds += 1
+            wanted = f"registry.example.org/image:job-{self._binds}@sha256:{'0' * 64}"
+            began = time.monotonic()
+            await persist(partial(self._pod.set_image, PAYLOAD, wanted), PATIENCE_SECONDS)
+
+            def runs(pod: dict[str, Any]) -> bool | None:
+                now = container(pod, PAYLOAD)
+                return True if now and now.running and now.image == wanted else None
+
+            await self._pod.until(runs)
+            return time.monotonic() - began
+
+    async def end(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._api.__aexit__()

@@ -1,0 +1,138 @@
+"""How contestants are measured, in turn, and what many noisy measurements say together. Pure."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+import numpy as np
+
+Name = TypeVar("Name", bound=str)
+
+Measurement = Callable[[], float | Sequence[float]]
+"""One repetition; what it has measured, one value or some."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The middle of some values, and how far they lie apart."""
+
+    median: float
+    low: float
+    """A quarter of the values are below it."""
+    high: float
+    """A quarter of the values are above it."""
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of at least one value."""
+        if not values:
+            raise ValueError("there is no middle of no values")
+        return cls(median(values), percentile(values, 25), percentile(values, 75), len(values))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that `percent` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def tail(values: Sequence[float]) -> tuple[str, float]:
+    """What is seldom exceeded, in words and as a value: fewer than a hundred values have no 99th percentile."""
+    if len(values) < 100:
+        return f"worst of {len(values)}", max(values)
+    return "99th percentile", percentile(values, 99)
+
+
+def gaps(moments: Sequence[float]) -> list[float]:
+    """The times between one moment and the next, in the order of time."""
+    ordered = sorted(moments)
+    return [after - before for before, after in itertools.pairwise(ordered)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """value = base + slope * size, fitted by least squares."""
+
+    base: float
+    slope: float
+    error: float
+    """The largest distance of a measured value from the line, as a part of that value."""
+
+    def at(self, size: float) -> float:
+        """The value on the line."""
+        return self.base + self.slope * size
+
+
+def line(sizes: Sequence[float], values: Sequence[float]) -> Line:
+    """Fit a line. Each value counts by its own size: otherwise the largest alone would decide.
+
+    Raises:
+        ValueError: there are fewer than two sizes.
+    """
+    if len(set(sizes)) < 2:
+        raise ValueError("a line needs two sizes")
+    weights = [1 / max(abs(value), 1e-9) for value in values]
+    slope, base = np.polyfit(np.asarray(sizes, float), np.asarray(values, float), 1, w=np.asarray(weights))
+    found = Line(float(base), float(slope), 0.0)
+    errors = [abs(found.at(size) - value) / max(abs(value), 1e-9) for size, value in zip(sizes, values, strict=True)]
+    return Line(found.base, found.slope, max(errors))
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """How a value grows with size: 0 not at all, 1 in proportion, 2 with its square. All must be above 0."""
+    slope, _ = np.polyfit(np.log(np.asarray(sizes, float)), np.log(np.asarray(values, float)), 1)
+    return float(slope)
+
+
+def busiest(moments: Sequence[float], seconds: float = 1.0) -> int:
+    """The most moments that fall into any window of `seconds`."""
+    ordered = sorted(moments)
+    most = first = 0
+    for last, moment in enumerate(ordered):
+        while moment - ordered[first] > seconds:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+# --- contestants in turn: what the machine does beside hits all of them alike ---
+
+
+def in_turn(
+    contestants: Mapping[Name, Measurement],
+    rounds: int,
+    lose: Callable[[Name, Exception], None] | None = None,
+) -> dict[Name, list[float]]:
+    """Let each be measured once a round, in changing order; all that each has measured.
+
+    One that fails is dropped with what it has measured, if `lose` takes its error and does not raise; the others go on.
+    """
+    found: dict[Name, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds):
+        for name in turned(contestants, number):
+            if name not in found:
+                continue
+            try:
+                measured = contestants[name]()
+            except Exception as error:
+                if lose is None:
+                    raise
+                lose(name, error)
+                del found[name]
+            else:
+                found[name] += [measured] if isinstance(measured, int | float) else measured
+    return found
+
+
+def turned(names: Iterable[Name], number: int) -> list[Name]:
+    """The names with another one first each time, and every second time backwards, so that neighbours differ, too."""
+    names = list(names)
+    if not names:
+        return []
+    first = number // 2 % len(names)
+    order = list(itertools.islice(itertools.cycle(names), first, first + len(names)))
+    return order if number % 2 == 0 else order[::-1]

@@ -1,0 +1,100 @@
+"""Every figure of some runs as a table in Markdown, which docs/figures.md is: `python -m bench.table RUN.json ...`."""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.figures import say, short
+from lab.errors import LabError
+
+Entry = Mapping[str, Any]
+"""A figure as bench/figures.py writes it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a run has written."""
+
+    written: str
+    """When: ISO 8601, UTC."""
+    seconds: float
+    figures: Mapping[tuple[str, str], Entry]
+    """By part and name."""
+
+
+def read(path: Path) -> Written:
+    """Read what a run has written. Raises LabError: that is something else."""
+    try:
+        found = json.loads(path.read_text())
+        figures = {(one["part"], one["name"]): one for one in found["figures"]}
+        return Written(str(found["written"]), float(found.get("seconds", 0)), figures)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise LabError(f"{path} is not what `make bench` writes: {error}") from error
+
+
+def table(runs: Sequence[Written]) -> str:
+    """The figures of all runs, in the order of the first one that has them; a heading for each part."""
+    known = list(dict.fromkeys(itertools.chain.from_iterable(run.figures for run in runs)))
+    lines = ["# Figures", "", "Medians; in brackets quartiles, and of how many values. What they mean: performance.md."]
+    for number, run in enumerate(runs, 1):
+        lines += [
+            "",
+            f"Run {number}: written {run.written}, {len(run.figures)} figures, {run.seconds / 60:.0f} minutes.",
+        ]
+    for part in dict.fromkeys(part for part, _ in known):
+        columns = [f"run {number}" for number in range(1, len(runs) + 1)]
+        lines += ["", f"## {part}", ""]
+        lines += [_row(["figure", "unit", *columns, "k8spilot to it, or it to the floor", "goal"])]
+        lines.append("|---" * (len(runs) + 4) + "|")
+        for key in (one for one in known if one[0] == part):
+            found = [run.figures.get(key) for run in runs]
+            unit = next(one["unit"] for one in found if one is not None)
+            lines.append(_row([key[1], unit, *map(_value, found), _each(found, _ratio), _each(found, _goal)]))
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _each(found: Sequence[Entry | None], words: Callable[[Entry], str]) -> str:
+    """What `words` says of each run's figure, unless it says nothing of any."""
+    said = [words(one) if one is not None else "" for one in found]
+    return "; ".join(one or "-" for one in said) if any(said) else ""
+
+
+def _value(figure: Entry | None) -> str:
+    """The median, and the quartiles of how many values."""
+    if figure is None:
+        return "-"
+    spread = f" ({short(figure['low'])}..{short(figure['high'])}, {figure['count']})" if figure["count"] > 1 else ""
+    return f"{short(figure['value'])}{spread}"
+
+
+def _ratio(figure: Entry) -> str:
+    return short(figure["ratio"]) if figure["ratio"] is not None else ""
+
+
+def _goal(figure: Entry) -> str:
+    return f"{figure['bound']}: {'reached' if figure['reached'] else 'missed'}" if figure["goal"] else ""
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="bench.table", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path)
+    try:
+        say(table([read(path) for path in parser.parse_args().runs]).rstrip("\n"))
+    except LabError as problem:
+        print(problem, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
