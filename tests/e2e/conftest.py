@@ -1,5 +1,6 @@
 """A pilot pod for each test process; jobs that are gone after their test."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,9 +10,9 @@ import pytest
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.faulty import FaultyRegistry
+from lab.levels import NAMESPACES, Level
 from lab.oci import Pusher
 from lab.registries import faulty_registry
-from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool
 
 HERE = Path(__file__).parent
@@ -22,12 +23,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
+            if item.path.name.startswith("test_gpu"):
+                item.add_marker(pytest.mark.gpu)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked `both_levels` is done in a namespace that enforces Pod Security `restricted`, too."""
+    if metafunc.definition.get_closest_marker("both_levels") is not None:
+        metafunc.parametrize("level", NAMESPACES, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def pod(lab: Lab, owner: str) -> Iterator[str]:
+def level(request: pytest.FixtureRequest) -> Level:
+    """What the namespace of the pilot enforces."""
+    found: Level = getattr(request, "param", os.environ.get("K8SPILOT_TEST_LEVEL", "baseline"))  # type: ignore[arg-type]
+    return found
+
+
+@pytest.fixture(scope="session")
+def pod(lab: Lab, owner: str, level: Level) -> Iterator[str]:
     """The name of a pilot pod of this test process's own, whose slot is in the pool."""
-    name = f"e2e-{owner}"
+    lab = lab.at(level)
+    name = f"e2e-{owner}" if level == "baseline" else f"e2e-{owner}-{level}"
     pilot.deploy(lab, name)
     jobs.wait_in_pool(lab, name)
     yield name
@@ -35,13 +52,13 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def pool(lab: Lab, pod: str) -> Iterator[Pool]:
+def pool(lab: Lab, pod: str, level: Level) -> Iterator[Pool]:
     """The pool. No test may make the pilot log a fault of its own, or a container run into the kubelet's back-off."""
+    lab = lab.at(level)
     with ExitStack() as cleanup:
-        yield Pool(lab, pod, cleanup)
-    log = lab.kubectl("logs", "-n", PILOT_NAMESPACE, pod, "-c", "pilot", "--since=120s")
-    faults = [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")]
-    assert not faults, faults
+        pool = Pool(lab, pod, cleanup)
+        yield pool
+    assert not pool.faults(120)
 
 
 @pytest.fixture(scope="session")

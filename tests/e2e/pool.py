@@ -7,14 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from lab import pilot
 from lab.api import Lab
+from lab.faulty import FaultyRegistry
 from lab.jobs import Event, Jobs, submit
-from lab.settings import PILOT_NAMESPACE
+from lab.oci import Entry, OciImage, Pusher, layer, shell
 
 T = TypeVar("T")
 
 IMAGE_HOLD = 35
 """CONDOR_HOLD_CODE::InvalidDockerImage."""
+
+MATCHED_SECONDS = 90.0
+"""Within this time a job has found its slot, also when the pool has many others."""
 
 _SCRIPT = "job.sh"
 
@@ -138,18 +143,50 @@ class Pool:
 
     def inside(self, script: str) -> str:
         """Run a shell script in the pilot container; return its output."""
-        return self.lab.kubectl("exec", "-n", PILOT_NAMESPACE, self.pod, "-c", "pilot", "--", "sh", "-c", script)
+        return pilot.inside(self.lab, self.pod, script)
+
+    def beside_the_engine(self, script: str) -> str:
+        """Run a shell script in the engine's container, which the pilot container is but where nobody is root."""
+        return pilot.inside(self.lab, self.pod, script, self.lab.engine)
+
+    def of_slot(self, attribute: str) -> str:
+        """An attribute of the slot as the pool's users see it; `undefined` if there is none of that name."""
+        query = ["condor_status", "-constraint", f'K8SPodName == "{self.pod}"', "-af", attribute]
+        return self.lab.access_point("alice", query).strip()
 
     def status(self) -> dict[str, Any]:
         """The pod in the API's JSON."""
-        answer = self.lab.kubectl("get", "pod", self.pod, "-n", PILOT_NAMESPACE, "-o", "json")
+        answer = self.lab.kubectl("get", "pod", self.pod, "-n", self.lab.namespace, "-o", "json")
         found: dict[str, Any] = json.loads(answer)
         return found
+
+    def log(self, seconds: int) -> str:
+        """What the pilot's own containers have said in the last `seconds`."""
+        of_pod = ("logs", "-n", self.lab.namespace, self.pod, f"--since={seconds}s")
+        return "".join(self.lab.kubectl(*of_pod, "-c", one) for one in self.lab.containers)
+
+    def faults(self, seconds: int) -> list[str]:
+        """Lines of that log which tell of a fault of the pilot's own."""
+        return [line for line in self.log(seconds).splitlines() if " ERROR " in line or line.startswith("Traceback")]
 
     def restarts(self) -> int:
         """How often the payload container was started again: once for every bind, and once for every unbind."""
         statuses = self.status()["status"]["initContainerStatuses"]
         return int(next(one["restartCount"] for one in statuses if one["name"] == "payload"))
+
+
+class Images:
+    """Images that no node has seen, at the faulty registry."""
+
+    def __init__(self, pusher: Pusher, faulty: FaultyRegistry) -> None:
+        self._pusher = pusher
+        self._faulty = faulty
+
+    def fresh(self, **config: Any) -> str:
+        """A new image with a shell, as a user writes it."""
+        mark = layer(Entry("mark", data=str(time.time_ns()).encode()))
+        reference = self._pusher.push(f"e2e-pulls:{time.time_ns()}", OciImage((shell(), mark), config))
+        return f"docker://{reference.partition('@')[0].replace(self._pusher.address, self._faulty.address)}"
 
 
 def result(jobs: Jobs, proc: int = 0, timeout: float = 60) -> Result:
@@ -182,6 +219,11 @@ def hold_reason(jobs: Jobs, code: int = IMAGE_HOLD, proc: int = 0) -> str:
     assert "Traceback" not in reason
     assert '{"message"' not in reason
     return reason
+
+
+def runs(pool: Pool, command: str) -> None:
+    """Wait until a job runs `command`: HTCondor tells of its execution a moment before that."""
+    until(lambda: any(command in one for one in pool.processes()), "the job runs", MATCHED_SECONDS)
 
 
 def slot_takes_a_job_of_bob(pool: Pool, seconds: float) -> None:

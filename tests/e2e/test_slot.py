@@ -19,44 +19,38 @@ assert asyncio.run(SlotAd(Folders.of(settings), settings).set(json.loads(sys.arg
 CLEAR = {"K8SAvoidedRegistry": None, "K8SAvoidUntil": None, "K8SImageStatus": None}
 
 
-def _set(pool: Pool, attributes: Mapping[str, object]) -> None:
+def say(pool: Pool, attributes: Mapping[str, object]) -> None:
     """As the pilot does it."""
     pool.inside(SET.replace("{attributes}", json.dumps(attributes)))
-
-
-def _seen(pool: Pool, attribute: str) -> str:
-    """An attribute of the slot as the pool's users see it."""
-    query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-af", attribute]
-    return pool.lab.access_point("alice", query).strip()
 
 
 @pytest.fixture
 def slot(pool: Pool) -> Iterator[Pool]:
     """The pool, and a slot whose ad is as it was after the test."""
     yield pool
-    _set(pool, CLEAR)
+    say(pool, CLEAR)
 
 
 def test_what_is_set_is_seen_soon_and_stays(slot: Pool) -> None:
     status = "pulling docker.io/x since 12:00:03"
-    _set(slot, {"K8SImageStatus": status})
-    until(lambda: _seen(slot, "K8SImageStatus") == status, "users see what is set", 10)
+    say(slot, {"K8SImageStatus": status})
+    until(lambda: slot.of_slot("K8SImageStatus") == status, "users see what is set", 10)
     slot.inside("CONDOR_CONFIG=/run/k8spilot/condor/condor_config condor_reconfig")
     assert result(slot.shell("true")).code == 0  # the startd has updated its ad for claim, job and end
-    assert _seen(slot, "K8SImageStatus") == status
-    _set(slot, {"K8SImageStatus": None})
-    until(lambda: _seen(slot, "K8SImageStatus") == "undefined", "users see that it is over", 10)
+    assert slot.of_slot("K8SImageStatus") == status
+    say(slot, {"K8SImageStatus": None})
+    until(lambda: slot.of_slot("K8SImageStatus") == "undefined", "users see that it is over", 10)
 
 
 def test_jobs_of_an_avoided_registry_wait_on_the_same_claim_too(slot: Pool) -> None:
     jobs = slot.shell("[ $1 != 0 ] || sleep 3; echo $1", count=2)
     jobs.wait("ExecuteEvent")
-    _set(slot, {"K8SAvoidedRegistry": slot.lab.registry, "K8SAvoidUntil": 4_000_000_000})
+    say(slot, {"K8SAvoidedRegistry": slot.lab.registry, "K8SAvoidUntil": 4_000_000_000})
     jobs.ended(0)
-    until(lambda: _seen(slot, "State") == "Unclaimed", "the claim is given up")
+    until(lambda: slot.of_slot("State") == "Unclaimed", "the claim is given up")
     jobs.look()
     assert [event.kind for event in jobs.events if event.proc == 1] == ["SubmitEvent"]
-    _set(slot, {"K8SAvoidUntil": 1})
+    say(slot, {"K8SAvoidUntil": 1})
     assert result(jobs, 1).text == "1\n"
 
 
@@ -66,4 +60,4 @@ def test_a_job_that_makes_its_starter_miss_docker_is_held_and_the_next_runs(pool
     facts = jobs.held().attributes
     assert (facts["HoldReasonCode"], facts["HoldReason"].split(": ")[-1].strip()) == (35, "Unable to Launch Container")
     assert result(pool.shell("echo next", user="bob"), timeout=90).stdout == b"next\n"
-    assert _seen(pool, "HasDocker") == "true"
+    assert pool.of_slot("HasDocker") == "true"

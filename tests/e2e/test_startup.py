@@ -1,5 +1,6 @@
 """A pod that cannot be a pilot says why."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -17,6 +18,8 @@ from tests.e2e.pool import until
         ({"CONDOR_HOST": ""}, "CONDOR_HOST (or POOL) must be set"),
         ({"K8SPILOT_VACATE_SECONDS": "600"}, "terminationGracePeriodSeconds"),
         ({"K8SPILOT_PAYLOAD_CONTAINER": "other"}, "other"),
+        ({"K8SPILOT_MIN_FREE_MB": "1000000000"}, "MiB are needed"),
+        ({"K8SPILOT_VACATE_SECONDS": "600", "TOKEN": "x", "K8SPILOT_PAYLOAD_UID": "4321"}, " faults: (1) "),
     ],
 )
 def test_its_last_word_is_one_sentence(lab: Lab, owner: str, environment: Mapping[str, str], words: str) -> None:
@@ -31,5 +34,18 @@ def test_its_last_word_is_one_sentence(lab: Lab, owner: str, environment: Mappin
         assert words in message
         assert len(message.splitlines()) == 1
         assert "Traceback" not in message
+        status = json.loads(lab.kubectl(*query, "json"))["status"]["containerStatuses"][0]
+        ended = status["state"].get("terminated") or status["lastState"]["terminated"]
+        assert ended["exitCode"] == 2
+        selector = f"involvedObject.name={name},reason=NotFit"
+        events = lab.kubectl("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "json")
+        told = {one["message"] for one in json.loads(events)["items"] if one["type"] == "Warning"}
+        assert [one for one in told if one in message], told
+        assert not jobs_see(lab, name)
     finally:
         lab.kubectl("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
+
+
+def jobs_see(lab: Lab, pod: str) -> str:
+    """The pod's slot in the pool."""
+    return lab.access_point("alice", ["condor_status", "-constraint", f'K8SPodName == "{pod}"', "-af", "Name"]).strip()

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from lab.api import Lab
-from tests.e2e.pool import Pool, result
+from tests.e2e.pool import Pool, ads, result
 
 BUSY = r"""exec perl -e '
 use IO::Socket::INET;
@@ -56,8 +56,7 @@ def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
     assert done.code == 0, done.stderr
     user, system, received = (float(word) for word in done.text.split())
 
-    query = f"condor_history {jobs.cluster} -limit 1 -af {' '.join(_ATTRIBUTES)}"
-    told = dict(zip(_ATTRIBUTES, map(float, pool.lab.access_point("alice", query).split()), strict=True))
+    told = {name: float(ads(jobs)[0][name]) for name in _ATTRIBUTES}
     assert told["RemoteUserCpu"] == pytest.approx(user, rel=0.1, abs=1)
     assert told["RemoteSysCpu"] == pytest.approx(system, rel=0.1, abs=1)
     assert told["NetworkInputMb"] == pytest.approx(received / 1e6, rel=0.1)

@@ -3,10 +3,13 @@
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from k8spilot.kube import client, stream, watch
 from lab.api import Lab
+from tests.engine.faulty import Place, faulty_simulator
 from tests.engine.node import NodePod
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.programs import Programs
@@ -28,7 +31,8 @@ def node_pod(lab: Lab, owner: str) -> Iterator[NodePod]:
 
 
 @asynccontextmanager
-async def _on_node(pod: NodePod) -> AsyncIterator[Engine]:
+async def on_node(pod: NodePod) -> AsyncIterator[Engine]:
+    """The engine of a pod on the node, with no container."""
     with pod.reached() as path:
         async with pod.engine(path) as engine:
             await engine.remove_all()
@@ -42,8 +46,8 @@ async def _on_node(pod: NodePod) -> AsyncIterator[Engine]:
 async def engine(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Engine]:
     """An engine that has no container."""
     if request.param == "node":
-        async with _on_node(request.getfixturevalue("node_pod")) as on_node:
-            yield on_node
+        async with on_node(request.getfixturevalue("node_pod")) as found:
+            yield found
         return
     async with simulated(request.getfixturevalue("programs")) as engine:
         yield engine
@@ -53,7 +57,7 @@ async def engine(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixtur
 @pytest.fixture
 async def node(node_pod: NodePod) -> AsyncIterator[Engine]:
     """The engine on the node, for tests that only a real kernel and kubelet can pass."""
-    async with _on_node(node_pod) as engine:
+    async with on_node(node_pod) as engine:
         yield engine
 
 
@@ -64,3 +68,22 @@ async def simulator(programs: Programs, caplog: pytest.LogCaptureFixture) -> Asy
     async with simulated(programs) as engine:
         yield engine
     _no_faults(engine, caplog)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pilot loses patience with an API server that is silent within a second."""
+    for module, name, seconds in (
+        (watch, "_REQUEST_SECONDS", 0.4),
+        (watch, "SILENCE_SECONDS", 1.0),
+        (stream, "SILENCE_SECONDS", 1.0),
+        (client, "_SECONDS", 0.4),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture
+async def place(short: None, programs: Programs, tmp_path: Path) -> AsyncIterator[Place]:
+    """A simulated pod."""
+    async with faulty_simulator(programs, tmp_path) as place:
+        yield place

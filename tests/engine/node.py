@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,9 +55,10 @@ class OnNode(Engine):
 class NodePod:
     """A pilot pod that only serves the engine, for the tests of one process, one after another."""
 
-    def __init__(self, lab: Lab, name: str) -> None:
+    def __init__(self, lab: Lab, name: str, environment: Mapping[str, str] | None = None) -> None:
         self._lab = lab
         self._name = name
+        self._environment = {"K8SPILOT_SERVICES": "engine", **(environment or {})}
         self._bridge: Path | None = None
 
     @contextmanager
@@ -67,7 +68,7 @@ class NodePod:
         Raises:
             AssertionError: at the end, when the pilot has logged a fault of its own.
         """
-        pilot.deploy(self._lab, self._name, {"K8SPILOT_SERVICES": "engine"})
+        pilot.deploy(self._lab, self._name, self._environment)
         try:
             self._await_engine()
             yield

@@ -10,7 +10,6 @@ from typing import Any, Final
 from tests.engine.client import Client
 from tests.simulator.cluster import Cluster, simulate
 from tests.simulator.images import REGISTRY
-from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs
 
 SANDBOX: Final = "/var/lib/condor/execute"
@@ -63,9 +62,9 @@ class Simulated(Engine):
 
 
 @asynccontextmanager
-async def simulated(programs: Programs, *, timing: Timing | None = None, **settings: Any) -> AsyncIterator[Simulated]:
-    """A simulated pod of one's own, with other settings than usual."""
-    async with simulate(programs, timing=timing, **settings) as cluster:
+async def simulated(programs: Programs, **settings: Any) -> AsyncIterator[Simulated]:
+    """A simulated pod of one's own, with other settings than usual (see `simulate`)."""
+    async with simulate(programs, **settings) as cluster:
         engine = Simulated(cluster)
         async with engine:
             try:

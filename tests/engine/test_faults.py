@@ -1,9 +1,17 @@
 """The cluster fails in the ways that clusters do."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
+from k8spilot import pilot
+from k8spilot.errors import ClusterError
+from k8spilot.payload import notices, run
+from k8spilot.payload.notices import Notices
+from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.listener import Listener
+from k8spilot.pilot import Pilot
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.cluster import simulate
 from tests.simulator.kubelet import Timing
@@ -31,7 +39,7 @@ async def test_a_watch_that_ends_in_time_goes_on_where_it_was(programs: Programs
         server.drop_watches()
         for _ in range(3):
             assert (await simulator.shell(simulator.image("busybox"), "sleep 0.1; exit 2")).code == 2
-        assert server.requests["watch"] > 5
+        assert server.requests["watch"] >= 4
         assert server.requests["list"] <= 2
 
 
@@ -170,10 +178,46 @@ async def test_a_container_that_the_kubelet_stops_under_its_job_has_no_result(si
     assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
 
 
+async def test_a_container_whose_processes_do_not_die_is_killed_and_its_job_has_its_result(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "_SWEEP_SECONDS", 0.3)
+    with monkeypatch.context() as nothing_dies:
+        nothing_dies.setattr(Channel, "sweep", lambda _: None)
+        assert (await simulator.shell(simulator.image("busybox"), "exit 7")).code == 7
+    assert "its container is killed" in caplog.text
+    assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
+
+
 async def test_the_pilot_ends_with_its_pod(programs: Programs) -> None:
     async with simulate(programs) as cluster:
         await cluster.server.delete()
         await asyncio.wait_for(cluster.ended.wait(), 10)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_pod_of_the_same_name_is_somebody_elses(programs: Programs, seen: bool) -> None:
+    async with simulate(programs) as cluster:
+        image = payload_image(cluster.server.pod)
+        if not seen:  # its node was cut off meanwhile
+            await cluster.server.expire()
+            cluster.server.drop_watches()
+        await cluster.server.replace("6f1f7e53-0000-4000-8000-000000000001")
+        with suppress(ClusterError):
+            await cluster.pilot.pod.set_image("payload", "registry.test:5000/debian:forky")
+        await asyncio.wait_for(cluster.ended.wait(), 10)
+        assert payload_image(cluster.server.pod) == image
+
+
+@pytest.mark.parametrize("nonsense", [[1], {}, {"items": None}, {"items": [1]}, {"items": [{"metadata": {}}]}])
+async def test_nonsense_of_the_api_server_holds_no_job_and_ends_no_pilot(programs: Programs, nonsense: object) -> None:
+    async with simulated(programs, idle_after_seconds=60, patience_seconds=0.5) as simulator:
+        server = simulator.cluster.server
+        server.nonsense, server.refusal = nonsense, (409, "the pod is to be listed")
+        lost = await simulator.create(simulator.image("busybox"), "true", Labels={"org.htcondorproject": "True"})
+        await simulator.remove(lost)
+        server.nonsense, server.refusal = None, None
+        assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
 
 
 async def test_a_pilot_that_starts_again_takes_over_a_container_that_runs(programs: Programs) -> None:
@@ -183,6 +227,34 @@ async def test_a_pilot_that_starts_again_takes_over_a_container_that_runs(progra
         await simulator.cluster.restart_pilot()
         assert payload_status(simulator.cluster.server.pod) == status
         assert (await simulator.shell(simulator.image("busybox"), "exit 5")).code == 5
+
+
+async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_the_slot(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, told = asyncio.Event(), asyncio.Event()
+
+    class Told(Notices):
+        async def away(self) -> None:
+            told.set()
+
+    async def hear(_: Pilot, listener: Listener) -> None:
+        await listener.until(lambda _: True)
+        heard.set()
+
+    monkeypatch.setattr(notices, "_AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(Pilot, "_hear_payload", hear)
+    async with simulated(programs) as simulator:
+        cluster = simulator.cluster
+        await cluster.stop_pilot()
+        monkeypatch.setattr(pilot, "Several", lambda _: Told())
+        async with cluster.server.away():
+            starting = asyncio.create_task(cluster.start_pilot())
+            async with asyncio.timeout(5):
+                await heard.wait()
+                await told.wait()
+            assert not cluster.pilot.serving.is_set()
+        await starting
 
 
 async def test_a_job_whose_pilot_ended_does_not_go_on(programs: Programs) -> None:

@@ -159,8 +159,8 @@ async def test_the_job_has_no_way_to_the_pilots_volumes_and_descriptors(engine: 
     """
     result = await engine.shell(engine.image("busybox"), script)
     lines = result.stdout.decode().splitlines()
-    assert lines[:2] == ["bin", "payload.sock"]
-    assert lines[2].split() == ["0", "1", "2", "3"]  # and ls's own
+    assert lines[:3] == ["bin", "gpus.json", "payload.sock"]  # what GPUs its own container has is no secret
+    assert lines[3].split() == ["0", "1", "2", "3"]  # and ls's own
 
 
 async def test_a_job_cannot_gain_privileges(engine: Engine) -> None:
@@ -171,7 +171,10 @@ async def test_a_job_cannot_gain_privileges(engine: Engine) -> None:
 
 
 async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("debian"), f"{LEAVE}\nsleep 0.2; kill -KILL $PPID; sleep 60")
+    script = f"trap 'kill -KILL $PPID' TERM\n{LEAVE}\necho ready; while :; do sleep 0.05; done"
+    job = await engine.begin_shell(engine.image("debian"), script)
+    await job.until_output(b"ready")
+    await job.kill("TERM")
     await _is_lost(engine, job)
     result = await engine.shell(engine.image("debian"), LOOK)
     assert result.stdout == b""
@@ -239,3 +242,17 @@ async def test_an_image_that_brings_its_own_payload_init_is_refused(simulator: S
 async def test_a_job_that_signals_all_that_it_can_does_not_end_its_container(engine: Engine) -> None:
     script = "trap '' TERM INT HUP USR1; for n in TERM INT HUP USR1 CONT; do kill -$n -1; kill -$n $PPID; done; exit 6"
     assert (await engine.shell(engine.image("busybox"), script)).code == 6
+
+
+async def test_a_job_that_connects_without_end_costs_the_pilot_little(simulator: Simulated) -> None:
+    script = (
+        "import socket, time\n"
+        "count, end = 0, time.monotonic() + 1\n"
+        "while time.monotonic() < end:\n"
+        "    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:\n"
+        "        one.connect('/k8spilot/payload.sock')\n"
+        "    count += 1\n"
+        "print(count)\n"
+    )
+    result = await simulator.run(simulator.image("debian"), "python3", "-c", script)
+    assert int(result.stdout) < 150, result

@@ -10,11 +10,11 @@ BOTH = {"stdout": "1", "stderr": "1"}
 
 def frames(body: bytes) -> list[tuple[int, bytes]]:
     """The frames of a multiplexed stream."""
-    found = []
-    while body:
-        stream, length = struct.unpack(">BxxxI", body[:8])
-        found.append((stream, body[8 : 8 + length]))
-        body = body[8 + length :]
+    found, at = [], 0
+    while at < len(body):
+        stream, length = struct.unpack_from(">BxxxI", body, at)
+        found.append((stream, body[at + 8 : at + 8 + length]))
+        at += 8 + length
     return found
 
 

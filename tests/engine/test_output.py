@@ -5,7 +5,9 @@ import asyncio
 import psutil
 import pytest
 
-from tests.engine.rings import Engine, Simulated
+from tests.engine.rings import SANDBOX, Engine, Simulated, simulated
+from tests.simulator.kubelet import Timing
+from tests.simulator.programs import Programs
 
 MEGABYTE = 1 << 20
 
@@ -85,12 +87,42 @@ async def test_a_job_of_htcondor_whose_client_dies_has_no_result(engine: Engine)
     assert (await engine.ask("GET", f"/containers/{job.name}/json")).status == 500
 
 
+async def test_a_job_whose_client_dies_before_it_is_released_never_runs(programs: Programs) -> None:
+    async with simulated(programs, timing=Timing(status=1.0)) as engine:
+        proof = engine.cluster.volumes.execute / "it-ran"
+        script, labels = f"touch {SANDBOX}/{proof.name}", {"org.htcondorproject": "True"}
+        name = await engine.create(engine.image("busybox"), "sh", "-c", script, Labels=labels)
+        attached = await engine.attach(name)
+        starting = asyncio.create_task(engine.ask("POST", f"/containers/{name}/start"))
+        await asyncio.sleep(0.2)
+        await attached.close()
+        assert (await starting).status != 204
+        assert (await engine.ask("GET", f"/containers/{name}/json")).status == 500
+        await engine.remove(name)
+        assert (await engine.shell(engine.image("busybox"), "exit 3", Labels=labels)).code == 3
+        assert not proof.exists()
+
+
 async def test_the_next_job_of_htcondor_takes_the_place_of_one_that_it_has_lost(engine: Engine) -> None:
     labels = {"org.htcondorproject": "True"}
     lost = await engine.begin_shell(engine.image("busybox"), "echo ready; sleep 300", Labels=labels)
     await lost.until_output(b"ready")
     assert (await engine.shell(engine.image("busybox"), "exit 3", Labels=labels)).code == 3
     assert (await engine.ask("GET", f"/containers/{lost.name}/json")).status == 404
+
+
+async def test_no_job_of_htcondors_is_left_when_the_next_one_brings_its_files(engine: Engine) -> None:
+    """They have the same user. What somebody has started by hand goes on: it is nobody's predecessor."""
+    image = engine.image("busybox")
+    lost = await engine.begin_shell(image, "echo ready; sleep 300", Labels={"org.htcondorproject": "True"})
+    await lost.until_output(b"ready")
+    assert (await engine.ask("GET", "/k8spilot/next-job", version="")).status == 200
+    assert (await engine.ask("GET", f"/containers/{lost.name}/json")).status == 404
+    own = await engine.begin_shell(image, "echo ready; read word; exit 4", OpenStdin=True)
+    await own.until_output(b"ready")
+    assert (await engine.ask("GET", "/k8spilot/next-job", version="")).status == 200
+    assert (await engine.ask("GET", f"/containers/{own.name}/json")).json["State"]["Running"]
+    await engine.call("DELETE", f"/containers/{own.name}?force=1")
 
 
 async def test_attached_twice_is_served_twice(engine: Engine) -> None:

@@ -62,7 +62,7 @@ async def test_what_turns_out_to_be_for_good_is_told_at_once(simulator: Simulate
 
 
 async def test_what_does_not_pass_in_time_gives_the_job_back(programs: Programs) -> None:
-    async with simulated(programs, pull_patience_seconds=0.8) as simulator:
+    async with simulated(programs, patience_seconds=0.8) as simulator:
         simulator.cluster.kubelet.fail_pulls(REPOSITORY, FOR_NOW["refused"])
         name = "HTCJob1_0_slot1_PID1"
         assert (await _create(simulator, name)).status == 201
@@ -75,7 +75,7 @@ async def test_what_does_not_pass_in_time_gives_the_job_back(programs: Programs)
 
 
 async def test_somebody_by_hand_is_told_that_it_may_pass(programs: Programs) -> None:
-    async with simulated(programs, pull_patience_seconds=0.5) as simulator:
+    async with simulated(programs, patience_seconds=0.5) as simulator:
         simulator.cluster.kubelet.fail_pulls(REPOSITORY, FOR_NOW["no space"])
         answer = await simulator.ask(
             "POST", "/containers/create", {"Image": simulator.image("debian"), "Cmd": ["true"]}
@@ -85,7 +85,7 @@ async def test_somebody_by_hand_is_told_that_it_may_pass(programs: Programs) -> 
 
 
 async def test_a_pull_that_failed_is_not_tried_once_more_by_create(programs: Programs) -> None:
-    async with simulated(programs, pull_patience_seconds=0.5) as simulator:
+    async with simulated(programs, patience_seconds=0.5) as simulator:
         kubelet = simulator.cluster.kubelet
         kubelet.fail_pulls(REPOSITORY, FOR_GOOD["denied"][1])
         await simulator.pull(simulator.image("debian"))

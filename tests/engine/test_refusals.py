@@ -18,8 +18,6 @@ REFUSED: dict[str, Any] = {
     "SecurityOpt": ["seccomp=unconfined"],
     "NetworkMode": "host",
     "PublishAllPorts": True,
-    "Devices": [{"PathOnHost": "/dev/sda"}],
-    "DeviceRequests": [{"Count": -1}],
     "ReadonlyRootfs": True,
     "PidMode": "host",
     "IpcMode": "host",

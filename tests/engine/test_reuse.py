@@ -1,9 +1,14 @@
 """One pod takes one job after another: without back-off, with few requests, and back to the idle image at last."""
 
 import asyncio
+import time
+from typing import Any
 
 import pytest
 
+from k8spilot.errors import PilotError
+from k8spilot.observe.journal import Journal
+from k8spilot.sandbox import Scratch
 from tests.engine.rings import Engine, Simulated, eventually, simulated
 from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
@@ -27,8 +32,9 @@ async def test_twenty_jobs_make_at_most_three_requests_each_and_leave_references
     before = requests.total()
     for number in range(20):
         assert (await simulator.shell(simulator.image(["busybox", "debian"][number % 2]), "exit 1")).code == 1
-    assert requests.total() - before <= 20
     assert requests["patch"] == 20
+    assert requests["event"] <= 2  # the first job of each image
+    assert requests.total() - before <= 20 + requests["event"]
     starts = simulator.cluster.kubelet.starts
     assert len(set(starts)) == len(starts)
     assert simulator.cluster.kubelet.back_offs == 0
@@ -100,3 +106,38 @@ async def test_a_reference_that_comes_back_would_back_off(simulator: Simulated) 
     assert cluster.kubelet.back_offs == 1
     cluster.kubelet.back_offs = 0
     assert (await simulator.shell(simulator.image("busybox"), "exit 1")).code == 1
+
+
+async def test_a_job_waits_for_the_end_of_the_last_one_whose_removal_nobody_waited_for(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scratch, "unlock", lambda _: time.sleep(1.0))
+    job: dict[str, Any] = {"Labels": {"org.htcondorproject": "True"}}
+    last = await simulator.begin_shell(simulator.image("busybox"), "echo ready; sleep 100", **job)
+    await last.until_output(b"ready")
+    removing = asyncio.create_task(simulator.remove(last.name))
+    await asyncio.sleep(0.3)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 4", **job)).code == 4
+    await removing
+
+
+async def test_a_slot_that_cannot_be_cleaned_takes_no_job_for_a_while(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = asyncio.Event()
+
+    def fail(_: Scratch) -> None:
+        raise PilotError("what the last job left stays")
+
+    async def away(_: Journal) -> None:
+        told.set()
+
+    monkeypatch.setattr(Scratch, "clean", fail)
+    monkeypatch.setattr(Journal, "away", away)
+    name = await simulator.create(simulator.image("busybox"), "true", Labels={"org.htcondorproject": "True"})
+    assert (await simulator.ask("POST", f"/containers/{name}/start")).status == 500
+    async with asyncio.timeout(5):
+        await told.wait()
+    await simulator.remove(name)
+    monkeypatch.undo()
+    assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4

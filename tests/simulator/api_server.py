@@ -1,4 +1,4 @@
-"""A Kubernetes API server for one pod, over real HTTP: list, watch, get, patch of an image, access reviews."""
+"""A Kubernetes API server for one pod, over real HTTP: list, watch, get, patch of an image, access reviews, Events."""
 
 import asyncio
 import copy
@@ -12,6 +12,7 @@ from aiohttp import web
 
 Pod = dict[str, Any]
 _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
+_EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 
 
 class ApiServer:
@@ -28,15 +29,27 @@ class ApiServer:
         self._server: asyncio.Server | None = None
         self._port = 0
         self.requests: Counter[str] = Counter()
-        """By verb: list, watch, get, patch, review."""
+        """By verb: list, watch, get, patch, review; event."""
         self.allowed = {"get", "list", "watch", "patch"}
         """Verbs that access reviews grant."""
+        self.nonsense: Any = None
+        """What is answered to lists and Events, if anything, whatever is asked."""
         self.refusal: tuple[int, str] | None = None
         """Status and message with which patches are refused, if any."""
+        self.insists = False
+        """Whether patches that end the account of who manages the pod's fields are refused."""
+        self.patches: list[list[dict[str, Any]]] = []
+        """The JSON patches that came."""
+        self.ephemeral_refusal: tuple[int, str] | None = None
+        """Status and message with which ephemeral containers are refused, if any."""
         self.watch_seconds: float | None = None
         """End watches earlier than they ask for."""
+        self.told: dict[str, dict[str, Any]] = {}
+        """The Events that were made, by name."""
+        self.events_allowed = True
         self._runner: web.AppRunner | None = None
         pod["metadata"]["resourceVersion"] = str(self._version)
+        pod["metadata"]["managedFields"] = [{"manager": "factory", "operation": "Update", "fieldsType": "FieldsV1"}]
 
     @property
     def url(self) -> str:
@@ -48,6 +61,11 @@ class ApiServer:
         """The pod as it is now; do not change it, use `update`."""
         assert self._pod is not None, "the pod has been deleted"
         return self._pod
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the pod has been deleted."""
+        return self._pod is None
 
     async def update(self, change: Callable[[Pod], None]) -> None:
         """Change the pod; whoever watches gets to know."""
@@ -62,6 +80,15 @@ class ApiServer:
         async with self._changed:
             self._record("DELETED", copy.deepcopy(self.pod))
             self._pod = None
+            self._changed.notify_all()
+
+    async def replace(self, uid: str) -> None:
+        """Delete the pod, and make another one of its name."""
+        next_one = copy.deepcopy(self.pod)
+        await self.delete()
+        async with self._changed:
+            next_one["metadata"]["uid"] = uid
+            self._record("ADDED", next_one)
             self._changed.notify_all()
 
     async def until(self, wanted: Callable[[Pod], bool], seconds: float = 20.0) -> Pod:
@@ -119,6 +146,9 @@ class ApiServer:
         app.router.add_get(_PODS, self._list)
         app.router.add_get(_PODS + "/{name}", self._get)
         app.router.add_patch(_PODS + "/{name}", self._patch)
+        app.router.add_patch(_PODS + "/{name}/ephemeralcontainers", self._add)
+        app.router.add_post(_EVENTS, self._tell)
+        app.router.add_patch(_EVENTS + "/{name}", self._tell)
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await runner.setup()
@@ -150,6 +180,8 @@ class ApiServer:
         if request.query.get("watch") in ("true", "True", "1"):
             return await self._watch(request)
         self.requests["list"] += 1
+        if self.nonsense is not None:
+            return web.json_response(self.nonsense)
         items = [self._pod] if self._pod is not None and self._is_asked_for(request) else []
         return web.json_response(
             {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": str(self._version)}, "items": items}
@@ -200,25 +232,100 @@ class ApiServer:
         self.requests["patch"] += 1
         if self.refusal is not None:
             return web.json_response(_status(*self.refusal), status=self.refusal[0])
-        if request.content_type != "application/strategic-merge-patch+json":
-            return web.json_response(_status(415, "the body is not a strategic merge patch"), status=415)
-        body = await request.json()
-        changes = {one["name"]: one["image"] for one in body["spec"]["initContainers"]}
-        if set(body) != {"spec"} or set(body["spec"]) != {"initContainers"}:
-            return web.json_response(_status(422, "pod updates may not change fields other than image"), status=422)
-
-        def change(pod: Pod) -> None:
-            for container in pod["spec"]["initContainers"]:
-                container["image"] = changes.get(container["name"], container["image"])
-
-        await self.update(change)
+        if request.content_type != "application/json-patch+json":
+            return web.json_response(_status(415, "the body is not a JSON patch"), status=415)
+        self.patches.append(changes := await request.json())
+        if self.insists and _UNMANAGED in changes:
+            return web.json_response(_status(403, "admission webhook: who manages fields is to be seen"), status=403)
+        try:
+            await self.update(_patched(changes))
+        except _Unprocessable as error:
+            return web.json_response(_status(422, str(error)), status=422)
         return web.json_response(self.pod)
+
+    async def _add(self, request: web.Request) -> web.Response:
+        """Add ephemeral containers: one that is there already must be the same (a strategic merge by name)."""
+        self.requests["ephemeral"] += 1
+        if self.ephemeral_refusal is not None:
+            return web.json_response(_status(*self.ephemeral_refusal), status=self.ephemeral_refusal[0])
+        if request.content_type != "application/strategic-merge-patch+json":
+            return web.json_response(_status(415, "not a strategic merge patch"), status=415)
+        body = await request.json()
+        if body["metadata"]["uid"] != self.pod["metadata"]["uid"]:
+            return web.json_response(_status(409, "the uid in the precondition is another"), status=409)
+        try:
+            await self.update(_extended(body["spec"]["ephemeralContainers"]))
+        except _Unprocessable as error:
+            return web.json_response(_status(422, str(error)), status=422)
+        return web.json_response(self.pod)
+
+    async def _tell(self, request: web.Request) -> web.Response:
+        """Make an Event, or change one."""
+        self.requests["event"] += 1
+        if not self.events_allowed:
+            return web.json_response(_status(403, "events is forbidden"), status=403)
+        if self.nonsense is not None:
+            return web.json_response(self.nonsense)
+        if request.method == "PATCH" and request.content_type != "application/merge-patch+json":
+            return web.json_response(
+                _status(400, "error decoding patch"), status=400
+            )  # the body is none of a JSON patch
+        body = await request.json()
+        name = request.match_info.get("name") or body["metadata"]["name"]
+        self.told[name] = {**self.told.get(name, {}), **body}
+        return web.json_response(self.told[name], status=201 if request.method == "POST" else 200)
 
     async def _review(self, request: web.Request) -> web.Response:
         self.requests["review"] += 1
         body = await request.json()
         verb = body["spec"]["resourceAttributes"]["verb"]
         return web.json_response({**body, "status": {"allowed": verb in self.allowed}}, status=201)
+
+
+_UNMANAGED = {"op": "add", "path": "/metadata/managedFields", "value": [{}]}
+
+
+class _Unprocessable(Exception):
+    """A patch that cannot be applied."""
+
+
+def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
+    """What a JSON patch of images does to a pod (RFC 6902; the real one is evanphx/json-patch)."""
+
+    def change(pod: Pod) -> None:
+        for one in changes:
+            if one["op"] == "test" and one["path"] == "/metadata/uid":
+                if pod["metadata"]["uid"] != one["value"]:
+                    raise _Unprocessable("the server rejected our request due to an error in our request")
+                continue
+            if one == _UNMANAGED:
+                pod["metadata"].pop("managedFields", None)
+                continue
+            _, *path, last = one["path"].split("/")
+            if path[:2] != ["spec", "initContainers"] or last != "image":
+                raise _Unprocessable("pod updates may not change fields other than image")
+            container = pod["spec"]["initContainers"][int(path[2])]
+            if one["op"] == "test" and container["image"] != one["value"]:
+                raise _Unprocessable("the server rejected our request due to an error in our request")
+            if one["op"] == "replace":
+                container["image"] = one["value"]
+
+    return change
+
+
+def _extended(containers: list[dict[str, Any]]) -> Callable[[Pod], None]:
+    """What a patch of ephemeral containers does to a pod."""
+
+    def change(pod: Pod) -> None:
+        there = pod["spec"].setdefault("ephemeralContainers", [])
+        for one in containers:
+            same = next((old for old in there if old["name"] == one["name"]), None)
+            if same is not None and same != one:
+                raise _Unprocessable("existing ephemeral containers may not be changed")
+            if same is None:
+                there.append(one)
+
+    return change
 
 
 async def _send(response: web.StreamResponse, kind: str, item: dict[str, Any]) -> None:

@@ -5,20 +5,21 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-from kubernetes.aio.client import ApiClient, Configuration
 
+from k8spilot.keeper import GONE
+from k8spilot.kube.client import Access, Api
 from k8spilot.pilot import Pilot
 from k8spilot.settings import Settings
 from tests.simulator.api_server import ApiServer
 from tests.simulator.container import own_uid
-from tests.simulator.images import DEVICES, Images
+from tests.simulator.images import DEVICES, HOST, Images
 from tests.simulator.kubelet import Kubelet, Timing, Volumes
 from tests.simulator.pod import NAME, NAMESPACE, payload_status, pilot_pod
 from tests.simulator.programs import Programs
@@ -35,14 +36,14 @@ class Cluster:
     images: Images
     volumes: Volumes
     settings: Settings
-    api: ApiClient
+    api: Api = field(init=False)
     pilot: Pilot = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the pilot has ended, by itself or not."""
     _running: "asyncio.Task[int] | None" = None
 
     async def start_pilot(self) -> None:
-        """Run a pilot, as `k8spilot run` does with the engine alone."""
+        """Run a pilot, as the keeper does with the engine."""
         self.ended.clear()
         self.pilot = Pilot(self.settings, self.api)
         self._running = asyncio.create_task(self.pilot.run(), name="pilot")
@@ -59,7 +60,7 @@ class Cluster:
         self.pilot.stop()
         async with asyncio.timeout(10):
             status = await self._running
-        assert status == 0, f"the pilot ended with {status}"
+        assert status == (GONE if self.pilot.pod.gone else 0), f"the pilot ended with {status}"
 
     async def restart_pilot(self) -> None:
         """As after a crash, but tidier: the container `pilot` starts again, while `payload` runs on."""
@@ -77,31 +78,65 @@ class Cluster:
         return found
 
 
+@dataclass(frozen=True)
+class Idle:
+    """What the payload container has under the idle image, beside the usual."""
+
+    mounts: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Of its resources."""
+
+
 @asynccontextmanager
-async def simulate(programs: Programs, *, timing: Timing | None = None, **settings: Any) -> AsyncIterator[Cluster]:
-    """Run a node and a pilot; `settings` are fields of Settings that are to differ from the simulator's."""
+async def simulate(
+    programs: Programs,
+    *,
+    timing: Timing | None = None,
+    access: Callable[[ApiServer], Access] = lambda server: Access(server.url),
+    idle: Idle | None = None,
+    **settings: Any,
+) -> AsyncIterator[Cluster]:
+    """Run a node and a pilot.
+
+    Args:
+        programs: payload-init and the simulator's own.
+        timing: of the kubelet.
+        access: how the pilot gets to the API server.
+        idle: what the payload container has under the idle image.
+        settings: fields of Settings that are to differ from the simulator's.
+    """
     folder = Path(tempfile.mkdtemp(prefix="k8spilot-"))
     folder.chmod(0o755)  # the payload's uid has to pass
     try:
         async with AsyncExitStack() as parts:
-            cluster = await _put_together(programs, folder, timing or Timing(), settings, parts)
+            cluster = await _put_together(programs, folder, (timing or Timing(), idle or Idle()), settings, parts)
+            cluster.api = await parts.enter_async_context(Api(access(cluster.server)))
+            await cluster.start_pilot()
+            parts.push_async_callback(cluster.stop_pilot)
+            await cluster.server.until(lambda pod: "running" in payload_status(pod)["state"])
             yield cluster
     finally:
         shutil.rmtree(folder)
 
 
 async def _put_together(
-    programs: Programs, folder: Path, timing: Timing, changed: dict[str, Any], parts: AsyncExitStack
+    programs: Programs,
+    folder: Path,
+    node: tuple[Timing, Idle],
+    changed: dict[str, Any],
+    parts: AsyncExitStack,
 ) -> Cluster:
+    timing, own = node
     uid = own_uid()
     volumes = _make_volumes(folder, programs)
-    images = _make_images(folder / "registry", programs)
+    images = _make_images(folder / "registry", programs, own)
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{images.programs}:{path}"  # the pilot finds `skopeo` there
     parts.callback(os.environ.__setitem__, "PATH", path)
     idle = images.find("registry.test:5000/k8spilot:test")
     assert idle is not None
-    server = ApiServer(pilot_pod(idle, uid))
+    server = ApiServer(pilot_pod(idle, uid, own.limits))
     await parts.enter_async_context(server.serve())
     containers = folder / "containers"
     containers.mkdir()
@@ -119,17 +154,11 @@ async def _put_together(
             "execute": Path("/var/lib/condor/execute"),
             "scratch_folders": (volumes.tmp, volumes.var_tmp),
             "pull_secret": folder / "no-pull-secret",
+            "metrics_port": 0,  # several run side by side
             **changed,
         }
     )
-    configuration = Configuration()
-    configuration.host = server.url
-    api = await parts.enter_async_context(ApiClient(configuration))
-    cluster = Cluster(server, kubelet, images, volumes, settings, api)
-    await cluster.start_pilot()
-    parts.push_async_callback(cluster.stop_pilot)
-    await server.until(lambda pod: "running" in payload_status(pod)["state"])
-    return cluster
+    return Cluster(server, kubelet, images, volumes, settings)
 
 
 def _make_volumes(folder: Path, programs: Programs) -> Volumes:
@@ -142,10 +171,10 @@ def _make_volumes(folder: Path, programs: Programs) -> Volumes:
     return volumes
 
 
-def _make_images(folder: Path, programs: Programs) -> Images:
+def _make_images(folder: Path, programs: Programs, idle: Idle) -> Images:
     """The images that the lab has, too (lab/images.py), and the pilot's own."""
     images = Images(folder)
-    images.add("k8spilot:test", entrypoint=["k8spilot"])
+    images.add("k8spilot:test", entrypoint=["k8spilot"], mounts=[*HOST, *idle.mounts], environment=idle.environment)
     images.add("busybox:latest", command=["sh"])
     images.add("debian:forky", command=["bash"])
     images.add("hello:latest", mounts=[DEVICES, f"{programs.hello}:/hello:ro"], command=["/hello"])

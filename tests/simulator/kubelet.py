@@ -115,16 +115,20 @@ class Kubelet:
         self._failures: dict[str, Failure] = {}
         self.failed_pulls = 0
         self._held: dict[str, asyncio.Event] = {}
+        self._awake = asyncio.Event()
+        self._awake.set()
 
     async def run(self) -> None:
         """Be the kubelet until cancelled."""
         watch = self._spawn(self._watch_spec())
         try:
             while True:
+                await self._awake.wait()
                 if await self._sync():
                     await asyncio.sleep(self._timing.relist)
                     continue
                 await self._wake.wait()
+                await self._awake.wait()
                 self._wake.clear()
         finally:
             watch.cancel()
@@ -143,6 +147,14 @@ class Kubelet:
         """Let pulls from `repository` take until the event is set; the kubelet does nothing else for the pod then."""
         return self._held.setdefault(repository, asyncio.Event())
 
+    def stand_still(self) -> None:
+        """Begin nothing, until `go_on`: a kubelet that is stopped, or on a node that has far too much to do."""
+        self._awake.clear()
+
+    def go_on(self) -> None:
+        """Do what is to be done by now."""
+        self._awake.set()
+
     async def _watch_spec(self) -> None:
         seen = [""]
         while True:
@@ -152,6 +164,8 @@ class Kubelet:
 
     async def _sync(self) -> bool:
         """Bring the container to what the spec asks for; whether anything was done."""
+        if self._server.deleted:
+            return False
         wanted = payload_image(self._server.pod)
         running = self.container is not None and self.container.running
         if running and self.container is not None and self.container.image == wanted:

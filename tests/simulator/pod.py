@@ -1,5 +1,6 @@
 """The pilot's pod as the API server has it, made from the project's own manifest."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
@@ -12,7 +13,7 @@ NAME: Final = "pilot"
 PAYLOAD: Final = "payload"
 
 
-def pilot_pod(idle: LocalImage, uid: int) -> dict[str, Any]:
+def pilot_pod(idle: LocalImage, uid: int, limits: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The pod after its start: `install` has ended, `payload` is about to run the idle image, `pilot` runs."""
     (pod,) = yaml.safe_load_all((CHECKOUT / "manifests/pilot-pod.yaml").read_text())
     pod["metadata"] |= {"name": NAME, "namespace": NAMESPACE, "uid": "6f1f7e53-0000-4000-8000-000000000000"}
@@ -20,6 +21,7 @@ def pilot_pod(idle: LocalImage, uid: int) -> dict[str, Any]:
         container["image"] = idle.reference
         if container["name"] == PAYLOAD:
             container["securityContext"] |= {"runAsUser": uid, "runAsGroup": uid}
+            container["resources"]["limits"] |= limits or {}
     pod["status"] = {
         "phase": "Running",
         "startTime": "2026-01-01T00:00:00Z",

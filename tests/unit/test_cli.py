@@ -41,8 +41,10 @@ def test_bad_settings_are_told_to_people_and_to_the_kubelet(
 def test_install_puts_payload_init_into_the_exchange(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = tmp_path / "payload-init"
     source.write_bytes(b"program")
+    (tmp_path / "tidy").write_bytes(b"its helper")
     assert call(monkeypatch, "install", "--source", str(source), "--exchange", str(tmp_path)) == 0
     assert (tmp_path / "bin/payload-init").read_bytes() == b"program"
+    assert (tmp_path / "bin/tidy").read_bytes() == b"its helper"
 
 
 def test_install_says_what_it_cannot_copy(

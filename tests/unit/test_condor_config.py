@@ -19,6 +19,7 @@ from k8spilot.condor.pools import resolve
 from k8spilot.errors import SettingsError
 from k8spilot.model.reference import FILE_IMAGE
 from k8spilot.settings import Settings
+from k8spilot.values import image_rules
 
 STARTED = 1_800_000_000
 BROKERS = 10
@@ -71,7 +72,7 @@ def evaluated(folder: Path, job: dict[str, Any], name: str, *, at: int, slot: di
     text = "".join(f"{one} = {values[one]}\n" for one in (*names, *({name} & {"START"})))
     ad = classad2.parseOne(text.replace("time()", str(at)), classad2.ParserType.Old)
     ad.update(classad2.ClassAd(slot))
-    expression = ad.lookup(name) if name == "START" else classad2.ExprTree(values[name])
+    expression = ad.lookup(name) if name in ad else classad2.ExprTree(values[name])
     return expression.eval(ad, classad2.ClassAd({"JobUniverse": 5, **job}))
 
 
@@ -128,6 +129,17 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "WANT_HOLD_SUBCODE": values["WANT_HOLD_SUBCODE"],
     }
     assert "104" in values["WANT_HOLD_SUBCODE"]
+
+
+def test_where_htcondor_is_not_root_nothing_of_a_users_runs_beside_it(tmp_path: Path) -> None:
+    known = settings()
+    text = render(known, Folders.of(known), started=STARTED, rootless=True)
+    names = ("ENABLE_SSH_TO_JOB", "STARTER_DISABLE_USER_SUPPLIED_TRANSFER_PLUGINS", "FS_LOCAL_DIR", "STARTER_LOG")
+    found = parsed(tmp_path, text, *names)
+    assert list(found.values()) == ["False", "True", "/run/condor", "/var/log/condor/starter/StarterLog"]
+    base = parsed(tmp_path, written(), *names)
+    assert base["ENABLE_SSH_TO_JOB"] == "True"
+    assert base["FS_LOCAL_DIR"] in ("None", "/tmp")
 
 
 def test_the_operators_files_are_read_last(tmp_path: Path) -> None:
@@ -221,8 +233,8 @@ def test_images_that_are_files_become_what_the_operator_maps_them_to(tmp_path: P
         {"WantContainer": True, "WantSIF": True, "ContainerImage": file},
         {"WantContainer": True, "WantSIF": True, "ContainerImage": "a.sif", "ContainerImageFullPath": file},
     ):
-        assert image(tmp_path, job, image_map=RULES) == f"docker://{mapped}"
-        assert accepts(tmp_path, job, image_map=RULES, unmapped_images="leave") is (mapped != FILE_IMAGE)
+        assert image(tmp_path, job, image_map=image_rules(RULES)) == f"docker://{mapped}"
+        assert accepts(tmp_path, job, image_map=image_rules(RULES), unmapped_images="leave") is (mapped != FILE_IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +243,7 @@ def test_images_that_are_files_become_what_the_operator_maps_them_to(tmp_path: P
 )
 def test_a_rule_that_cannot_work_is_refused(rules: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        written(image_map=rules)
+        written(image_map=image_rules(rules))
 
 
 @pytest.mark.parametrize("value", ["undefined", "error", "5", "1/0", "TARGET.x", '""'])
@@ -362,3 +374,11 @@ def test_pods_spread_over_a_range_of_brokers_and_stay_with_theirs() -> None:
 def test_the_machine_is_named_after_resource_and_pod() -> None:
     assert machine_name(settings()) == "Resource-A.pilot-7"
     assert machine_name(settings(glidein_randomize_name=True)) == "Resource-A.0b5d9a6e1c.pilot-7"
+
+
+def test_gpus_are_what_the_engine_says_and_never_what_the_pilot_container_sees(tmp_path: Path) -> None:
+    names = ("MACHINE_RESOURCE_INVENTORY_GPUs", "ENVIRONMENT_FOR_AssignedGPUs", "ENVIRONMENT_VALUE_FOR_UnAssignedGPUs")
+    found = parsed(tmp_path, written(), *names)
+    assert found[names[0]] == str(Folders.of(settings()).gpus)
+    assert "CUDA_VISIBLE_DEVICES" in found[names[1]]
+    assert found[names[2]] == "10000"

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from pathlib import Path
 
 import classad2
@@ -74,15 +73,23 @@ async def test_a_tool_that_hangs_is_ended(
 
 
 async def test_docker_that_a_job_has_taken_away_comes_back(folders: Folders) -> None:
-    log, said = folders.log / "StartLog", folders.root / "said"
-    os.mkfifo(said)
-    watch = asyncio.ensure_future(slot(folders, f'cat "$1" > {said}').keep_docker())
-    try:
-        log.write_text("x" * 100_000 + "\nOfflineUniverses = {}\nanything\n")
-        with log.open("a") as file:
-            file.write('11/21/26 06:47:20.667 (pid:31) OfflineUniverses = {"Docker"}\n')
-        assert await asyncio.to_thread(said.read_text) == "HasDocker = true\n"
-    finally:
-        watch.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await watch
+    said = folders.root / "said"
+    ad = slot(folders, f'cat "$1" >> {said}')
+    for log, line in (("StartLog", "OfflineUniverses = {}"), ("MasterLog", 'OfflineUniverses = {"Docker"}')):
+        await ad.heed(log, line)
+    assert not said.exists()
+    await ad.heed("StartLog", '11/21/26 06:47:20.667 (pid:31) OfflineUniverses = {"Docker"}')
+    assert said.read_text() == "HasDocker = true\n"
+
+
+async def test_a_startd_that_follows_one_that_crashed_is_told_all_again(folders: Folders) -> None:
+    said = folders.root / "said"
+    ad = slot(folders, f'cat "$1" > {said}')
+    line = "11/21/26 06:47:20.667 (pid:31) Initial update sent to collector(s)"
+    await ad.heed("StartLog", line)
+    assert not said.exists()
+    for number in (1, 2):
+        await ad.set({"Number": number})
+    await ad.set({"Text": "it"})
+    await ad.heed("StartLog", line)
+    assert said.read_text() == 'Number = 2\nText = "it"\n'

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from k8spilot.settings import Settings
-from k8spilot.surroundings import VERBS, shape_faults
+from k8spilot.settings import Settings, variables
+from k8spilot.surroundings.rights import RIGHTS, WISHES
+from k8spilot.surroundings.shape import shape_faults, shape_warnings
+from k8spilot.writable import FOLDERS
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -41,10 +43,89 @@ def test_the_pod_is_what_the_pilot_expects(pod: dict[str, Any]) -> None:
         payload_cpus=1, payload_memory_mb=1024,
     )  # fmt: skip
     assert shape_faults(pod, settings) == []
+    assert list(shape_warnings(pod, settings)) == []
 
 
 def test_payload_init_is_installed_before_the_payload_starts(pod: dict[str, Any]) -> None:
     assert [one["name"] for one in pod["spec"]["initContainers"]] == ["install", "payload"]
+
+
+def test_no_container_but_the_jobs_can_write_to_its_image(pod: dict[str, Any]) -> None:
+    found = {name: one["securityContext"]["readOnlyRootFilesystem"] for name, one in containers(pod).items()}
+    assert found == {"install": True, "pilot": True, "payload": False}
+    mounted = {Path(one["mountPath"]) for one in containers(pod)["pilot"]["volumeMounts"]}
+    assert set(FOLDERS) <= mounted
+
+
+def test_a_component_makes_the_jobs_image_read_only_too(pod: dict[str, Any]) -> None:
+    component = yaml.safe_load((ROOT / "components/read-only-payload/kustomization.yaml").read_text())
+    (patch,) = component["patches"]
+    test, replace = yaml.safe_load(patch["patch"])
+    assert test["value"] == "payload"
+    assert replace == {
+        "op": "replace",
+        "path": "/spec/initContainers/1/securityContext/readOnlyRootFilesystem",
+        "value": True,
+    }
+
+
+def restricted(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with the operations of the component `restricted` (RFC 6902) done to it."""
+    for change in yaml.safe_load((ROOT / "components/restricted/pod.yaml").read_text()):
+        *path, last = change["path"].split("/")[1:]
+        place: Any = pod
+        for step in path:
+            place = place[int(step) if isinstance(place, list) else step]
+        key = int(last) if isinstance(place, list) and last != "-" else last
+        if change["op"] == "test":
+            assert place[key] == change["value"]
+        elif change["op"] == "remove":
+            del place[key]
+        elif change["op"] == "add" and isinstance(place, list):
+            place.insert(len(place) if key == "-" else key, change["value"])
+        else:
+            assert change["op"] == "add" or isinstance(place, list) or key in place
+            place[key] = change["value"]
+    return pod
+
+
+def test_where_nobody_is_root_the_pod_is_what_both_its_parts_expect(pod: dict[str, Any]) -> None:
+    restricted(pod)
+    settings = Settings(pod_name="pilot", pod_namespace="pilots", services=("engine",))
+    assert shape_faults(pod, settings) == []
+    assert list(shape_warnings(pod, settings)) == []
+    found = containers(pod)
+    assert list(found) == ["install", "payload", "engine", "pilot"]
+    mounts = {name: {Path(mount["mountPath"]) for mount in one["volumeMounts"]} for name, one in found.items()}
+    assert set(FOLDERS) <= mounts["pilot"]
+    assert Path("/tmp") in mounts["engine"]
+
+
+def test_where_nobody_is_root_the_pod_is_valid_under_restricted(pod: dict[str, Any]) -> None:
+    # https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
+    spec = restricted(pod)["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    users = set()
+    for container in containers(pod).values():
+        security = container["securityContext"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["readOnlyRootFilesystem"] is True
+        users.add(security["runAsUser"])
+    assert users == {101, 64100, 65534}
+
+
+def test_where_nobody_is_root_engine_and_htcondor_share_no_secret(pod: dict[str, Any]) -> None:
+    restricted(pod)
+    secret = {volume["name"] for volume in pod["spec"]["volumes"] if {"secret", "projected"} & set(volume)}
+    found = {name: {mount["name"] for mount in one["volumeMounts"]} & secret for name, one in containers(pod).items()}
+    assert found == {
+        "install": set(),
+        "payload": set(),
+        "engine": {"api-access", "pull-secret"},
+        "pilot": {"pool-token", "pool-password"},
+    }
 
 
 def test_nothing_is_privileged(pod: dict[str, Any]) -> None:
@@ -78,7 +159,9 @@ def test_one_image_name_runs_everything(pod: dict[str, Any]) -> None:
 
 def test_the_rights_are_those_that_the_pilot_asks_for_and_no_more() -> None:
     account, role, binding = load("serviceAccount.yaml")
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": list(VERBS)}]
+    needed = {**RIGHTS, **WISHES}
+    wanted = [{"apiGroups": [""], "resources": [one], "verbs": list(verbs)} for one, verbs in needed.items()]
+    assert role["rules"] == wanted
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     # With a namespace here, kustomize would not see that this is the account above, and leave it as it is.
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["metadata"]["name"]}]
@@ -86,11 +169,10 @@ def test_the_rights_are_those_that_the_pilot_asks_for_and_no_more() -> None:
 
 
 def test_every_variable_of_the_manifests_is_a_setting(pod: dict[str, Any]) -> None:
-    known = {str(field.validation_alias or f"K8SPILOT_{name.upper()}") for name, field in Settings.model_fields.items()}
     literals = [
         literal.partition("=")[0]
         for file in (MANIFESTS / "kustomization.yaml", ROOT / "overlays/example/kustomization.yaml")
         for generator in yaml.safe_load(file.read_text())["configMapGenerator"]
         for literal in generator["literals"]
     ]
-    assert {*literals, *(one["name"] for one in containers(pod)["pilot"]["env"])} <= known
+    assert {*literals, *(one["name"] for one in containers(pod)["pilot"]["env"])} <= set(variables())

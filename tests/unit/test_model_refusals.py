@@ -29,6 +29,7 @@ FOR_GOOD = [
     "pinging container registry registry.example:5000: denied",
     'choosing image instance: no image found in image index for architecture "amd64", variant "", OS "linux"',
     "name invalid",
+    "Error reading configuration blob: exceeded maximum allowed size of 4194304 bytes",
 ]
 FOR_NOW = [
     f'{PULL}failed to do request: Head "http://{OTHER}/v2/": dial tcp 10.0.0.1: connect: connection refused',
@@ -41,6 +42,10 @@ FOR_NOW = [
     f'ErrImagePull: failed to extract layer {LAYER} "x": write /a: no space left on device',
     "RunContainerError: mkdir /run/x: no space left on device",
     "CreateContainerError: context deadline exceeded",
+    f"{RUN}runc create failed: unable to start container process: error during container init: cannot allocate memory",
+    'RunContainerError: failed to start containerd task "00": cannot start a stopped process',
+    "RunContainerError: failed to create containerd task: failed to start shim: pipe2: too many open files",
+    'ErrImagePull: failed commit on ref "layer-sha256:00": unexpected commit digest sha256:01, expected x',
     "RegistryUnavailable",
     "received unexpected HTTP status: 503 Service Unavailable",
     'pinging container registry x: Get "http://x/v2/": dial tcp 10.0.0.1:5000: connect: connection refused',

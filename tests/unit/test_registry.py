@@ -153,3 +153,25 @@ async def test_a_configuration_of_another_shape_is_corrupt(tmp_path: Path, confi
     text = f'{{"architecture": "amd64", "rootfs": {{}}, "config": {config}}}'
     with pytest.raises(ImageError, match="corrupt"):
         await answering(tmp_path, text).image(REFERENCE, "sha256:1")
+
+
+async def test_a_client_that_cannot_be_started_says_nothing_about_the_image() -> None:
+    with pytest.raises(RegistryUnreachable, match="cannot be started"):
+        await Registry(program="/nonexistent").digest(Reference.parse("a"))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"Entrypoint": "sh"}',
+        '{"Cmd": [1]}',
+        '{"Env": {"A": "b"}}',
+        '{"Volumes": [["/a"]]}',
+        '{"Env": ["A=\\ud800"]}',
+        '{"Cmd": ' + "[" * 20_000 + "]" * 20_000 + "}",
+    ],
+)
+async def test_a_configuration_of_another_shape_is_a_fault_of_the_image(tmp_path: Path, config: str) -> None:
+    document = f'{{"architecture": "amd64", "os": "linux", "rootfs": {{}}, "config": {config}}}'
+    with pytest.raises(ImageError, match="corrupt"):
+        await answering(tmp_path, document).image(REFERENCE, "sha256:" + "0" * 64)

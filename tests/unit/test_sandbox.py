@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from k8spilot import sandbox as module
 from k8spilot.errors import PilotError
 from k8spilot.sandbox import Scratch, own_cgroup
 
@@ -42,6 +44,19 @@ def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
+def test_any_number_of_files_goes_in_memory_that_does_not_grow(tmp_path: Path) -> None:
+    for number in range(20000):
+        (tmp_path / f"file {number}").touch()
+    tracemalloc.start()
+    try:
+        Scratch([tmp_path], NOBODY_ELSE, []).clean()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert list(tmp_path.iterdir()) == []
+    assert most < 512 * 1024
+
+
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     kept, scratch = tmp_path / "kept", tmp_path / "scratch"
     kept.mkdir()
@@ -66,6 +81,15 @@ def test_only_the_jobs_own_goes_where_others_have_files_too(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
+def test_attributes_of_the_folders_themselves_go(tmp_path: Path) -> None:
+    try:
+        os.setxattr(tmp_path, "user.left", b"x")
+    except OSError:
+        pytest.skip("this file system has no attributes")
+    Scratch([tmp_path], NOBODY_ELSE, []).clean()
+    assert os.listxattr(tmp_path) == []
+
+
 def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path: Path) -> None:
     sandbox, outside = tmp_path / "sandbox", tmp_path / "outside"
     deep = sandbox / "locked/deep"
@@ -88,6 +112,15 @@ def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path:
     assert [path.stat().st_mode & 0o777 for path in (outside, sandbox / "others")] == [0, 0]
 
 
+def test_what_cannot_be_unlocked_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNLOCK_SECONDS", 0.1)
+    (tmp_path / "find").write_text("#!/bin/sh\nexec sleep 9\n")
+    (tmp_path / "find").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(PilotError, match="outputs in locked folders may be lost"):
+        Scratch([], os.geteuid(), [], sandboxes=tmp_path).unlock()
+
+
 def test_a_folder_that_is_not_there_has_nothing_in_it(tmp_path: Path) -> None:
     Scratch([tmp_path / "missing"], NOBODY_ELSE, [tmp_path / "missing, too"]).clean()
 
@@ -102,18 +135,70 @@ def test_what_cannot_be_removed_closes_the_slot(tmp_path: Path, monkeypatch: pyt
         Scratch([tmp_path], NOBODY_ELSE, []).clean()
 
 
-def test_processes_of_the_jobs_account_in_the_pilot_container_are_ended(tmp_path: Path) -> None:
-    multiply = "import os, signal, time\nos.setresuid(*3 * [%d])\nwhile os.fork(): time.sleep(60)\ntime.sleep(60)"
-    ours = subprocess.Popen([sys.executable, "-c", multiply % NOBODY_ELSE])
+MULTIPLIES = "import os, time\nos.setresuid(*3 * [%d])\nwhile os.fork(): time.sleep(60)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("cgroup", [own_cgroup(), "of another container"])
+def test_processes_of_the_jobs_account_are_ended_and_no_others(cgroup: str) -> None:
+    ours = subprocess.Popen([sys.executable, "-c", MULTIPLIES % NOBODY_ELSE])
     others = subprocess.Popen(["sleep", "60"])
     try:
         while f"Uid:\t{NOBODY_ELSE}" not in Path(f"/proc/{ours.pid}/status").read_text():
             time.sleep(0.01)
-        Scratch([], NOBODY_ELSE, [], cgroup="another").clean()
+        Scratch([], NOBODY_ELSE, []).clean()
         assert ours.poll() is None
-        Scratch([], NOBODY_ELSE, [], cgroup=own_cgroup()).clean()
+        Scratch([], NOBODY_ELSE, [], cgroup=cgroup).clean()
         assert (ours.wait(10), others.poll()) == (-signal.SIGKILL, None)
     finally:
         for process in (ours, others):
             process.kill()
             process.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
+@pytest.mark.parametrize(("cgroup", "lives"), [("of the pilot", True), (own_cgroup(), False)])
+def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives: bool) -> None:
+    """It is payload-init: its parent is outside of the pod's processes, which the kernel shows as 0."""
+    pod = subprocess.Popen(["unshare", "--pid", "--mount-proc", "--fork", "sleep", "60"])
+    enter = ["nsenter", "--target", "", "--pid", "--mount", "--"]
+    try:
+        while not (inside := Path(f"/proc/{pod.pid}/task/{pod.pid}/children").read_text().split()):
+            time.sleep(0.01)
+        while Path(f"/proc/{inside[0]}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
+        enter[2] = inside[0]
+        become = f"import os, time\nos.setresuid(*3 * [{NOBODY_ELSE}])\nprint(flush=True)\ntime.sleep(60)"
+        first = subprocess.Popen([*enter, sys.executable, "-c", become], stdout=subprocess.PIPE)
+        assert first.stdout is not None
+        first.stdout.readline()
+        clean = f"from k8spilot.sandbox import Scratch; Scratch([], {NOBODY_ELSE}, [], cgroup={cgroup!r}).clean()"
+        subprocess.run([*enter, sys.executable, "-c", clean], check=True)
+        assert (first.poll() is None) is lives
+    finally:
+        subprocess.run([*enter, "kill", "-KILL", "-1"], check=False)
+        pod.kill()
+        pod.wait()
+        first.communicate()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's memory needs root")
+def test_memory_that_is_removed_already_and_still_in_use_is_no_trouble() -> None:
+    uid = NOBODY_ELSE + 1
+    program = (
+        "import ctypes, os\n"
+        f"os.setresuid({uid}, {uid}, {uid})\n"
+        "libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+        "one = libc.shmget(0, 4096, 0o1600); assert libc.shmat(one, None, 0) != -1\n"
+        "assert libc.shmctl(one, 0, None) == 0\n"
+        "print(one, flush=True); input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        identifier = process.stdout.readline().strip()
+        rows = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
+        assert identifier in [row[1] for row in rows]
+        assert module._ipc(uid) == []
+        Scratch([], uid, []).clean()
+        process.communicate("\n")

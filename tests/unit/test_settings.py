@@ -65,8 +65,7 @@ def test_a_default_image_needs_no_scheme(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_token_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read(monkeypatch, TOKEN="secret-token")  # noqa: S106
     assert "secret-token" not in repr(settings)
-    assert settings.token is not None
-    assert settings.token.get_secret_value() == "secret-token"
+    assert settings.token == "secret-token"  # noqa: S105
 
 
 @pytest.mark.parametrize("name", ["POD_NAME", "GLIDEIN_Site", "GLIDEIN_ResourceName", "CONDOR_HOST", "PAYLOAD_CPUS"])
@@ -111,6 +110,36 @@ def test_a_bad_value_is_refused_by_one_sentence_with_its_name(
         read(monkeypatch, **{name: value})
     assert str(caught.value).startswith(f"{name} is ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("NUM_CPUS", "0", "a whole number of at least 1"),
+        ("NUM_CPUS", "1.5", "a whole number of at least 1"),
+        ("K8SPILOT_METRICS_PORT", "65536", "a whole number from 0 to 65535"),
+        ("ACCEPT_JOBS_FOR_HOURS", "0", "a number above 0"),
+        ("ACCEPT_JOBS_FOR_HOURS", "inf", "a number above 0"),
+        ("RETIREMENT_HOURS", "nan", "a number of at least 0"),
+        ("USE_CCB", "perhaps", "true or false"),
+        ("K8SPILOT_SERVICES", "engine,", "engine or condor"),
+    ],
+)
+def test_the_sentence_says_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{name} is '{value}', but {allowed} is allowed$"):
+        read(monkeypatch, **{name: value})
+
+
+def test_all_faults_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"NUM_CPUS is .*; MEMORY is "):
+        read(monkeypatch, NUM_CPUS="two", MEMORY="1Gi")
+
+
+@pytest.mark.parametrize(("text", "value"), [("no", False), ("0", False), ("True", True), ("on", True)])
+def test_yes_and_no_have_many_words(monkeypatch: pytest.MonkeyPatch, text: str, value: bool) -> None:
+    assert read(monkeypatch, USE_CCB=text).use_ccb is value
 
 
 def test_a_range_of_brokers_has_two_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,15 @@
-"""The checks before the first job: each fault of pod, rights and volumes has its sentence."""
+"""The checks before the first job, and `k8spilot check` in a pod: every fault is told, each in one sentence."""
 
+import asyncio
 import copy
+import json
+import os
+import pwd
 import re
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -10,126 +17,242 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from kubernetes.aio.client import ApiClient, Configuration
 
 from k8spilot import surroundings
-from k8spilot.errors import SurroundingsError
+from k8spilot.condor import tokens
+from k8spilot.kube.client import Access
 from k8spilot.settings import Settings
+from k8spilot.surroundings import cluster as cluster_checks
+from k8spilot.surroundings import container as container_checks
+from k8spilot.surroundings.container import version_finding
+from k8spilot.surroundings.findings import Finding, Verdict, faults_of, good
+from k8spilot.surroundings.report import as_json, as_lines
 
 Json = dict[str, Any]
 
 POD: Json = yaml.safe_load((Path(__file__).parents[2] / "manifests/pilot-pod.yaml").read_text())
+ROOTS_STATUS = "Name:\tx\nCapEff:\t00000000000000fb\n"
 
 
-def settings(**changes: Any) -> Settings:
-    known = {
-        "pod_name": "pilot",
-        "pod_namespace": "pilots",
-        "glidein_site": "S",
-        "glidein_resource_name": "R",
-        "condor_host": "cm",
-        "payload_cpus": 1,
-        "payload_memory_mb": 1024,
-    }
-    return Settings(**{**known, **changes})
+class Cluster:
+    """An API server that knows one pod and what may be done."""
+
+    def __init__(self) -> None:
+        self.rights = {("pods", verb) for verb in ("get", "list", "watch", "patch")} | {("events", "create")}
+        self.status = 200
+        self.pod = copy.deepcopy(POD)
+        self.rules: list[Json] = []
+        self.keeps_to_own_pod = False
+        self.seconds_behind = 0.0
+        self.secretive = False
+        self.events: list[Json] = []
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/version", self.version)
+        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self.review)
+        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", self.tell_rules)
+        app.router.add_get("/api/v1/namespaces/pilots/pods/pilot", self.read)
+        app.router.add_patch("/api/v1/namespaces/pilots/pods/pilot", self.change)
+        app.router.add_post("/api/v1/namespaces/pilots/events", self.event)
+        return app
+
+    async def version(self, _: web.Request) -> web.Response:
+        if self.status == 401:
+            return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
+        if self.secretive:
+            return web.json_response({"kind": "Status", "message": "no"}, status=403)
+        date = formatdate(time.time() - self.seconds_behind, usegmt=True)
+        return web.json_response({"gitVersion": "v1.36.3"}, headers={"Date": date})
+
+    async def review(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        wanted = body["spec"]["resourceAttributes"]
+        assert wanted["namespace"] == "pilots"
+        allowed = (wanted["resource"], wanted["verb"]) in self.rights
+        return web.json_response({**body, "status": {"allowed": allowed}}, status=201)
+
+    async def tell_rules(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert body["spec"] == {"namespace": "pilots"}
+        return web.json_response({**body, "status": {"resourceRules": self.rules, "incomplete": False}}, status=201)
+
+    async def change(self, request: web.Request) -> web.Response:
+        assert request.query["dryRun"] == "All"
+        if self.keeps_to_own_pod:
+            words = "pods \"pilot\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied request: no"
+            return web.json_response({"kind": "Status", "message": words}, status=403)
+        return web.json_response(self.pod)
+
+    async def read(self, _: web.Request) -> web.Response:
+        if self.status != 200:
+            return web.json_response({"kind": "Status", "message": "it says no"}, status=self.status)
+        return web.json_response(self.pod)
+
+    async def event(self, request: web.Request) -> web.Response:
+        if ("events", "create") not in self.rights:
+            return web.json_response({"kind": "Status", "message": "no"}, status=403)
+        self.events.append(await request.json())
+        return web.json_response({}, status=201)
 
 
-def container(pod: Json, name: str) -> Json:
-    spec = pod["spec"]
-    return next(one for one in [*spec["initContainers"], *spec["containers"]] if one["name"] == name)
+class Here:
+    """A pilot container in which everything is there, in a cluster in which everything is right."""
 
-
-def mount(pod: Json, name: str, path: str) -> Json:
-    return next(one for one in container(pod, name)["volumeMounts"] if one["mountPath"] == path)
-
-
-def payload(change: Callable[[Json], object]) -> Callable[[Json], object]:
-    return lambda pod: change(container(pod, "payload"))
-
-
-FAULTS: list[tuple[Callable[[Json], object], str]] = [
-    (lambda pod: pod["spec"].pop("shareProcessNamespace"), "set shareProcessNamespace: true"),
-    (lambda pod: pod["spec"].pop("automountServiceAccountToken"), "set automountServiceAccountToken: false"),
-    (lambda pod: pod["spec"].update(terminationGracePeriodSeconds=30), "terminationGracePeriodSeconds to 100 or more"),
-    (lambda pod: pod["spec"]["initContainers"].pop(), "add an init container payload"),
-    (lambda pod: pod["spec"]["containers"].append(pod["spec"]["initContainers"].pop()), "make payload an init"),
-    (lambda pod: container(pod, "pilot").update(name="other"), "name the container that runs k8spilot pilot"),
-    (payload(lambda one: one.pop("restartPolicy")), "set restartPolicy: Always"),
-    (payload(lambda one: one.update(imagePullPolicy="Never")), "set imagePullPolicy: IfNotPresent"),
-    (payload(lambda one: one.update(command=["sleep"])), r"set the command of payload to \[.*payload-init"),
-    (payload(lambda one: one.update(args=["x"])), "without args"),
-    (payload(lambda one: one["securityContext"].update(privileged=True)), "take all privileges from payload"),
-    (payload(lambda one: one["securityContext"].pop("runAsUser")), "set runAsUser: 65534"),
-    (payload(lambda one: one["envFrom"].append({"secretRef": {"name": "mine"}})), "the secret mine"),
-    (
-        payload(lambda one: one["volumeMounts"].append({"name": "pool-token", "mountPath": "/t", "readOnly": True})),
-        "the secret pool-token",
-    ),
-    (
-        payload(lambda one: one["volumeMounts"].append({"name": "api-access", "mountPath": "/t", "readOnly": True})),
-        "an API token",
-    ),
-    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("readOnly"), "a volume of its own at /k8spilot/bin"),
-    (lambda pod: mount(pod, "payload", "/k8spilot").pop("readOnly"), "mount /k8spilot with readOnly: true in payload"),
-    (lambda pod: mount(pod, "pilot", "/k8spilot").update(mountPath="/x"), "volume exchange at /k8spilot in both"),
-    (
-        lambda pod: mount(pod, "payload", "/var/lib/condor/execute").update(mountPath="/scratch"),
-        "volume execute at /var/lib/condor/execute in both",
-    ),
-    (lambda pod: mount(pod, "payload", "/tmp").update(mountPath="/other"), "mount an emptyDir at /tmp in payload"),
-    (
-        payload(lambda one: one["volumeMounts"].append({"name": "cache", "mountPath": "/cache"})),
-        r"mount the volume cache \(/cache in payload\) in pilot as well",
-    ),
-]
-
-
-@pytest.mark.parametrize(("change", "words"), FAULTS, ids=[words for _, words in FAULTS])
-def test_each_fault_of_the_pods_shape_is_told(change: Callable[[Json], object], words: str) -> None:
-    pod = copy.deepcopy(POD)
-    container(pod, "payload")["envFrom"] = []
-    change(pod)
-    faults = surroundings.shape_faults(pod, settings())
-    assert [fault for fault in faults if re.search(words, fault)], faults
-
-
-@pytest.mark.parametrize(
-    "mounted",
-    [
-        {"name": "dshm", "mountPath": "/dev/shm"},
-        {"name": "software", "mountPath": "/cvmfs", "readOnly": True},
-        {"name": "registries", "mountPath": "/etc/x"},
-    ],
-    ids=["cleaned otherwise", "read-only mount", "read-only by its kind"],
-)
-def test_what_no_job_can_leave_anything_in_is_no_fault(mounted: Json) -> None:
-    pod = copy.deepcopy(POD)
-    container(pod, "payload")["volumeMounts"].append(mounted)
-    assert surroundings.shape_faults(pod, settings()) == []
-
-
-def test_a_longer_vacate_time_wants_a_longer_grace_period() -> None:
-    (fault,) = surroundings.shape_faults(POD, settings(vacate_seconds=600))
-    assert "640" in fault
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.patch = patch
+        self.cluster = Cluster()
+        for name in ("exchange/bin", "execute", "tmp", "var-tmp", "bin"):
+            (folder / name).mkdir(parents=True)
+        version = "#!/bin/sh\necho '$CondorVersion: 25.14.1 2026-09-01 $'\n"
+        inspect = "#!/bin/sh\necho '{}'\n"
+        for name, text in (("condor_version", version), ("skopeo", inspect), ("condor_master", ""), ("docker", "")):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+        (folder / "exchange/bin/payload-init").touch(mode=0o755)
+        self.environment = {
+            "POD_NAME": "pilot",
+            "POD_NAMESPACE": "pilots",
+            "GLIDEIN_Site": "S",
+            "GLIDEIN_ResourceName": "R",
+            "PAYLOAD_CPUS": "1",
+            "PAYLOAD_MEMORY_MB": "1024",
+            "PATH": f"{folder}/bin",
+            "K8SPILOT_EXCHANGE": str(folder / "exchange"),
+            "K8SPILOT_EXECUTE": str(folder / "execute"),
+            "K8SPILOT_SCRATCH_FOLDERS": f"{folder}/tmp,{folder}/var-tmp",
+            "K8SPILOT_MIN_FREE_MB": "1",
+        }
+        places = {
+            "/k8spilot": folder / "exchange",
+            "/k8spilot/bin": folder / "exchange/bin",
+            "/var/lib/condor/execute": folder / "execute",
+            "/k8spilot-payload/tmp": folder / "tmp",
+            "/k8spilot-payload/var-tmp": folder / "var-tmp",
+        }
+        spec = self.cluster.pod["spec"]
+        for container in (*spec["initContainers"], *spec["containers"]):
+            container["image"] = "registry.example/k8spilot:1"
+            for mount in container["volumeMounts"]:
+                mount["mountPath"] = str(places.get(mount["mountPath"], mount["mountPath"]))
+        spec["initContainers"][1]["command"] = [
+            f"{folder}/exchange/bin/payload-init",
+            f"{folder}/exchange/payload.sock",
+        ]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A pilot container in which everything is there."""
-    for folder in ("exchange/bin", "execute", "tmp", "var-tmp", "bin"):
-        (tmp_path / folder).mkdir(parents=True)
-    for program in ("bin/condor_master", "bin/docker", "bin/skopeo", "exchange/bin/payload-init"):
-        (tmp_path / program).touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    return settings(
-        exchange=tmp_path / "exchange",
-        execute=tmp_path / "execute",
-        scratch_folders=(tmp_path / "tmp", tmp_path / "var-tmp"),
-    )
+async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Here]:
+    here = Here(tmp_path, monkeypatch)
+    (tmp_path / "status").write_text(ROOTS_STATUS)
+    monkeypatch.setattr(container_checks, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(tokens, "read", lambda *_: ({"token": b"x"}, {}))
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    async with _listening() as port, TestServer(here.cluster.app()) as server:
+        here.environment["CONDOR_HOST"] = f"127.0.0.1:{port}"
+        for name, value in here.environment.items():
+            monkeypatch.setenv(name, value)
+        url = str(server.make_url("")).rstrip("/")
+        monkeypatch.setattr(surroundings, "Access", _Access(url))
+        yield here
 
 
-def test_a_complete_container_has_no_fault(here: Settings) -> None:
-    assert list(surroundings.local_faults(here)) == []
+@asynccontextmanager
+async def _listening() -> AsyncIterator[int]:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class _Access:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def in_cluster(self) -> Access:
+        return Access(self.url)
+
+
+async def faults() -> list[str]:
+    """Sentences of what is wrong here, faults only."""
+    return faults_of(await surroundings.look_around())
+
+
+async def test_a_pilot_with_all_that_it_needs_may_start(here: Here) -> None:
+    findings = await surroundings.look_around()
+    assert [one for one in findings if one.verdict is not Verdict.GOOD] == []
+    assert {one.check for one in findings} == {
+        "programs", "volumes", "space", "user", "images", "API", "pod", "authority", "credentials", "settings",
+        "HTCondor", "registry", "pool",
+    }  # fmt: skip
+    seen = await surroundings.check(Settings.from_environment())
+    assert seen.version == "v1.36.3"
+    assert seen.pod == here.cluster.pod
+
+
+ROLE = yaml.safe_load((Path(__file__).parents[2] / "manifests/serviceAccount.yaml").read_text().split("---")[1])[
+    "rules"
+]
+EVERYBODYS = [
+    {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"]},
+    {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+]
+EXCESS: list[tuple[list[Json], str]] = [
+    ([], ""),
+    ([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}], ""),
+    ([{"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/ephemeralcontainers"]}], ""),
+    ([{"verbs": ["delete", "get"], "apiGroups": [""], "resources": ["pods"]}], "delete pods"),
+    ([{"verbs": ["list", "get"], "apiGroups": [""], "resources": ["secrets"]}], "get/list secrets"),
+    (
+        [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a", "b"]}],
+        "get secrets named a,b",
+    ),
+    ([{"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"]}], "do everything to *.apps"),
+    ([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}], "do everything to everything"),
+    ([{"verbs": ["patch"], "apiGroups": ["other.example"], "resources": ["pods"]}], "patch pods.other.example"),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), EXCESS, ids=[words or "nothing" for _, words in EXCESS])
+async def test_rights_that_no_pilot_needs_are_told_in_a_sentence(
+    here: Here, caplog: pytest.LogCaptureFixture, more: list[Json], words: str
+) -> None:
+    here.cluster.rules = [*EVERYBODYS, *ROLE, *more]
+    seen = await surroundings.check(Settings.from_environment())
+    await surroundings.tell_verdict(None, seen.beyond)
+    told = [one["message"] for one in here.cluster.events if one["reason"] == "MoreRights"]
+    if not words:
+        assert (seen.beyond, told) == ("", [])
+        return
+    assert f"whoever steals its token: {words}; bind no roles" in seen.beyond
+    assert seen.beyond in caplog.text
+    (message,) = told
+    assert words in message
+
+
+async def test_many_rights_are_not_all_told(here: Here) -> None:
+    here.cluster.rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{n:02}" for n in range(40)]}]
+    seen = await surroundings.check(Settings.from_environment())
+    assert "get r11, and 28 more;" in seen.beyond
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"), [(True, "keeps it to its own pod"), (False, "no admission policy keeps it")]
+)
+async def test_whether_a_policy_keeps_the_token_to_its_pod_is_told(here: Here, kept: bool, words: str) -> None:
+    here.cluster.keeps_to_own_pod = kept
+    (found,) = [one for one in await surroundings.look_around() if one.check == "authority"]
+    assert (found.verdict, words in found.words) == (Verdict.GOOD, True)
+
+
+async def test_a_setting_that_is_none_is_told_at_the_start_too(
+    here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("K8SPILOT_VACATE_SECOND", "6")
+    await surroundings.check(Settings.from_environment())
+    assert "K8SPILOT_VACATE_SECOND is no setting" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -138,101 +261,180 @@ def test_a_complete_container_has_no_fault(here: Settings) -> None:
         ("bin/condor_master", "condor_master is not on PATH"),
         ("bin/docker", "docker is not on PATH"),
         ("bin/skopeo", "skopeo is not on PATH"),
+        ("bin/condor_version", "condor_version does not run"),
         ("exchange/bin/payload-init", "must run `k8spilot install`"),
-        ("execute", "execute cannot be written to"),
-        ("tmp", "tmp cannot be written to"),
+        ("execute", "execute is missing"),
+        ("tmp", "tmp is missing"),
     ],
 )
-def test_what_the_container_lacks_is_told(here: Settings, tmp_path: Path, gone: str, words: str) -> None:
-    (tmp_path / gone).rename(tmp_path / "away")
-    (fault,) = surroundings.local_faults(here)
+async def test_what_the_container_lacks_is_told(here: Here, gone: str, words: str) -> None:
+    (here.folder / gone).rename(here.folder / "away")
+    (fault,) = await faults()
     assert words in fault
 
 
-class Cluster:
-    """An API server that knows one pod and what may be done."""
-
-    def __init__(self) -> None:
-        self.verbs = {"get", "list", "watch", "patch"}
-        self.status = 200
-        self.pod = copy.deepcopy(POD)
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self.review)
-        app.router.add_get("/api/v1/namespaces/pilots/pods/pilot", self.read)
-        return app
-
-    async def review(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        if self.status == 401:
-            return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
-        wanted = body["spec"]["resourceAttributes"]
-        assert (wanted["namespace"], wanted["resource"]) == ("pilots", "pods")
-        return web.json_response({**body, "status": {"allowed": wanted["verb"] in self.verbs}}, status=201)
-
-    async def read(self, _: web.Request) -> web.Response:
-        if self.status != 200:
-            return web.json_response({"kind": "Status", "message": "it says no"}, status=self.status)
-        return web.json_response(self.pod)
+def change_rights(here: Here) -> None:
+    here.cluster.rights -= {("pods", "watch"), ("pods", "patch")}
 
 
-async def check(cluster: Cluster, here: Settings, *, reachable: bool = True) -> None:
-    """Check a pod of the manifest's shape, with the volumes where `here` has them."""
-    places = {
-        "/k8spilot": here.exchange,
-        "/k8spilot/bin": here.exchange / "bin",
-        "/var/lib/condor/execute": here.execute,
-        "/k8spilot-payload/tmp": here.scratch_folders[0],
-        "/k8spilot-payload/var-tmp": here.scratch_folders[1],
-    }
-    for name in ("payload", "pilot"):
-        for mounted in container(cluster.pod, name)["volumeMounts"]:
-            mounted["mountPath"] = str(places.get(mounted["mountPath"], mounted["mountPath"]))
-    container(cluster.pod, "payload")["command"] = [
-        f"{here.exchange}/bin/payload-init",
-        f"{here.exchange}/payload.sock",
+def change_status(status: int) -> Callable[[Here], None]:
+    return lambda here: setattr(here.cluster, "status", status)
+
+
+def set_variable(name: str, value: str) -> Callable[[Here], None]:
+    return lambda here: here.patch.setenv(name, value)
+
+
+FAULTS: list[tuple[Callable[[Here], object], str]] = [
+    (change_rights, "may not watch, patch pods in the namespace pilots"),
+    (change_status(401), "does not accept the pod's token"),
+    (change_status(404), "there is no pod pilots/pilot; POD_NAME"),
+    (change_status(500), "the pod pilots/pilot cannot be read: it says no"),
+    (lambda here: setattr(here.cluster, "seconds_behind", 4000), r"clock is (4000|4001) s ahead of the API server's"),
+    (lambda here: setattr(here.cluster, "seconds_behind", -4000), r"clock is (4000|3999) s behind the API server's"),
+    (lambda here: (here.folder / "status").write_text("CapEff:\t00000000000000db\n"), "lacks the capabilities KILL;"),
+    (set_variable("K8SPILOT_MIN_FREE_MB", "1000000000"), r"execute has \d+ MiB free, and 1000000000 MiB are needed"),
+    (set_variable("K8SPILOT_PAYLOAD_UID", "54321"), "no account with the uid 54321"),
+    (set_variable("GLIDEIN_Start_Extra", "((("), "GLIDEIN_Start_Extra is '(((', but"),
+    (set_variable("NUM_CPUS", "many"), "NUM_CPUS is 'many', but"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), FAULTS, ids=[words for _, words in FAULTS])
+async def test_each_fault_of_the_surroundings_is_told(here: Here, change: Callable[[Here], object], words: str) -> None:
+    change(here)
+    told = await faults()
+    assert [fault for fault in told if re.search(words.replace("(((", r"\(\(\("), fault)], told
+    assert all(len(fault.splitlines()) == 1 for fault in told)
+
+
+@pytest.mark.parametrize(
+    ("services", "uid", "landlock", "more", "words"),
+    [
+        ("engine,condor", 65534, True, {}, "components/restricted"),
+        ("condor", 65534, True, {}, ""),
+        ("condor", 65534, False, {}, "has no Landlock"),
+        ("condor", 65534, False, {"K8SPILOT_CONFINE_STARTER": "false"}, ""),
+        ("condor", 47999, True, {}, "no account with the uid 47999"),
+        ("engine", 47999, False, {}, ""),
+    ],
+)
+async def test_a_pilot_that_is_not_root_needs_more(
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+    services: str,
+    uid: int,
+    landlock: bool,
+    more: dict[str, str],
+    words: str,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(container_checks, "has_landlock", lambda: landlock)
+    for name, value in {"K8SPILOT_SERVICES": services, **more}.items():
+        monkeypatch.setenv(name, value)
+    found = [one for one in await surroundings.look_around() if one.check == "user"]
+    assert [words in one.words for one in found] == [True], found
+    assert [one.verdict for one in found] == [Verdict.FAULT if words else Verdict.GOOD]
+
+
+async def test_a_cluster_that_tells_no_version_is_good_enough(here: Here) -> None:
+    here.cluster.secretive = True
+    assert await faults() == []
+
+
+async def test_an_unreachable_api_server_is_told(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "Access", _Access("http://127.0.0.1:1"))
+    (fault,) = await faults()
+    assert "http://127.0.0.1:1 cannot be reached" in fault
+
+
+async def test_all_independent_faults_are_told_at_once(here: Here) -> None:
+    change_rights(here)
+    (here.folder / "tmp").rename(here.folder / "away")
+    here.cluster.pod["spec"].update(shareProcessNamespace=False, automountServiceAccountToken=True)
+    with pytest.raises(surroundings.NotFit, match=r"^4 faults: \(1\) .* is missing.*; \(2\) .*; \(4\)") as caught:
+        await surroundings.check(Settings.from_environment())
+    assert len(caught.value.faults) == 4
+    await surroundings.tell_verdict(caught.value)
+    assert [(one["type"], one["reason"], one["message"]) for one in here.cluster.events] == [
+        ("Warning", "NotFit", words) for words in caught.value.faults
     ]
-    async with TestServer(cluster.app()) as server:
-        configuration = Configuration(host=str(server.make_url("")).rstrip("/"))
-        if not reachable:
-            await server.close()
-        async with ApiClient(configuration) as api:
-            await surroundings.check(here, api)
 
 
-async def test_a_pilot_with_all_that_it_needs_may_start(here: Settings) -> None:
-    await check(Cluster(), here)
+async def test_a_payload_whose_processes_are_hidden_is_a_fault(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = {"name": "payload", "containerID": "containerd://1", "state": {"running": {}}}
+    here.cluster.pod["status"] = {"initContainerStatuses": [running]}
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
+    monkeypatch.setattr(cluster_checks, "_PROC", tmp_path / "proc")
+    (fault,) = await faults()
+    assert "no process of container payload can be seen" in fault
+    (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
+    assert await faults() == []
 
 
-async def test_missing_rights_are_named(here: Settings) -> None:
-    cluster = Cluster()
-    cluster.verbs -= {"watch", "patch"}
-    with pytest.raises(SurroundingsError, match="may not watch, patch pods in the namespace pilots"):
-        await check(cluster, here)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (set_variable("CONDOR_HOST", "127.0.0.1:1"), "no collector of the pool can be reached (127.0.0.1:1: "),
+        (
+            lambda here: (here.folder / "bin/skopeo").write_text("#!/bin/sh\necho no such host >&2; exit 1\n"),
+            "no such host; the pod needs the network to its images' registries",
+        ),
+        (lambda here: here.cluster.rights.discard(("events", "create")), "may not create events"),
+        (set_variable("PAYLOAD_DISK_MB", "1000000000"), "less than the 1000000000 MiB"),
+        (set_variable("K8SPILOT_IDLE_AFTR", "5"), "K8SPILOT_IDLE_AFTR is no setting"),
+    ],
+    ids=["pool", "registry", "events", "disk", "misspelt"],
+)
+async def test_what_a_pilot_can_do_without_is_a_warning(
+    here: Here, change: Callable[[Here], object], words: str
+) -> None:
+    change(here)
+    found = [one for one in await surroundings.look_around() if one.verdict is not Verdict.GOOD]
+    assert [one.verdict for one in found] == [Verdict.WARNING]
+    assert words in found[0].words
 
 
-async def test_a_token_that_is_not_accepted_is_told(here: Settings) -> None:
-    cluster = Cluster()
-    cluster.status = 401
-    with pytest.raises(SurroundingsError, match="does not accept the pod's token"):
-        await check(cluster, here)
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("$CondorVersion: 25.14.1 2026-09-01 $", Verdict.GOOD),
+        ("$CondorVersion: 26.0.0 2027-01-01 $", Verdict.GOOD),
+        ("$CondorVersion: 25.3.0 2025-10-01 $", Verdict.WARNING),
+        ("$CondorVersion: 24.12.4 2025-08-01 $", Verdict.FAULT),
+        ("sh: not found", Verdict.FAULT),
+    ],
+)
+def test_htcondors_version_is_judged(said: str, verdict: Verdict) -> None:
+    assert version_finding(said).verdict is verdict
 
 
-async def test_a_wrong_pod_name_is_told(here: Settings) -> None:
-    cluster = Cluster()
-    cluster.status = 404
-    with pytest.raises(SurroundingsError, match="there is no pod pilots/pilot; POD_NAME"):
-        await check(cluster, here)
+async def test_a_good_verdict_is_an_event_and_a_pilot_without_that_right_goes_on(here: Here) -> None:
+    await surroundings.tell_verdict(None)
+    (event,) = here.cluster.events
+    assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Normal", "Fit", "pilot")
+    here.cluster.rights.clear()
+    await surroundings.tell_verdict(None)
 
 
-async def test_an_unreachable_api_server_is_told(here: Settings) -> None:
-    with pytest.raises(SurroundingsError, match="cannot be reached"):
-        await check(Cluster(), here, reachable=False)
+def test_the_account_of_the_jobs_is_there() -> None:
+    assert pwd.getpwuid(65534).pw_name == "nobody"
 
 
-async def test_all_faults_of_the_shape_come_at_once(here: Settings) -> None:
-    cluster = Cluster()
-    cluster.pod["spec"].update(shareProcessNamespace=False, automountServiceAccountToken=True)
-    with pytest.raises(SurroundingsError, match=r"shareProcessNamespace.*; set automountServiceAccountToken"):
-        await check(cluster, here)
+def test_what_was_found_is_told_to_people_and_to_machines() -> None:
+    findings = [good("pod", "fine"), Finding("rights", Verdict.FAULT, "none; add them")]
+    assert as_lines(findings).splitlines() == [
+        "good    pod     fine",
+        "FAULT   rights  none; add them",
+        "not fit: 1 fault, no warnings",
+    ]
+    assert json.loads(as_json(findings)) == {
+        "fit": False,
+        "findings": [
+            {"check": "pod", "verdict": "good", "words": "fine"},
+            {"check": "rights", "verdict": "fault", "words": "none; add them"},
+        ],
+    }

@@ -1,19 +1,16 @@
-"""HTCondor's folders, credentials and master process, with a shell script in the master's place."""
+"""HTCondor's folders, credentials and environment."""
 
-import asyncio
 import base64
 import json
 import os
 import pwd
-import signal
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from k8spilot.condor import tokens
+from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.master import Master, environment
 from k8spilot.errors import SurroundingsError
 from k8spilot.settings import Settings
 
@@ -29,9 +26,7 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def settings(token: str | None = None) -> Settings:
-    return Settings(
-        pod_name="pilot", pod_namespace="pilots", services=("engine",), token=SecretStr(token) if token else None
-    )
+    return Settings(pod_name="pilot", pod_namespace="pilots", services=("engine",), token=token)
 
 
 def idtoken(**claims: object) -> str:
@@ -111,55 +106,3 @@ def test_a_missing_account_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("k8spilot.condor.folders.ACCOUNT", "no-such-account")
     with pytest.raises(SurroundingsError, match="no account `no-such-account`"):
         Folders(execute_volume=tmp_path, root=tmp_path).prepare()
-
-
-def script(folder: Path, text: str) -> str:
-    program = folder / "master"
-    program.write_text(f"#!/bin/sh\n{text}")
-    program.chmod(0o755)
-    return str(program)
-
-
-@pytest.mark.parametrize(("said", "told"), [(0, 0), (44, 44), (99, 0)], ids=["ended", "failed", "drained"])
-async def test_the_masters_exit_status_is_told(folders: Folders, tmp_path: Path, said: int, told: int) -> None:
-    master = Master(settings(), folders, program=script(tmp_path, f"exit {said}"))
-    await master.start()
-    assert await master.wait() == told
-
-
-@pytest.mark.parametrize(("fast", "status"), [(False, 15), (True, 3)])
-async def test_the_master_ends_gracefully_or_fast(folders: Folders, tmp_path: Path, fast: bool, status: int) -> None:
-    ready = tmp_path / "ready"
-    program = script(tmp_path, f"trap 'exit 15' TERM; trap 'exit 3' QUIT; touch {ready}; while :; do sleep 0.01; done")
-    master = Master(settings(), folders, program=program)
-    await master.start()
-    waiting = asyncio.create_task(master.wait())
-    while not ready.exists():  # noqa: ASYNC110 -- another process makes it
-        await asyncio.sleep(0.01)
-    assert await master.stop(fast=fast) == status
-    assert await waiting == status
-    assert await master.stop() == status
-
-
-async def test_signals_to_the_pilots_group_do_not_reach_the_master(folders: Folders, tmp_path: Path) -> None:
-    master = Master(settings(), folders, program=script(tmp_path, "exec sleep 60"))
-    await master.start()
-    assert master.pid is not None
-    assert os.getpgid(master.pid) != os.getpgid(0)
-    os.kill(master.pid, signal.SIGKILL)
-    assert await master.wait() == -signal.SIGKILL
-
-
-async def test_the_daemons_logs_can_be_read_in_the_pods_log(
-    folders: Folders, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program = script(tmp_path, f"sleep 0.3; echo it works >> {folders.log}/StartLog; sleep 0.5")
-    master = Master(settings(), folders, program=program)
-    await master.start()
-    await master.wait()
-    assert capfd.readouterr().out == "it works\n"
-
-
-async def test_a_missing_htcondor_is_told(folders: Folders) -> None:
-    with pytest.raises(SurroundingsError, match="cannot be started"):
-        await Master(settings(), folders, program="/nonexistent/condor_master").start()

@@ -1,0 +1,1 @@
+"""Attacks of a hostile job on its pilot, on the real node; docs/security.md lists them."""

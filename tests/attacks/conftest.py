@@ -1,0 +1,58 @@
+"""The ground of the attacks: a pilot pod of each level, in a namespace that enforces it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lab import jobs, pilot
+from lab.api import Lab
+from lab.levels import NAMESPACES, Level
+from lab.oci import Pusher
+from tests.attacks.ground import Ground
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that is here is by itself, and done in each level."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.attack)
+            item.add_marker(pytest.mark.timeout(300))  # two jobs one after the other, and for the first test a pilot
+
+
+@pytest.fixture(scope="session", params=NAMESPACES)
+def level(request: pytest.FixtureRequest) -> Level:
+    """A level of Pod Security."""
+    found: Level = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def battlefield(lab: Lab, owner: str, level: Level) -> Iterator[str]:
+    """The name of a pilot pod of that level."""
+    here, name = lab.at(level), f"attacks-{owner}-{level}"
+    pilot.deploy(here, name, {"K8SPILOT_VACATE_SECONDS": "10"})  # jobs here do not end when they are asked to
+    jobs.wait_in_pool(here, name)
+    yield name
+    pilot.delete(here, name)
+
+
+@pytest.fixture
+def ground(lab: Lab, battlefield: str, level: Level) -> Iterator[Ground]:
+    """The pilot; after each attack it is fit, and nothing of it has been started again."""
+    here = lab.at(level)
+    with ExitStack() as cleanup:
+        ground = Ground(here, battlefield, cleanup)
+        before = ground.lives()
+        yield ground
+        assert ground.lives() == before, "engine, HTCondor or pilot have been started again"
+    assert not ground.faults(180)
+
+
+@pytest.fixture(scope="session")
+def pusher(lab: Lab) -> Pusher:
+    """Puts images of any kind into the lab's registry."""
+    return Pusher(lab.registry)

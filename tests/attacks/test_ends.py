@@ -1,0 +1,88 @@
+"""Attacks by how a job ends, or does not: it kills, stops or uses up what tells of its end, and speaks in its place."""
+
+import pytest
+
+from lab.errors import LabError
+from lab.jobs import BAD_NEWS
+from tests.attacks.ground import Ground, python
+from tests.e2e.pool import collect, runs, until
+
+ENDS_BADLY = {
+    "kills payload-init and speaks in its place": python(
+        "import os, signal, socket, time\n"
+        "os.setsid()\n"
+        "os.kill(os.getppid(), 0)\n"
+        "init = next(int(p) for p in os.listdir('/proc') if p.isdecimal() and\n"
+        "            open(f'/proc/{p}/comm').read().strip() == 'payload-init')\n"
+        "os.kill(init, signal.SIGKILL)\n"
+        "for _ in range(2000):\n"
+        "    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); one.settimeout(0.1)\n"
+        "    try:\n"
+        "        one.connect('/k8spilot/payload.sock')\n"
+        "        for word in (b'hello 2 fresh', b'started 0 1', b'exit 0 0', b'swept'): one.send(word)\n"
+        "    except OSError: pass\n"
+    ),
+    "kills all that it can": "trap '' TERM; kill -KILL -1; sleep 60",
+    "stops payload-init, and ends it": (
+        "for p in /proc/[0-9]*; do grep -qs payload-init $p/comm && i=${p#/proc/}; done; kill -STOP $i; "
+        "echo x >stopped; sleep 2; kill -KILL $i; sleep 60"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS_BADLY)
+def test_no_end_is_forged_by_a_job_that(ground: Ground, name: str) -> None:
+    script = f"if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {ENDS_BADLY[name]}\nfi\necho again; exit 5"
+    jobs = ground.alice(script)
+    done = collect(jobs, jobs.ended(timeout=120, ignore=BAD_NEWS))
+    assert (done.code, done.text) == (5, "again\n")
+    assert sum(event.kind == "ExecuteEvent" for event in jobs.events) == 2
+    ground.is_fit()
+
+
+def test_a_job_that_stops_payload_init_for_good_is_removed(ground: Ground) -> None:
+    jobs = ground.alice("kill -STOP $PPID; exec sleep 601")
+    jobs.wait("ExecuteEvent")
+    runs(ground, "sleep 601")
+    jobs.command("condor_rm")
+    ground.is_fit()
+
+
+def test_memory_without_end_is_a_hold(ground: Ground) -> None:
+    script = python("data = []\nwhile True: data.append(bytearray(1 << 24))")
+    jobs = ground.alice(script)
+    assert "memory" in jobs.held(timeout=120).attributes["HoldReason"]
+    ground.is_fit()
+
+
+BOMB = python(
+    "import os, signal, time\n"
+    "for number in (1, 2, 15): signal.signal(number, signal.SIG_IGN)\n"
+    "end = time.monotonic() + {seconds}\n"
+    "for _ in range(5): os.fork()\n"
+    "while time.monotonic() < end:\n"  # what each of them makes is small, or all of them would be out of memory first
+    "    try: os.posix_spawn('/bin/sleep', ['sleep', '600'], os.environ, setsid=True)\n"
+    "    except OSError: time.sleep(0.5)\n"
+)
+MANY = 500
+"""Of the 1000 processes that the lab's kubelet allows a pod (podPidsLimit)."""
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["that ends", "that is removed"])
+def test_a_fork_bomb(ground: Ground, is_removed: bool) -> None:
+    jobs = ground.alice(BOMB.replace("{seconds}", "600" if is_removed else "4"))
+    if is_removed:
+        until(lambda: _count(ground) > MANY, "it is under way", 60)
+        jobs.command("condor_rm")
+        jobs.wait("JobAbortedEvent", timeout=150, ignore=BAD_NEWS)
+    else:
+        jobs.ended(timeout=120)
+    ground.is_fit(timeout=240)
+
+
+def _count(ground: Ground) -> int:
+    """Processes in the pod; kubectl exec needs one itself."""
+    try:
+        return int(ground.inside("ls -d /proc/[0-9]* | wc -l"))
+    except LabError:
+        return 1_000_000

@@ -1,0 +1,42 @@
+"""The level is the namespace's, which enforces it; what the pilot may do is what docs/security.md says."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lab.errors import LabError
+from tests.attacks.ground import Ground
+
+
+def test_the_namespace_enforces_the_level(ground: Ground) -> None:
+    """The pilot runs in it, and a pod that asks for more is not let in."""
+    namespace = ground.lab.namespace
+    labels = json.loads(ground.lab.kubectl("get", "namespace", namespace, "-o", "json"))["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == ground.lab.level
+    spec = ground.status()["spec"]
+    more: list[dict[str, Any]] = [{"hostPID": True}, {"hostNetwork": True}]
+    more.append({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]})
+    if ground.lab.level == "restricted":
+        more.append({})  # a container as any, which may be root
+    for change in more:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{ground.pod}-more"},
+            "spec": {"containers": [{"name": "x", "image": ground.lab.image}], **change},
+        }
+        with pytest.raises(LabError, match="violates PodSecurity"):
+            ground.lab.kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", input=json.dumps(pod))
+    assert not {"hostPID", "hostNetwork", "hostIPC"} & {name for name, value in spec.items() if value}
+    ground.is_fit()
+
+
+def test_the_pilots_account_may_do_what_the_role_says_and_no_more(ground: Ground) -> None:
+    account = f"system:serviceaccount:{ground.lab.namespace}:{ground.status()['spec']['serviceAccountName']}"
+    listed = ground.lab.kubectl("auth", "can-i", "--list", "-n", ground.lab.namespace, "--as", account)
+    found = {row[0]: row[-1] for line in listed.splitlines()[1:] if (row := line.split(maxsplit=3))[0] != "[]"}
+    own = {
+        name: verbs[verbs.rindex("[") :] for name, verbs in found.items() if not name.startswith(("selfsubject", "["))
+    }
+    assert own == {"pods": "[get list watch patch]", "events": "[create patch]"}

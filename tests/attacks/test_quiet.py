@@ -1,0 +1,51 @@
+"""Attacks that take what is not the job's, or change what it is not to change: all in one job, then bob's."""
+
+import json
+from base64 import b64encode
+
+import pytest
+
+from tests.attacks.arsenal import ATTACKS
+from tests.attacks.ground import ARSENAL, Ground, packed
+
+
+@pytest.fixture(scope="session")
+def gained(request: pytest.FixtureRequest, battlefield: str) -> dict[str, list[str]]:
+    """What each attack has gained, by its name; filled by the first test."""
+    return {}
+
+
+def _make(ground: Ground, gained: dict[str, list[str]]) -> None:
+    if gained:
+        return
+    address = ground.inside("echo https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").strip()
+    script = f"ATTACK_API={address} ATTACK_LEVEL={ground.lab.level} exec python3 ./{ARSENAL} {' '.join(ATTACKS)}"
+    commands: dict[str, str] = {"+WantIOProxy": "true"}
+    done = ground.attack(script, commands, timeout=240)
+    assert done.code == 0, done.stderr
+    gained.update(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_job_gains_nothing_by(ground: Ground, gained: dict[str, list[str]], name: str) -> None:
+    _make(ground, gained)
+    assert gained[name] == []
+
+
+def test_after_all_of_them_the_next_user_finds_nothing(ground: Ground, gained: dict[str, list[str]]) -> None:
+    _make(ground, gained)
+    ground.is_fit()
+
+
+def test_the_same_attacks_succeed_where_there_is_no_defence(ground: Ground) -> None:
+    """As HTCondor in the pilot container: else what they do not gain in a job would show nothing."""
+    names = ("docker_socket", "secrets", "htcondors_levels")
+    folder = "/tmp/control"
+    script = f"mkdir {folder}; cd {folder}; base64 -d >{ARSENAL} <<'END'\n{b64encode(packed()).decode()}\nEND\n"
+    script += f"_CONDOR_SCRATCH_DIR={folder} python3 {ARSENAL} {' '.join(names)}; rm -r {folder}"
+    found = json.loads(ground.inside(script))
+    assert "/run/k8spilot/docker.sock" in found["docker_socket"]
+    has_the_api = ground.lab.level == "baseline"
+    assert any("serviceaccount" in one for one in found["secrets"]) == has_the_api, found
+    assert [one for one in found["secrets"] if "/etc/condor/" in one], found
+    assert [one for one in found["htcondors_levels"] if one.startswith("ADMINISTRATOR ")], found

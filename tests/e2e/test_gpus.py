@@ -1,0 +1,227 @@
+"""GPUs for jobs: found in the payload container, matched by HTCondor, and shown to the jobs that asked for them."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lab import jobs, pilot
+from lab.api import Lab
+from lab.settings import PILOT_NAMESPACE
+from tests.e2e.pool import Pool, result, until
+from tests.gpus import GOLDEN, OPTIONS
+
+LOOK = """
+env | grep -E '^(CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|_CONDOR_AssignedGPUs)='
+ls /dev | grep '^nvidia[0-9]' | sed 's/^/node=/'
+"""
+
+DISCOVERY = "/usr/libexec/condor/condor_gpu_discovery"
+
+
+def overlay(resource: str, count: int, runtime: str | None) -> dict[str, Any]:
+    """More fields of a kustomization: the component, with so many of another resource."""
+    limits = "/spec/initContainers/1/resources/limits"
+    operations = [
+        {"op": "remove", "path": f"{limits}/nvidia.com~1gpu"},
+        {"op": "add", "path": f"{limits}/{resource.replace('/', '~1')}", "value": str(count)},
+        *([{"op": "add", "path": "/spec/runtimeClassName", "value": runtime}] if runtime else []),
+    ]
+    return {"components": ["gpu"], "patches": [pilot.change(*operations)]}
+
+
+@contextmanager
+def gpu_pod(lab: Lab, name: str, resource: str, count: int, runtime: str | None) -> Iterator[str]:
+    """A pilot pod with GPUs, in the pool."""
+    pilot.deploy(lab, name, overlay=overlay(resource, count, runtime))
+    try:
+        jobs.wait_in_pool(lab, name)
+        yield name
+    finally:
+        pilot.delete(lab, name)
+
+
+@pytest.fixture(scope="module")
+def two(lab: Lab, owner: str) -> Iterator[str]:
+    """A pod with two GPUs."""
+    with gpu_pod(lab, f"e2e-{owner}-gpus", "nvidia.com/gpu-cdi", 2, None) as name:
+        yield name
+
+
+@pytest.fixture
+def gpus(pool: Pool, two: str) -> Pool:
+    """The pool, through that pod."""
+    return pool.of_pod(two)
+
+
+def look(pool: Pool, **commands: Any) -> dict[str, list[str]]:
+    """What a job sees of GPUs."""
+    found: dict[str, list[str]] = {}
+    for line in result(pool.shell(LOOK, **commands), timeout=90).text.splitlines():
+        name, _, value = line.partition("=")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+ASK = (
+    "/opt/k8spilot/bin/python -c 'import k8spilot.gpu.ask as a, sys; "
+    'sys.stdout.buffer.write(a.ask("/run/k8spilot/docker.sock", "/k8spilot/gpus", 10))\''
+)
+
+
+def told(pool: Pool) -> dict[str, Any]:
+    """What the engine says of the pod's GPUs."""
+    answer = pool.inside(ASK)
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+@pytest.mark.parametrize("simulation", sorted(GOLDEN))
+def test_the_golden_output_is_that_of_htcondors_own_discovery(lab: Lab, simulation: str) -> None:
+    assert lab.access_point("alice", [DISCOVERY, *OPTIONS, f"-simulate:{simulation}"]) == GOLDEN[simulation]
+
+
+def test_a_job_that_asks_for_one_of_two_gpus_sees_one(gpus: Pool) -> None:
+    usable = told(gpus)["usable"]
+    assert gpus.of_slot("GPUs") == "2"
+    seen = look(gpus, request_gpus="1")
+    assert seen["CUDA_VISIBLE_DEVICES"] == seen["NVIDIA_VISIBLE_DEVICES"] == usable[:1]
+    assert seen["_CONDOR_AssignedGPUs"] == [usable[0][:12]]
+    assert len(seen["node"]) == 2
+
+
+def test_a_job_that_asks_for_both_sees_both(gpus: Pool) -> None:
+    assert look(gpus, request_gpus="2")["CUDA_VISIBLE_DEVICES"] == [",".join(told(gpus)["usable"])]
+
+
+def test_a_job_that_asks_for_none_is_shown_none(gpus: Pool) -> None:
+    seen = look(gpus)
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["NVIDIA_VISIBLE_DEVICES"]) == (["10000"], ["none"])
+
+
+@pytest.mark.parametrize(
+    ("fits", "does_not"),
+    [
+        ({"require_gpus": "Capability >= 9.0"}, {"require_gpus": "Capability > 9.0"}),
+        ({"require_gpus": "GlobalMemoryMb >= 143771"}, {"require_gpus": "GlobalMemoryMb > 143771"}),
+        ({"gpus_minimum_memory": "140G"}, {"gpus_minimum_memory": "141G"}),
+        ({"gpus_minimum_capability": "8.6"}, {"gpus_minimum_capability": "9.1"}),
+        ({"gpus_minimum_runtime": "13.0"}, {"gpus_minimum_runtime": "13.1"}),
+        ({"require_gpus": 'DeviceName == "NVIDIA H200"'}, {"require_gpus": 'DeviceName == "NVIDIA A100"'}),
+    ],
+    ids=str,
+)
+def test_properties_of_the_gpus_decide_which_jobs_come(
+    gpus: Pool, fits: dict[str, Any], does_not: dict[str, Any]
+) -> None:
+    stays = gpus.shell("echo no", request_gpus="1", **does_not)
+    runs = gpus.shell("echo yes", user="bob", request_gpus="2", **fits)
+    assert result(runs, timeout=90).text == "yes\n"
+    stays.look()
+    assert [event.kind for event in stays.events] == ["SubmitEvent"]
+
+
+def test_three_of_two_gpus_are_not_to_be_had(gpus: Pool) -> None:
+    stays = gpus.shell("echo no", request_gpus="3")
+    assert look(gpus, user="bob", request_gpus="2")["CUDA_VISIBLE_DEVICES"]
+    stays.look()
+    assert [event.kind for event in stays.events] == ["SubmitEvent"]
+
+
+def test_a_pilot_that_starts_again_in_its_pod_has_the_same_gpus_and_does_not_look_again(gpus: Pool) -> None:
+    assert look(gpus, request_gpus="1")["node"]
+    before, inventory = told(gpus), gpus.inside("/run/k8spilot/condor/gpu-inventory")
+    starts = restarts(gpus)
+    gpus.inside("kill -KILL $(pgrep -of keeper.py)")
+    until(lambda: restarts(gpus) == starts + 1, "the pilot has started again", 60)
+    until(lambda: answers(gpus), "its engine answers", 60)
+    assert told(gpus) == before
+    assert gpus.inside("/run/k8spilot/condor/gpu-inventory") == inventory
+    until(lambda: gpus.of_slot("State") == "Unclaimed", "the slot is free again", 120)
+    assert look(gpus, request_gpus="2")["CUDA_VISIBLE_DEVICES"] == [",".join(before["usable"])]
+
+
+def restarts(pool: Pool) -> int:
+    return int(pool.status()["status"]["containerStatuses"][0]["restartCount"])
+
+
+def answers(pool: Pool) -> bool:
+    return "GPUs" in pool.inside("k8spilot status || true")
+
+
+STRATEGIES = [
+    # What the pod asks for, how many, the node's runtime -> how the pod is seen to have got them, and how many.
+    ("nvidia.com/gpu", 1, "nvidia-legacy", "variable", 1),
+    ("nvidia.com/gpu", 2, "nvidia-legacy", "variable", 2),
+    ("nvidia.com/gpu", 1, "nvidia", "cdi", 1),
+    ("nvidia.com/gpu-mounts", 2, "nvidia-legacy", "volume-mounts", 2),
+    ("nvidia.com/gpu-mounts", 2, "nvidia", "volume-mounts", 2),
+    ("nvidia.com/gpu-cdi-annotations", 4, None, "cdi", 4),
+    ("nvidia.com/gpu-cdi", 1, None, "cdi", 1),
+    ("nvidia.com/gpu-device-specs", 2, "nvidia-legacy", "variable", 2),
+    ("nvidia.com/gpu-index", 2, "nvidia-legacy", "variable", 2),
+    ("nvidia.com/gpu.shared", 1, "nvidia-legacy", "variable", 1),
+    ("nvidia.com/mig-1g.18gb", 2, "nvidia-legacy", "variable", 2),
+]
+
+
+@pytest.mark.parametrize(("resource", "count", "runtime", "strategy", "usable"), STRATEGIES)
+def test_whatever_the_way_that_gpus_come_jobs_have_them(
+    pool: Pool, owner: str, resource: str, count: int, runtime: str | None, strategy: str, usable: int
+) -> None:
+    with gpu_pod(pool.lab, f"e2e-{owner}-way", resource, count, runtime) as name:
+        pod = pool.of_pod(name)
+        found = told(pod)
+        assert (found["strategy"], found["problem"], len(found["usable"])) == (strategy, None, usable)
+        seen = look(pod, request_gpus=str(usable))
+        assert seen["CUDA_VISIBLE_DEVICES"] == [",".join(found["usable"])]
+        assert seen["node"]
+        assert pod.of_slot("GPUs") == str(usable)
+
+
+def test_devices_that_nobody_promised_are_told_of_and_given_to_no_job(pool: Pool, owner: str) -> None:
+    name = f"e2e-{owner}-lie"
+    with gpu_pod(pool.lab, name, "nvidia.com/gpu-broken", 2, "nvidia-legacy") as pod:
+        lying = pool.of_pod(pod)
+        found = told(lying)
+        assert "was not promised" in found["problem"] or "cannot be seen" in found["problem"]
+        assert set(found["usable"]) < set(found["observed"]) | set(found["expected"])
+        assert set(found["usable"]) <= set(found["expected"])
+        assert "GPUs: " in lying.inside("k8spilot status || true")
+        selector = f"involvedObject.name={name},reason=GpuMismatch"
+
+        def event() -> str:
+            query = ("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "json")
+            return "".join(one["message"] for one in json.loads(pool.lab.kubectl(*query))["items"])
+
+        assert found["problem"] in until(event, "the Event is there", 30)
+
+
+def test_a_pod_without_gpus_says_nothing_of_them(pool: Pool) -> None:
+    assert pool.of_slot("GPUs") == "0"
+    assert told(pool)["problem"] is None
+    assert "GPUs" not in pool.inside("k8spilot status || true")
+    assert pool.inside("k8spilot gpu probe").startswith("strategy   none")
+
+
+def test_the_probe_runs_by_hand_in_the_payload_container_too(gpus: Pool) -> None:
+    until(lambda: gpus.of_slot("State") == "Unclaimed", "the slot is free", 60)
+    until(lambda: "idle" in gpus.inside("k8spilot status || true"), "no job is there", 60)
+    time.sleep(8)  # more than K8SPILOT_IDLE_AFTER_SECONDS: then the idle image comes back
+    command = ("k8spilot", "gpu", "probe", "--limit", "nvidia.com/gpu-cdi=2")
+    text = gpus.lab.kubectl("exec", "-n", PILOT_NAMESPACE, gpus.pod, "-c", "payload", "--", *command)
+    assert text.startswith("strategy   cdi")
+    assert text.endswith("problem    none\n")
+
+
+def test_discovery_adds_little_to_the_start_of_a_pod(gpus: Pool) -> None:
+    evidence = told(gpus)["evidence"]
+    assert 0 < evidence["seconds"] < 2
+    log = gpus.lab.kubectl("logs", "-n", PILOT_NAMESPACE, gpus.pod, "-c", "pilot", "--limit-bytes=4000000")
+    found = [line for line in log.splitlines() if "GPUs: " in line and " Found in " in line]
+    before = gpus.lab.kubectl("logs", "-n", PILOT_NAMESPACE, gpus.pod, "-c", "pilot", "--previous") if not found else ""
+    found += [line for line in before.splitlines() if "GPUs: " in line and " Found in " in line]
+    assert float(found[0].rpartition(" Found in ")[2].split()[0]) < 2

@@ -1,0 +1,408 @@
+"""The component own-pod on a real API server: what a stolen token is worth, and that pilots work with it.
+
+The tests have a service account of their own, which may do everything to pods: what stops it is the policy alone.
+"""
+
+import base64
+import json
+import re
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import jobs, pilot
+from lab.api import Lab
+from lab.settings import CHECKOUT, PILOT_NAMESPACE
+from tests.e2e.pool import Pool, result, until
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
+POLICIES = CHECKOUT / "components/own-pod/policies.yaml"
+DENIED = (403, 422)
+PARTS = ("ephemeralcontainers", "resize", "exec", "attach", "portforward", "proxy", "eviction", "status", "binding")
+"""Of a pod, for the authorizer: it knows no pods/*."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of the API server."""
+
+    status: int
+    text: str
+
+    @property
+    def denied(self) -> bool:
+        """Whether it was the policy that said no: not the authorizer, not validation."""
+        return self.status in DENIED and "ValidatingAdmissionPolicy" in self.text
+
+
+class Thief:
+    """Somebody who has a token, and the network."""
+
+    def __init__(self, lab: Lab, token: str) -> None:
+        config = json.loads(lab.kubectl("config", "view", "--minify", "--raw", "-o", "json"))["clusters"][0]["cluster"]
+        authority = config.get("certificate-authority-data")
+        text = base64.b64decode(authority) if authority else Path(config["certificate-authority"]).read_bytes()
+        self._context = ssl.create_default_context(cadata=text.decode())
+        self._context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        self._server, self._token = config["server"], token
+
+    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Answer:
+        """A request to the API; paths without a slash at the beginning are below the pilots' namespace."""
+        url = self._server + (path if path.startswith("/") else f"/api/v1/namespaces/{PILOT_NAMESPACE}/{path}")
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:  # noqa: S310
+                return Answer(answer.status, answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read().decode())
+
+    def patch(self, pod: str, *operations: dict[str, Any], dry: bool = False) -> Answer:
+        """A JSON patch of a pod."""
+        return self.ask("PATCH", f"pods/{pod}{'?dryRun=All' if dry else ''}", list(operations), JSON_PATCH)
+
+    def add(self, pod: str, container: dict[str, Any]) -> Answer:
+        """Add an ephemeral container, for show."""
+        body = {"spec": {"ephemeralContainers": [container]}}
+        return self.ask("PATCH", f"pods/{pod}/ephemeralcontainers?dryRun=All", body, STRATEGIC)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pilot under the policies, a pod that is nobody's business, and who has the pilot's token."""
+
+    pool: Pool
+    pilot: str
+    other: str
+    account: str
+    thief: Thief
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The pilot's pod."""
+        spec: dict[str, Any] = self.pool.of_pod(self.pilot).status()["spec"]
+        return spec
+
+    @property
+    def image(self) -> str:
+        """The pilot's own."""
+        return str(self.spec["containers"][0]["image"])
+
+    def sampler(self, **changes: Any) -> dict[str, Any]:
+        """What may be added, with changes; None takes a field away."""
+        security = {
+            "runAsUser": 65533,
+            "runAsGroup": 65533,
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        whole = {"name": "gpu-metrics-1", "image": self.image, "command": ["true"], "securityContext": security}
+        if changes.get("securityContext") is not None:
+            changes["securityContext"] = {**security, **changes["securityContext"]}
+        return {name: value for name, value in {**whole, **changes}.items() if value is not None}
+
+
+def _account(name: str) -> list[dict[str, Any]]:
+    """A service account with the pilots' role, and all rights to pods beside."""
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": PILOT_NAMESPACE}
+    group, metadata = "rbac.authorization.k8s.io", {"name": name, "namespace": PILOT_NAMESPACE}
+    everything = {"apiGroups": [""], "resources": ["pods", *(f"pods/{one}" for one in PARTS)], "verbs": ["*"]}
+    events = {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+    role = {"apiGroup": group, "kind": "Role", "name": name}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [everything, events]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [subject],
+        },
+    ]
+
+
+def _policies(account: str) -> str:
+    """The component's, for another account: other pilots of the lab are left alone."""
+    documents = list(yaml.safe_load_all(POLICIES.read_text()))
+    for one in documents:
+        one["metadata"]["name"] += f"-{account}"
+        if "policyName" in one["spec"]:
+            one["spec"]["policyName"] += f"-{account}"
+        for condition in one["spec"].get("matchConditions", ()):
+            assert ":k8spilot'" in condition["expression"]
+            condition["expression"] = condition["expression"].replace(":k8spilot'", f":{account}'")
+    return yaml.safe_dump_all(documents)
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab, pod: str, owner: str) -> Iterator[Place]:
+    name, account = f"e2e-{owner}-own", f"k8spilot-{owner}"
+    objects = yaml.safe_dump_all(_account(account)) + "---\n" + _policies(account)
+    lab.kubectl("apply", "-f", "-", input=objects)
+    other = f"{name}-other"
+    try:
+        change = {"op": "replace", "path": "/spec/serviceAccountName", "value": account}
+        lab.kubectl("run", other, "-n", PILOT_NAMESPACE, f"--image={lab.image}", "--command", "--", "sleep", "600")
+        pilot.deploy(lab, name, overlay={"patches": [pilot.change(change)]})
+        jobs.wait_in_pool(lab, name)
+        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
+        # A policy takes a moment until all of the API server knows it.
+        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
+        until(lambda: thief.patch(other, label, dry=True).denied, "the policies are in force")
+        with ExitStack() as cleanup:
+            yield Place(Pool(lab, pod, cleanup), name, other, account, thief)
+    finally:
+        pilot.delete(lab, name)
+        lab.kubectl("delete", "pod", other, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
+        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
+
+
+def test_a_pilot_works_with_it(place: Place) -> None:
+    here = place.pool.of_pod(place.pilot)
+    for image in ("busybox", "debian:forky", "busybox"):
+        assert result(here.shell("echo $1 fine", image=image)).text == "0 fine\n"
+    payload = until(lambda: place.spec["initContainers"][1]["image"], "")
+    until(lambda: place.spec["initContainers"][1]["image"].split("@")[0] != payload, "the idle image is back", 30)
+    selector = f"involvedObject.name={place.pilot}"
+    told = place.pool.lab.kubectl("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "json")
+    assert {"Fit", "Bound"} <= {one["reason"] for one in json.loads(told)["items"]}
+    log = place.pool.lab.kubectl("logs", place.pilot, "-n", PILOT_NAMESPACE, "-c", "pilot")
+    assert "ValidatingAdmissionPolicy" not in log
+    managed = ("get", "pod", place.pilot, "-n", PILOT_NAMESPACE, "--show-managed-fields", "-o", "json")
+    assert "managedFields" not in json.loads(place.pool.lab.kubectl(*managed))["metadata"]
+
+
+def test_the_own_payloads_image_is_what_a_token_is_worth(place: Place) -> None:
+    image = {"op": "replace", "path": "/spec/initContainers/1/image", "value": "registry.example/x:1"}
+    assert place.thief.patch(place.pilot, image, dry=True).status == 200
+    assert place.thief.patch(place.other, {**image, "path": "/spec/containers/0/image"}, dry=True).denied
+    # And who is said to have changed the pod, of which a pilot keeps no account.
+    account = {"op": "add", "path": "/metadata/managedFields", "value": [{}]}
+    assert place.thief.patch(place.pilot, account, dry=True).status == 200
+    assert place.thief.patch(place.other, account, dry=True).denied
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "the pilot's image": {"op": "replace", "path": "/spec/containers/0/image", "value": "evil.example/x"},
+    "another init container's image": {
+        "op": "replace",
+        "path": "/spec/initContainers/0/image",
+        "value": "evil.example/x",
+    },
+    "a label": {"op": "add", "path": "/metadata/labels/evil", "value": "x"},
+    "all labels": {"op": "remove", "path": "/metadata/labels"},
+    "an annotation": {"op": "add", "path": "/metadata/annotations", "value": {"evil": "x"}},
+    "a finalizer": {"op": "add", "path": "/metadata/finalizers", "value": ["evil.example/x"]},
+    "an owner": {
+        "op": "add",
+        "path": "/metadata/ownerReferences",
+        "value": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}],
+    },
+    "a deadline": {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
+    "a toleration": {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "evil", "operator": "Exists"}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_else_of_the_own_pod_can_be_changed(place: Place, change: str) -> None:
+    answer = place.thief.patch(place.pilot, CHANGES[change], dry=True)
+    assert answer.denied, answer
+    image = {"op": "replace", "path": "/spec/initContainers/1/image", "value": "registry.example/x:1"}
+    assert place.thief.patch(place.pilot, image, CHANGES[change], dry=True).denied
+
+
+REQUESTS: dict[str, tuple[str, str, Any]] = {
+    "a pod": (
+        "POST",
+        "pods?dryRun=All",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "evil"},
+            "spec": {"serviceAccountName": "{account}", "containers": [{"name": "x", "image": "evil.example/x"}]},
+        },
+    ),
+    "deletion of its pod": ("DELETE", "pods/{pilot}?dryRun=All", None),
+    "deletion of another's": ("DELETE", "pods/{other}?dryRun=All", None),
+    "deletion of all": ("DELETE", "pods?dryRun=All&labelSelector=run%3D{other}", None),
+    "an eviction": (
+        "POST",
+        "pods/{other}/eviction?dryRun=All",
+        {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "{other}"}},
+    ),
+    "a command in its pod": ("POST", "pods/{pilot}/exec?command=true&container=pilot&stdout=true", None),
+    "a command in another's": ("POST", "pods/{other}/exec?command=true&stdout=true", None),
+    "attaching": ("POST", "pods/{other}/attach?stdout=true", None),
+    "a way to its ports": ("POST", "pods/{pilot}/portforward?ports=9464", None),
+    "a way to another's ports": ("GET", "pods/{other}:80/proxy/", None),
+    "its own status": ("PATCH", "pods/{pilot}/status?dryRun=All", {"status": {"reason": "Evil"}}),
+    "its own limits": (
+        "PATCH",
+        "pods/{pilot}/resize?dryRun=All",
+        {"spec": {"containers": [{"name": "pilot", "resources": {"limits": {"cpu": "3"}}}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("wanted", REQUESTS)
+def test_nothing_else_can_be_done_to_pods(place: Place, wanted: str) -> None:
+    method, path, body = REQUESTS[wanted]
+    for name in ("pilot", "other", "account"):
+        path = path.replace(f"{{{name}}}", getattr(place, name))
+        body = json.loads(json.dumps(body).replace(f"{{{name}}}", getattr(place, name)))
+    answer = place.thief.ask(method, path, body, STRATEGIC if method == "PATCH" else "application/json")
+    assert answer.denied, answer
+    assert "may only change the image" in answer.text
+
+
+def test_rights_beyond_what_is_needed_are_told_at_the_start(place: Place) -> None:
+    lab = place.pool.lab
+    selector = f"involvedObject.name={place.pilot},reason=MoreRights"
+    events = lab.kubectl("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "json")
+    (told,) = {one["message"] for one in json.loads(events)["items"]}
+    log = lab.kubectl("logs", place.pilot, "-n", PILOT_NAMESPACE, "-c", "pilot")
+    check = pilot.inside(lab, place.pilot, "k8spilot check")
+    for words in ("may do more than a pilot needs", "do everything to pods", "do everything to pods/exec"):
+        assert words in told
+        assert words in log
+        assert words in check
+    assert "an admission policy keeps it to its own pod" in check
+    plain = pilot.inside(lab, place.pool.pod, "k8spilot check")
+    assert "more than a pilot needs" not in plain
+
+
+def test_what_measures_gpus_can_be_added(place: Place) -> None:
+    for container in (
+        place.sampler(),
+        place.sampler(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], args=["1"]),
+        place.sampler(image=_pinned(place)),
+    ):
+        answer = place.thief.add(place.pilot, container)
+        assert answer.status == 200, answer
+
+
+def _pinned(place: Place) -> str:
+    """The pilot's own image by its digest, as the engine writes it."""
+    statuses = place.pool.of_pod(place.pilot).status()["status"]["containerStatuses"]
+    return f"{place.image}-unique@{statuses[0]['imageID'].partition('@')[2]}"
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "another name": {"name": "debugger-1"},
+    "another image": {"image": "evil.example/x:1"},
+    "another image by a digest": {"image": "evil.example/x@sha256:" + "0" * 64},
+    "another user": {"securityContext": {"runAsUser": 65534}},
+    "root": {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}},
+    "the pilot's group": {"securityContext": {"runAsGroup": 0}},
+    "a capability": {"securityContext": {"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}},
+    "capabilities that stay": {"securityContext": {"capabilities": None}},
+    "new privileges": {"securityContext": {"allowPrivilegeEscalation": None}},
+    "the pilot's token": {"volumeMounts": [{"name": "api-access", "mountPath": "/token"}]},
+    "the exchange": {"volumeMounts": [{"name": "exchange", "mountPath": "/k8spilot"}]},
+    "the pool's token elsewhere": {"volumeMounts": [{"name": "pool-token", "mountPath": "/k8spilot-gpu-metrics"}]},
+    "a secret in a variable": {
+        "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "pool-token", "key": "x"}}}]
+    },
+    "secrets in variables": {"envFrom": [{"secretRef": {"name": "pool-token"}}]},
+    "a terminal": {"stdin": True, "tty": True},
+    "the pilot's processes": {"targetContainerName": "pilot"},
+    "no security context": {"securityContext": None},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_no_ephemeral_container_of_another_kind_can_be_added(place: Place, kind: str) -> None:
+    answer = place.thief.add(place.pilot, place.sampler(**OTHERS[kind]))
+    assert answer.denied, answer
+    assert "may add no ephemeral container" in answer.text
+
+
+def test_none_can_be_added_to_another_pod(place: Place) -> None:
+    assert place.thief.add(place.other, place.sampler()).denied
+
+
+def test_a_token_that_was_made_for_no_pod_may_change_nothing(place: Place) -> None:
+    token = place.pool.lab.kubectl("create", "token", place.account, "-n", PILOT_NAMESPACE).strip()
+    image = {"op": "replace", "path": "/spec/initContainers/1/image", "value": "registry.example/x:1"}
+    assert Thief(place.pool.lab, token).patch(place.pilot, image, dry=True).denied
+
+
+def test_a_token_that_was_made_for_another_pod_may_not_change_this_one(place: Place) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{place.other}-2"},
+        "spec": {
+            "serviceAccountName": place.account,
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "pilot", "image": place.image, "command": ["sleep", "600"]}],
+        },
+    }
+    lab = place.pool.lab
+    lab.kubectl("create", "-n", PILOT_NAMESPACE, "-f", "-", input=json.dumps(body))
+    try:
+        query = ("get", "pod", f"{place.other}-2", "-n", PILOT_NAMESPACE, "-o", "jsonpath={.metadata.uid}")
+        bound = (
+            "--bound-object-kind=Pod",
+            f"--bound-object-name={place.other}-2",
+            "--bound-object-uid=" + lab.kubectl(*query),
+        )
+        token = lab.kubectl("create", "token", place.account, "-n", PILOT_NAMESPACE, *bound).strip()
+        image = {"op": "replace", "path": "/spec/initContainers/1/image", "value": "registry.example/x:1"}
+        assert Thief(lab, token).patch(place.pilot, image, dry=True).denied
+    finally:
+        lab.kubectl("delete", "pod", f"{place.other}-2", "-n", PILOT_NAMESPACE, "--grace-period=0", "--force")
+
+
+def _event(pod: str, uid: str) -> dict[str, Any]:
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": PILOT_NAMESPACE, "name": pod, "uid": uid}
+    metadata = {"name": f"{pod}.{time.time_ns():x}", "namespace": PILOT_NAMESPACE}
+    return {"metadata": metadata, "involvedObject": about, "reason": "Evil", "message": "x", "type": "Warning"}
+
+
+def test_events_can_be_told_of_the_own_pod_alone(place: Place) -> None:
+    def uid(pod: str) -> str:
+        return place.pool.lab.kubectl("get", "pod", pod, "-n", PILOT_NAMESPACE, "-o", "jsonpath={.metadata.uid}")
+
+    mine, others = _event(place.pilot, uid(place.pilot)), _event(place.other, uid(place.other))
+    assert place.thief.ask("POST", "events", mine).status == 201
+    assert place.thief.ask("POST", "events", others).denied
+    without = {**others, "involvedObject": {**others["involvedObject"], "uid": ""}}
+    assert place.thief.ask("POST", "events", without).denied
+    place.pool.lab.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Event", **others}))
+    change = {"message": "evil", "involvedObject": mine["involvedObject"]}
+    path = f"events/{others['metadata']['name']}"
+    assert place.thief.ask("PATCH", path, change, STRATEGIC).denied
+    modern = {
+        "metadata": {"name": f"{place.other}.modern", "namespace": PILOT_NAMESPACE},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "evil.example/x",
+        "reportingInstance": "x",
+        "action": "x",
+        "reason": "Evil",
+        "note": "x",
+        "type": "Warning",
+        "regarding": others["involvedObject"],
+    }
+    assert place.thief.ask("POST", f"/apis/events.k8s.io/v1/namespaces/{PILOT_NAMESPACE}/events", modern).denied
+
+
+def test_the_component_holds_for_the_projects_own_account(lab: Lab) -> None:
+    account = yaml.safe_load((CHECKOUT / "manifests/serviceAccount.yaml").read_text().split("---")[0])
+    conditions = re.findall(r"endsWith\(':(\w+)'\)", POLICIES.read_text())
+    assert conditions == [account["metadata"]["name"]] * 2
+    rendered = lab.kubectl("apply", "--dry-run=server", "-f", str(POLICIES))
+    assert len(rendered.splitlines()) == 4

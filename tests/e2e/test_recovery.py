@@ -1,0 +1,142 @@
+"""Processes of the pilot die under a job: it runs again and ends right, and the slot stays."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lab import pilot
+from lab.api import Lab
+from lab.faulty import BLOBS, Fault, FaultyRegistry
+from lab.jobs import BAD_NEWS, Jobs, wait_in_pool
+from lab.oci import Pusher
+from tests.e2e.pool import Images, Pool, slot_takes_a_job_of_bob, until
+
+SLOW = """
+grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && { echo first; sleep 600; }
+echo again; ls /tmp; exit 7
+"""
+"""A job that does not come to its end the first time."""
+
+AGAIN_SECONDS = 60.0
+"""HTCondor's own 20 s of asking for the container, its transfer of files, and a negotiation if it needs one."""
+
+
+def kill(pool: Pool, pattern: str, number: str = "KILL") -> None:
+    """Send a signal to the process of the pilot container whose command line has `pattern`."""
+    pool.inside(f"pkill -{number} -U $(id -u) -f -o -- {pattern}")
+
+
+def kill_engine(pool: Pool, number: str = "KILL", otherwise: str = "false") -> None:
+    """Send a signal to the engine."""
+    pool.beside_the_engine(f"pkill -{number} -U $(id -u) -f -o -- k8spilot[.]engine || {otherwise}")
+
+
+def restarts(pool: Pool) -> int:
+    """How often the kubelet has started the pilot container again."""
+    path = "jsonpath={.status.containerStatuses[0].restartCount}"
+    return int(pool.lab.kubectl("get", "pod", pool.pod, "-n", pool.lab.namespace, "-o", path))
+
+
+def runs(jobs: Jobs, pool: Pool) -> None:
+    """Wait until the job's first run is under way."""
+    jobs.wait("ExecuteEvent")
+    until(lambda: any("sleep 600" in line for line in pool.processes()), "the job sleeps")
+
+
+def ended_the_second_time(jobs: Jobs, seconds: float = AGAIN_SECONDS) -> None:
+    """Wait for the job's right end."""
+    event = jobs.ended(timeout=seconds, ignore=BAD_NEWS - {"JobHeldEvent", "JobAbortedEvent"})
+    assert event.attributes["ReturnValue"] == 7
+    assert jobs.files()["out.0"] == b"again\n"
+
+
+def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool: Pool) -> None:
+    before = restarts(pool)
+    jobs = pool.shell(SLOW)
+    runs(jobs, pool)
+    began = time.monotonic()
+    kill_engine(pool)
+    until(lambda: not any("sleep 600" in line for line in pool.processes()), "the job is ended", 5)
+    ended_the_second_time(jobs)
+    assert time.monotonic() - began < AGAIN_SECONDS
+    assert restarts(pool) == before
+    assert "JobTerminatedEvent" not in [event.kind for event in jobs.events[:-1]]
+
+
+def test_an_engine_that_is_killed_between_jobs_costs_nothing(pool: Pool) -> None:
+    assert pool.shell("exit 1").ended().attributes["ReturnValue"] == 1
+    kill_engine(pool)
+    assert pool.shell("exit 2").ended().attributes["ReturnValue"] == 2
+
+
+def test_an_engine_that_is_killed_again_and_again_holds_no_job(pool: Pool) -> None:
+    jobs = pool.shell("exit 3", count=3)
+    for _ in range(4):
+        time.sleep(1.3)
+        kill_engine(pool, otherwise="true")
+    for proc in range(3):
+        event = jobs.ended(proc, timeout=120, ignore=BAD_NEWS - {"JobHeldEvent", "JobAbortedEvent"})
+        assert event.attributes["ReturnValue"] == 3
+
+
+def test_an_engine_that_is_killed_while_it_pulls_an_image_costs_a_new_start_of_the_job(
+    pool: Pool, faulty: FaultyRegistry, pusher: Pusher
+) -> None:
+    image = Images(pusher, faulty).fresh()
+    faulty.fails(Fault(BLOBS, hang=True, agent="containerd"))
+    jobs = pool.submit({"container_image": image, "executable": "/bin/true"})
+    until(lambda: faulty.asked(BLOBS, "containerd"), "the image is pulled", 60)
+    kill_engine(pool)
+    faulty.is_well()
+    assert jobs.ended(timeout=90, ignore=BAD_NEWS - {"JobHeldEvent"}).attributes["TerminatedNormally"]
+
+
+def test_a_job_that_has_stopped_payload_init_does_not_outlive_the_engine_either(pool: Pool) -> None:
+    stop = "for one in /proc/[0-9]*; do grep -qs payload-init $one/comm && kill -STOP ${one#/proc/}; done"
+    jobs = pool.shell(f"grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && {{ {stop}; }}\n{SLOW}")
+    runs(jobs, pool)
+    kill_engine(pool)
+    until(lambda: not any("sleep 600" in line for line in pool.processes()), "the job is ended", 20)
+    ended_the_second_time(jobs)
+
+
+@pytest.mark.parametrize("daemon", ["condor_startd", "condor_starter"])
+def test_a_daemon_of_htcondors_that_is_killed_ends_by_htcondors_own_rules(pool: Pool, daemon: str) -> None:
+    jobs = pool.shell(SLOW, job_lease_duration="60")
+    runs(jobs, pool)
+    kill(pool, daemon)
+    ended_the_second_time(jobs, 150)
+
+
+def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_pod(pool: Pool) -> None:
+    jobs = pool.shell(SLOW, job_lease_duration="60")
+    runs(jobs, pool)
+    before = restarts(pool)
+    kill(pool, "keeper[.]py")
+    slot_takes_a_job_of_bob(pool, 30)
+    assert restarts(pool) == before + 1
+    ended_the_second_time(jobs, 150)
+
+
+class TestHungEngine:
+    """An engine that lives and does nothing."""
+
+    @pytest.fixture
+    def pod(self, lab: Lab, owner: str) -> Iterator[str]:
+        """A pilot whose kubelet asks more often than it usually does."""
+        name = f"e2e-{owner}-hangs"
+        probe = {"periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 3}
+        path = "/spec/containers/0/livenessProbe/{}"
+        faster = pilot.change(*({"op": "replace", "path": path.format(k), "value": v} for k, v in probe.items()))
+        pilot.deploy(lab, name, overlay={"patches": [faster]})
+        wait_in_pool(lab, name)
+        # Until it has seen the pilot start the kubelet does not ask whether it lives.
+        lab.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", lab.namespace, "--timeout=60s")
+        yield name
+        pilot.delete(lab, name)
+
+    def test_it_is_ended_by_the_kubelet_and_the_slot_is_fit_again(self, pool: Pool) -> None:
+        kill(pool, "k8spilot[.]engine", "STOP")
+        until(lambda: restarts(pool) == 1, "the kubelet has started the pilot again", 90)
+        slot_takes_a_job_of_bob(pool, 60)

@@ -1,0 +1,256 @@
+"""The engine finds the pod's GPUs, once, before any job: against the lab's NVML in a simulated payload container."""
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8spilot import status
+from k8spilot.condor.preparation import INVENTORY
+from k8spilot.gpu import ask
+from k8spilot.gpu.found import FILE
+from k8spilot.payload import discovery
+from lab.gpu import nvml
+from tests.engine.rings import SANDBOX, Simulated, eventually, simulated
+from tests.engine.test_observing import events, told
+from tests.simulator.cluster import Idle
+from tests.simulator.programs import CHECKOUT, Programs
+
+A, B, C = (f"GPU-{letter * 8}-1111-2222-3333-444455556666" for letter in "abc")
+ALL = ("null", 1, 3), ("nvidiactl", 195, 255), ("nvidia0", 195, 0), ("nvidia1", 195, 1)
+
+Start = Callable[..., AbstractAsyncContextManager[Simulated]]
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> nvml.Stub:
+    folder = tmp_path_factory.mktemp("nvml")
+    for one in (folder, *folder.parents[:2]):
+        one.chmod(0o755)  # for the payload's uid
+    return nvml.Stub.make(folder, two())
+
+
+def two() -> nvml.Driver:
+    return nvml.Driver([nvml.h200(0, A), nvml.h200(1, B)])
+
+
+@pytest.fixture
+def start(programs: Programs, stub: nvml.Stub, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
+    """Starts a pod that asks for GPUs; `visible` is what the device plugin says."""
+    caplog.set_level(logging.INFO)
+    stub.write(two())
+    (tmp_path / "dev").mkdir()
+    for name, major, minor in ALL:
+        os.mknod(tmp_path / "dev" / name, 0o20666, os.makedev(major, minor))
+        (tmp_path / "dev" / name).chmod(0o666)
+    (tmp_path / "dev/shm").mkdir()
+    home = [
+        f"{one}:{one}:ro"
+        for one in {Path(sys.prefix), Path(sys.base_prefix), CHECKOUT / "src"}
+        if not one.is_relative_to("/usr")
+    ]
+    mounts = [*home, f"{stub.library.parent}:/nvml:ro", f"{tmp_path}/dev:/dev"]
+
+    @asynccontextmanager
+    async def begin(
+        visible: str | None = f"{A},{B}", count: int = 2, driver: bool = True, **more: Any
+    ) -> AsyncIterator[Simulated]:
+        variables = {"LD_LIBRARY_PATH": "/nvml", "NVML_STUB_SETTINGS": "/nvml/settings/settings"} if driver else {}
+        variables |= {"NVIDIA_VISIBLE_DEVICES": visible} if visible is not None else {}
+        limits = {"nvidia.com/gpu": str(count)} if count else {}
+        async with simulated(programs, idle=Idle(mounts, variables, limits), **more) as engine:
+            yield engine
+
+    return begin
+
+
+async def asked(engine: Simulated, path: str) -> Any:
+    return json.loads(await asyncio.to_thread(ask.ask, str(engine.path), path, 10))
+
+
+async def inventory(engine: Simulated) -> str:
+    return (await asyncio.to_thread(ask.ask, str(engine.path), INVENTORY, 10)).decode()
+
+
+async def state(engine: Simulated) -> dict[str, Any]:
+    return await asyncio.to_thread(status.ask, str(engine.path))
+
+
+async def test_gpus_are_found_before_the_first_job_and_told_to_htcondor(start: Start) -> None:
+    async with start() as engine:
+        said = await inventory(engine)
+        assert said.startswith('DetectedGPUs="GPU-aaaaaaaa, GPU-bbbbbbbb"\n')
+        assert 'DeviceName="NVIDIA H200"' in said
+        found = await asked(engine, "/k8spilot/gpus")
+        assert (found["strategy"], found["usable"], found["problem"]) == ("variable", [A, B], None)
+        shown = await state(engine)
+        assert shown["fit"], shown["problems"]
+        assert "2 x NVIDIA H200" in status.text(shown)
+        assert "GpuMismatch" not in events(engine)
+        record = engine.cluster.settings.exchange / FILE
+        assert record.stat().st_mode & 0o777 == 0o644
+        assert record.stat().st_uid == os.geteuid()
+
+
+async def test_a_disagreement_is_told_everywhere_and_the_doubtful_is_given_to_nobody(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with start(visible=f"{A},{C}") as engine:
+        assert (await inventory(engine)).startswith('DetectedGPUs="GPU-aaaaaaaa"\n')
+        words = f"{C} cannot be seen in the payload container and {B} can be seen there and was not promised"
+        assert words in (await told(engine, "GpuMismatch"))["message"]
+        shown = await state(engine)
+        assert not shown["fit"]
+        assert words in status.text(shown)
+        assert any(words in one.getMessage() for one in caplog.records if one.levelno == logging.WARNING)
+
+
+@pytest.mark.parametrize(("visible", "words"), [("all", "every GPU of the node"), (C, "cannot be seen")])
+async def test_where_nobody_can_tell_whose_gpus_they_are_there_are_none(start: Start, visible: str, words: str) -> None:
+    async with start(visible=visible) as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert words in (await state(engine))["problems"][0]
+
+
+async def test_what_was_found_stays_as_it_was_whatever_runs_later(start: Start, stub: nvml.Stub) -> None:
+    async with start() as engine:
+        before = await inventory(engine)
+        await engine.shell(engine.image("busybox"), "exit 0")
+        with stub.change() as driver:
+            driver.gpus.append(nvml.h200(2, C))
+        await engine.cluster.restart_pilot()
+        assert await inventory(engine) == before
+
+
+async def test_a_disagreement_is_no_event_again_when_the_engine_starts_again(start: Start) -> None:
+    async with start(visible=C) as engine:
+        await told(engine, "GpuMismatch")
+        await engine.cluster.restart_pilot()
+        assert not (await state(engine))["fit"]
+        assert [one for one in engine.cluster.server.told.values() if one["reason"] == "GpuMismatch"] == [
+            events(engine)["GpuMismatch"]
+        ]
+        assert events(engine)["GpuMismatch"]["count"] == 1
+
+
+async def test_an_engine_that_ended_before_it_was_sure_looks_again(start: Start) -> None:
+    async with start() as engine:
+        before = await inventory(engine)
+        (engine.cluster.settings.exchange / FILE).unlink()
+        await engine.cluster.restart_pilot()
+        assert await inventory(engine) == before
+
+
+async def test_a_container_in_which_others_have_run_is_not_believed(start: Start) -> None:
+    async with start() as engine:
+        await engine.shell(engine.image("busybox"), "exit 0")
+        (engine.cluster.settings.exchange / FILE).unlink()
+        await engine.cluster.restart_pilot()
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert "has been changed since the pod's start" in (await state(engine))["problems"][0]
+
+
+async def test_a_record_that_cannot_be_read_is_no_reason_to_look_again(start: Start) -> None:
+    async with start() as engine:
+        (engine.cluster.settings.exchange / FILE).write_text("{")
+        await engine.cluster.restart_pilot()
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+
+
+@pytest.mark.parametrize("probed", [True, False])
+async def test_without_gpus_and_without_a_promise_nothing_is_said(
+    start: Start, programs: Programs, tmp_path: Path, caplog: pytest.LogCaptureFixture, probed: bool
+) -> None:
+    for node in (tmp_path / "dev").glob("nvidia*"):
+        node.unlink()
+    pod = start(visible=None, count=0, driver=False) if probed else simulated(programs)  # that image has no probe
+    async with pod as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert ("not there" in str((await state(engine))["gpus"]["reasons"])) == probed
+        shown = await state(engine)
+        assert shown["fit"]
+        assert "GPUs" not in status.text(shown)
+        assert "GpuMismatch" not in events(engine)
+    assert not [one for one in caplog.records if "GPU" in one.getMessage() and one.levelno > logging.INFO]
+
+
+async def test_an_idle_image_without_the_probe_is_told_where_gpus_are_promised(programs: Programs) -> None:
+    async with simulated(programs, idle=Idle(limits={"nvidia.com/gpu": "1"})) as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        words = (await told(engine, "GpuMismatch"))["message"]
+        assert "the pod asks for nvidia.com/gpu, but the probe failed" in words
+        assert (await engine.shell(engine.image("busybox"), "exit 4")).code == 4
+
+
+async def test_a_probe_that_hangs_is_killed_and_there_are_no_gpus(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "PROBE", ("-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(discovery, "_PROBE_SECONDS", 0.5)
+    async with start() as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert "the probe has not ended" in (await state(engine))["problems"][0]
+
+        async def nothing_is_left() -> bool:
+            return not await engine.processes()
+
+        await eventually(nothing_is_left)
+        assert (await engine.shell(engine.image("busybox"), "exit 4")).code == 4
+
+
+@pytest.mark.parametrize("nonsense", ["print(3)", "print('{')", "print('x' * 3_000_000)", "import sys; sys.exit('no')"])
+async def test_nonsense_is_no_evidence(start: Start, monkeypatch: pytest.MonkeyPatch, nonsense: str) -> None:
+    monkeypatch.setattr(discovery, "PROBE", ("-c", nonsense))
+    async with start() as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert "the probe failed" in (await state(engine))["problems"][0]
+
+
+JOB = {"org.htcondorproject": "True"}
+ENVIRONMENT = [f"CUDA_VISIBLE_DEVICES={A},{B}", f"NVIDIA_VISIBLE_DEVICES={A},{B}"]
+
+
+@pytest.mark.parametrize(("ad", "cuda"), [("RequestGPUs = 1\n", A), ("RequestGPUs = 2\n", f"{A},{B}"), ("", "10000")])
+async def test_a_job_sees_as_many_gpus_as_it_asked_for(start: Start, ad: str, cuda: str) -> None:
+    async with start() as engine:
+        sandbox = Path(SANDBOX) / f"dir_{os.getpid()}"
+        sandbox.mkdir(parents=True, exist_ok=True)
+        try:
+            (sandbox / ".job.ad").write_text(ad)
+            got = await engine.run(
+                engine.image("busybox"),
+                "sh", "-c", "echo $CUDA_VISIBLE_DEVICES",
+                Labels=JOB,
+                Env=[*ENVIRONMENT, f"_CONDOR_SCRATCH_DIR={sandbox}"],
+                HostConfig={"Devices": [{"PathOnHost": f"/dev/nvidia{one}"} for one in ("ctl", "-uvm", "0")]},
+            )  # fmt: skip
+            assert got.stdout == f"{cuda}\n".encode()
+        finally:
+            (sandbox / ".job.ad").unlink()
+            sandbox.rmdir()
+
+
+async def test_a_device_that_the_pod_has_not_is_refused(start: Start) -> None:
+    async with start() as engine:
+        body = {"Image": engine.image("busybox"), "HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia2"}]}}
+        answer = await engine.ask("POST", "/containers/create", body)
+        assert answer.status == 409
+        assert "/dev/nvidia2 is not in the pod" in answer.message
+
+
+async def test_htcondors_program_waits_for_an_engine_that_comes_later(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "later.sock"
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-IS", ask.__file__, str(path), INVENTORY, "20", stdout=subprocess.PIPE
+    )
+    async with start(socket=path):
+        said, _ = await asyncio.wait_for(program.communicate(), 20)
+    assert said.startswith(b'DetectedGPUs="GPU-aaaaaaaa')

@@ -1,0 +1,362 @@
+"""What an operator sees of an engine: metrics, probes, Events, its status, and its log."""
+
+import asyncio
+import json
+import logging
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+import pytest
+
+from k8spilot import logs, status
+from k8spilot.connections import Guarded
+from tests.engine.rings import Simulated, eventually, simulated
+from tests.simulator.programs import Programs
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@asynccontextmanager
+async def observed(programs: Programs, **settings: Any) -> AsyncIterator[tuple[Simulated, str]]:
+    """An engine whose port is open, and its address."""
+    port = free_port()
+    async with simulated(programs, metrics_port=port, **settings) as engine:
+        await eventually(lambda: is_open(port))
+        yield engine, f"http://127.0.0.1:{port}"
+
+
+async def is_open(port: int) -> bool:
+    try:
+        return (await get(f"http://127.0.0.1:{port}/healthz"))[0] == 200
+    except aiohttp.ClientError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics are made for every request."""
+    monkeypatch.setattr("k8spilot.observe.observer._SAME_SECONDS", 0.0)
+
+
+async def get(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def metrics(address: str) -> dict[str, float]:
+    """The series, by name and labels."""
+    code, text = await get(f"{address}/metrics")
+    assert code == 200
+    rows = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, _, value in rows}
+
+
+async def changed(address: str, before: dict[str, float]) -> dict[str, float]:
+    """The counters that are not as before."""
+    now = await metrics(address)
+    return {
+        name: value - before.get(name, 0)
+        for name, value in now.items()
+        if name.startswith(("k8spilot_binds", "k8spilot_payload", "k8spilot_holds")) and value != before.get(name)
+    }
+
+
+def events(engine: Simulated) -> dict[str, dict[str, Any]]:
+    """The Events, by reason."""
+    return {one["reason"]: one for one in engine.cluster.server.told.values()}
+
+
+async def told(engine: Simulated, reason: str) -> dict[str, Any]:
+    async def is_there() -> bool:
+        return reason in events(engine)
+
+    await eventually(is_there)
+    return events(engine)[reason]
+
+
+async def test_what_happens_is_counted_once(programs: Programs) -> None:
+    async with observed(programs) as (engine, address):
+        before = await metrics(address)
+        assert (await engine.shell(engine.image("busybox"), "exit 3")).code == 3
+        job = await engine.begin_shell(engine.image("busybox"), "echo ready; exec sleep 60")
+        await job.until_output(b"ready")
+        await job.kill("KILL")
+        await job.result()
+        await engine.remove(job.name)
+        name = "HTCJob7_0_slot1_PID1"
+        body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
+        assert (await engine.ask("POST", "/containers/create", body, {"name": name})).status == 500
+        assert await changed(address, before) == {
+            'k8spilot_binds_total{result="bound"}': 2,
+            'k8spilot_binds_total{result="refused"}': 1,
+            'k8spilot_payload_exits_total{reason="exited"}': 1,
+            'k8spilot_payload_exits_total{reason="signalled"}': 1,
+            'k8spilot_holds_total{class="image_refused"}': 1,
+        }
+        now = await metrics(address)
+        assert now["k8spilot_bind_duration_seconds_count"] == 2
+        assert now['k8spilot_api_requests_total{code="200",verb="patch"}'] >= 2
+        assert now['k8spilot_api_requests_total{code="200",verb="list"}'] == 1
+
+
+async def test_a_job_that_is_lost_is_counted_and_told(programs: Programs) -> None:
+    async with observed(programs) as (engine, address):
+        before = await metrics(address)
+        job = await engine.begin_shell(
+            engine.image("busybox"), "echo ready; exec sleep 60", name="HTCJob12_3_slot1_PID77"
+        )
+        await job.until_output(b"ready")
+        assert (await metrics(address))["k8spilot_job_start_timestamp_seconds"] > 1e9
+        assert engine.cluster.kubelet.container is not None
+        engine.cluster.kubelet.container.kill_first()
+        await job.result()
+        assert (await changed(address, before))['k8spilot_payload_exits_total{reason="lost"}'] == 1
+        event = await told(engine, "JobLost")
+        assert event["type"] == "Warning"
+        assert event["message"].startswith("Job 12.3 was lost: ")
+        assert "k8spilot_job_start_timestamp_seconds" not in await metrics(address)
+
+
+async def test_states_are_one_and_the_others_zero(programs: Programs) -> None:
+    async with observed(programs) as (engine, address):
+        job = await engine.begin_shell(engine.image("busybox"), "echo ready; exec sleep 60")
+        await job.until_output(b"ready")
+        found = {name: value for name, value in (await metrics(address)).items() if name.startswith("k8spilot_state")}
+        assert len(found) == 10
+        assert {name for name, value in found.items() if value} == {'k8spilot_state{state="running"}'}
+
+
+async def test_an_engine_that_serves_is_healthy_and_ready(programs: Programs) -> None:
+    async with observed(programs) as (_, address):
+        assert await get(f"{address}/healthz") == (200, "ok\n")
+        assert await get(f"{address}/readyz") == (200, "ok\n")
+        assert (await get(f"{address}/k8spilot/status"))[0] == 404
+        async with aiohttp.ClientSession() as session, session.post(f"{address}/metrics", data=b"x") as answer:
+            assert answer.status == 405
+
+
+async def test_an_api_server_that_is_away_makes_no_pilot_unhealthy(programs: Programs) -> None:
+    async with observed(programs) as (engine, address), engine.cluster.server.away():
+
+        async def is_missed() -> bool:
+            return not (await metrics(address))["k8spilot_api_reachable"]
+
+        await eventually(is_missed)
+        assert await get(f"{address}/healthz") == (200, "ok\n")
+        assert (await get(f"{address}/readyz"))[0] == 200  # payload-init is connected
+        assert engine.cluster.kubelet.container is not None
+        engine.cluster.kubelet.stand_still()  # or the next container may come before anybody has looked
+        engine.cluster.kubelet.container.kill_first()
+
+        async def is_unready() -> bool:
+            code, text = await get(f"{address}/readyz")
+            return code == 503 and "no image can be bound" in text
+
+        await eventually(is_unready)
+        assert await get(f"{address}/healthz") == (200, "ok\n")
+
+
+async def test_an_outage_of_the_api_server_is_told_when_it_is_over(programs: Programs) -> None:
+    async with observed(programs) as (engine, _):
+        engine.cluster.pilot.pod.returned(29.0)
+        engine.cluster.pilot.pod.returned(301.0)
+        assert "301 s" in (await told(engine, "ApiUnreachable"))["message"]
+        assert len(events(engine)) == 1
+
+
+async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simulated) -> None:
+    seconds: list[float] = []
+    simulator.cluster.pilot.pod.returned = seconds.append
+    async with simulator.cluster.server.away():
+        await asyncio.sleep(1.0)
+
+    async def is_over() -> bool:
+        return bool(seconds)
+
+    await eventually(is_over)
+    assert 0.8 < seconds[0] < 5
+    assert simulator.cluster.pilot.pod.away is None
+
+
+async def test_normal_jobs_make_one_event_for_an_image(simulator: Simulated) -> None:
+    for _ in range(3):
+        await simulator.shell(simulator.image("busybox"), "exit 0")
+    await told(simulator, "Bound")
+    await simulator.shell(simulator.image("busybox"), "exit 0")
+    assert [one["reason"] for one in simulator.cluster.server.told.values()] == ["Bound"]
+    assert simulator.cluster.server.requests["event"] == 1
+
+
+async def test_an_image_that_is_refused_again_is_counted_in_one_event(simulator: Simulated) -> None:
+    body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
+    for number in range(3):
+        name = f"HTCJob7_{number}_slot1_PID1"
+        assert (await simulator.ask("POST", "/containers/create", body, {"name": name})).status == 500
+
+    async def is_counted() -> bool:
+        return events(simulator).get("ImageRefused", {}).get("count") == 3
+
+    await eventually(is_counted)
+    event = events(simulator)["ImageRefused"]
+    assert event["message"].startswith("Job 7.0 will be held: ")
+    assert event["involvedObject"]["name"] == "pilot"
+    assert len(simulator.cluster.server.told) == 1
+
+
+async def test_what_a_pod_cannot_do_is_told_as_an_event(simulator: Simulated) -> None:
+    body = {"Image": simulator.image("busybox"), "Cmd": ["true"], "HostConfig": {"Privileged": True}}
+    answer = await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob7_0_slot1_PID1"})
+    assert answer.status == 409
+    assert answer.message in (await told(simulator, "JobRefused"))["message"]
+
+
+async def test_a_pilot_that_may_not_make_events_says_so_once(
+    simulator: Simulated, caplog: pytest.LogCaptureFixture
+) -> None:
+    simulator.cluster.server.events_allowed = False
+    for image in ("busybox", "debian"):
+        assert (await simulator.shell(simulator.image(image), "exit 4")).code == 4
+    assert simulator.cluster.server.requests["event"] == 1
+    assert len([one for one in caplog.records if "No Event" in one.getMessage()]) == 1
+
+
+async def test_an_engine_that_is_not_the_first_says_so(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8SPILOT_ENGINE_DEATHS", "2")
+    async with observed(programs) as (engine, address):
+        assert "for the 2nd time" in (await told(engine, "Recovered"))["message"]
+        assert (await metrics(address))["k8spilot_engine_restarts_total"] == 2
+
+
+async def test_the_end_of_an_engine_is_told(programs: Programs) -> None:
+    async with simulated(programs) as engine:
+        await engine.cluster.restart_pilot()
+        assert "Drained" in events(engine)
+
+
+async def test_requests_that_are_none_leave_nothing_in_the_log(
+    programs: Programs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever can reach the pod, the job too, could fill the log with them."""
+    async with observed(programs) as (_, address):
+        port = int(address.rpartition(":")[2])
+        for words in (
+            b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n",
+            b"\0\xff\r\n\r\n",
+            b"GET / HTTP/9\r\nA\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(words)
+            await reader.read()
+            writer.close()
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+async def test_a_port_that_somebody_else_has_does_not_stop_a_pilot(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8spilot.observe.port._AGAIN_SECONDS", 0.1)
+    with socket.socket() as thief:
+        thief.bind(("0.0.0.0", 0))  # noqa: S104
+        thief.listen()
+        port = int(thief.getsockname()[1])
+        async with simulated(programs, metrics_port=port) as engine:
+            assert (await engine.shell(engine.image("busybox"), "exit 4")).code == 4
+            assert str(port) in (await told(engine, "MetricsPortTaken"))["message"]
+            thief.close()
+            await eventually(lambda: is_open(port))
+            assert len([one for one in engine.cluster.server.told.values() if "port" in one["message"]]) == 1
+
+
+async def test_nobody_gets_more_than_a_few_connections(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8spilot.observe.port._CONNECTION_SECONDS", 1.0)
+    async with observed(programs) as (_, address):
+        port = int(address.rpartition(":")[2])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        assert (await get(f"{address}/healthz"))[0] == 200  # in the place of the one that has waited for longest
+        assert await gone(held[0][0])
+        for reader, writer in held:  # they have asked for nothing
+            assert await gone(reader)
+            writer.close()
+        assert (await get(f"{address}/healthz"))[0] == 200
+
+
+async def test_what_is_no_request_for_metrics_is_refused_in_one_sentence(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guarded, "HEAD_SECONDS", 0.3)
+    async with observed(programs) as (_, address):
+        port = int(address.rpartition(":")[2])
+        for request, code in (
+            (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", b"400"),
+            (b"GET /metrics HTTP/1.1\r\n" + b"X: a\r\n" * 1000 + b"\r\n", b"400"),
+            (b"\x16\x03\x01" + bytes(100), b"400"),
+            (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX", b"408"),
+            (b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", b"405"),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            assert (await reader.readline()).split()[1] == code, request[:60]
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        assert (await get(f"{address}/metrics"))[0] == 200
+
+
+async def gone(reader: asyncio.StreamReader) -> bool:
+    """Whether the other end hangs up without a word."""
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def test_the_status_says_what_runs_and_what_went_wrong(simulator: Simulated) -> None:
+    path = str(simulator.path)
+    found = await asyncio.to_thread(status.ask, path)
+    assert (found["fit"], found["slot"]["state"], found["last_fault"]) == (True, "idle", None)
+    body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
+    await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob11_0_slot1_PID1"})
+    job = await simulator.begin_shell(
+        simulator.image("busybox"), "echo ready; exec sleep 60", name="HTCJob12_3_slot1_PID77"
+    )
+    await job.until_output(b"ready")
+    found = await asyncio.to_thread(status.ask, path)
+    slot = found["slot"]
+    assert (slot["state"], slot["job"], slot["image"]) == ("running", "12.3", simulator.image("busybox"))
+    assert slot["attempt"] in simulator.cluster.kubelet.starts[-1]
+    assert (found["last_fault"]["what"], found["last_fault"]["job"]) == ("ImageRefused", "11.0")
+    text = status.text(found)
+    assert re.search(r"job +12\.3, runs for \d+ s", text)
+    assert "ImageRefused" in text
+
+
+async def test_every_line_about_a_job_names_it(simulator: Simulated, caplog: pytest.LogCaptureFixture) -> None:
+    lines: list[dict[str, str]] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(json.loads(logs.JsonFormatter().format(record)))
+
+    handler = Handler()
+    logging.getLogger("k8spilot").addHandler(handler)
+    try:
+        name = "HTCJob12_3_slot1_PID77"
+        job = await simulator.begin_shell(simulator.image("busybox"), "exit 3", name=name)
+        await job.result()
+        await simulator.remove(name)
+    finally:
+        logging.getLogger("k8spilot").removeHandler(handler)
+    about = {line["message"].split()[0]: line for line in lines}
+    attempt = about["Bound"]["attempt"]
+    assert attempt in simulator.cluster.kubelet.starts[-1]
+    for first in ("HTCJob12_3_slot1_PID77", "The"):  # runs; the job ended
+        assert about[first].items() >= {"job": "12.3", "slot": "slot1", "attempt": attempt}.items()

@@ -1,0 +1,146 @@
+"""How the own pod is watched when that does not go well, and what is told of it: nobody is overrun."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from k8spilot.kube import patience, watch
+from k8spilot.payload import notices
+from lab.faulty import Fault
+from tests.engine.faulty import Place, so
+from tests.engine.rings import eventually
+from tests.simulator.cluster import simulate
+from tests.simulator.programs import Programs
+
+
+async def _ends_watches(place: Place) -> None:
+    place.simulator.cluster.server.watch_seconds = 0.001
+
+
+async def _expires(place: Place) -> None:
+    place.api.fails(Fault(verb="watch", status=410, error=("Expired", "too old resource version")))
+
+
+async def _refuses_watches(place: Place) -> None:
+    place.api.fails(Fault(verb="watch", status=500))
+
+
+async def _refuses_lists(place: Place) -> None:
+    place.api.fails(Fault(verb="list", status=503), Fault(verb="watch", status=410))
+
+
+async def _answers_nonsense(place: Place) -> None:
+    place.api.fails(Fault(verb="list", status=200), Fault(verb="watch", status=200))
+
+
+@pytest.mark.parametrize("fault", [_ends_watches, _expires, _refuses_watches, _refuses_lists, _answers_nonsense])
+async def test_a_watch_that_fails_again_and_again_is_tried_later_and_later(
+    place: Place, fault: Callable[[Place], Awaitable[None]]
+) -> None:
+    await fault(place)
+    before = place.api.count()
+    place.api.cuts()
+    await asyncio.sleep(5)
+    asked = place.api.count() - before
+    assert 2 <= asked <= 24  # pauses of at most 1, 2, 4 s, the least a tenth of that; two requests a try
+
+
+async def test_a_server_that_comes_back_without_its_memory_is_listed_soon(place: Place) -> None:
+    place.api.goes_away()
+    await asyncio.sleep(5)  # pauses are of 4 s and more by then
+    place.api.fails(Fault(verb="watch", status=410, error=("Expired", "too old resource version"), times=1))
+    before = place.api.count()
+    place.api.comes_back()
+    await eventually(lambda: so(place.api.count("list") > 0 and place.api.count() >= before + 3))
+    forgotten, listed = [one.at for one in place.api.requests[before:] if one.verb in ("watch", "list")][:2]
+    assert listed - forgotten < 1.5
+
+
+async def test_the_server_is_left_alone_for_as_long_as_it_asks(place: Place) -> None:
+    place.api.fails(Fault(status=429, error=("TooManyRequests", "later"), headers={"Retry-After": "3"}))
+    before = place.api.count()
+    place.api.cuts()
+    await asyncio.sleep(3.5)
+    assert place.api.count() - before <= 2
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch is a good one after a moment, and pilots come back over a time that no test waits for."""
+    monkeypatch.setattr(watch, "_STEADY_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "SCATTER_SECONDS", 10_000.0)
+
+
+async def test_a_pilot_that_is_idle_comes_back_to_a_server_that_was_started_again_some_time_later(
+    steady: None, place: Place
+) -> None:
+    await asyncio.sleep(0.5)
+    before = place.api.count()
+    place.api.goes_away()
+    await asyncio.sleep(0.5)
+    place.api.comes_back()
+    await asyncio.sleep(4)
+    assert place.api.count() == before
+
+
+async def test_a_job_finds_a_server_that_the_watch_does_not_look_for_yet(steady: None, place: Place) -> None:
+    await asyncio.sleep(0.5)
+    place.api.goes_away()
+    await asyncio.sleep(0.5)
+    place.api.comes_back()
+    engine = place.engine
+    assert (await engine.shell(engine.image("busybox"), "exit 6")).code == 6
+    assert not place.simulator.cluster.pilot.pod.trouble
+
+
+async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: None, place: Place) -> None:
+    engine = place.engine
+    assert (await engine.shell(engine.image("busybox"), "exit 6")).code == 6
+    await asyncio.sleep(0.5)
+    place.api.goes_away()
+    await asyncio.sleep(0.5)
+    place.api.comes_back()
+    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.trouble))
+
+
+# --- what others are told ---
+
+
+class Heard(notices.Notices):
+    """Remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    async def away(self) -> None:
+        self.said.append("away")
+
+    async def back(self) -> None:
+        self.said.append("back")
+
+
+async def test_an_outage_is_told_again_and_again_and_taken_back_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_AWAY_SECONDS", 2.5)  # longer than a first pause before the next watch
+    monkeypatch.setattr(notices, "AGAIN_SECONDS", 0.5)
+    heard = Heard()
+    telling = asyncio.create_task(notices.tell_of_outages(place.simulator.cluster.pilot.pod, heard))
+    place.api.cuts()  # over in a moment: not told
+    await asyncio.sleep(3)
+    assert heard.said == []
+    place.api.goes_away()
+    await eventually(lambda: so(heard.said == ["away"] * 3))
+    place.is_well()
+    await eventually(lambda: so(heard.said[-1:] == ["back"]))
+    telling.cancel()
+    assert heard.said.count("back") == 1
+
+
+async def test_a_pod_that_was_deleted_in_an_outage_ends_the_pilot_after_it(programs: Programs) -> None:
+    async with simulate(programs) as cluster:
+        async with cluster.server.away():
+            await cluster.server.delete()
+        async with asyncio.timeout(20):
+            await cluster.ended.wait()

@@ -1,0 +1,177 @@
+"""Devices that a job asks docker for, against the pod's; and which GPUs a job is shown."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8spilot.docker.devices import visible
+from k8spilot.docker.job_ad import requested_gpus
+from k8spilot.docker.translate import Place, specification
+from k8spilot.errors import Refused
+from k8spilot.gpu.evidence import Node
+from k8spilot.gpu.found import Gpus
+from tests.unit.test_gpu_strategy import NONE, PARTS, TWO, WHOLE, A, B, C, seen
+
+EXECUTE = "/var/lib/condor/execute"
+FUSE = Node("/dev/fuse", "c", 10, 229)
+PAIR = seen(A, B, visible=f"{A.uuid},{B.uuid}")
+PLACES = {
+    "none": Place(EXECUTE, gpus=Gpus(NONE, seen())),
+    "two": Place(EXECUTE, gpus=Gpus(TWO, PAIR)),
+    "parts": Place(EXECUTE, gpus=Gpus(NONE, seen(WHOLE, *PARTS, visible=",".join(one.uuid for one in PARTS)))),
+    "bare": Place(EXECUTE, gpus=Gpus(TWO, seen(A, B, visible=f"{A.uuid},{B.uuid}", nodes=(*PAIR.nodes[:2], FUSE)))),
+}
+
+
+def node(path: str, inside: str | None = None) -> dict[str, Any]:
+    return {"PathOnHost": path, "PathInContainer": path if inside is None else inside, "CgroupPermissions": "rwm"}
+
+
+def gpus(count: int = 0, *ids: str, driver: str = "", capabilities: tuple[str, ...] = ("gpu",)) -> dict[str, Any]:
+    asked = {"Driver": driver, "Count": count, "DeviceIDs": list(ids) or None, "Options": {}}
+    return {**asked, "Capabilities": [list(capabilities)] if driver != "cdi" else None}
+
+
+def cdi(name: str) -> dict[str, Any]:
+    return gpus(0, name, driver="cdi")
+
+
+def create(place: str, asked: dict[str, Any]) -> None:
+    key = "Devices" if "PathOnHost" in asked else "DeviceRequests"
+    specification({"Image": "a", "HostConfig": {key: [asked]}}, PLACES[place])
+
+
+@pytest.mark.parametrize(
+    ("place", "asked"),
+    [
+        ("two", node("/dev/nvidia0")),
+        ("two", node("/dev/nvidia1")),
+        ("two", node("/dev/nvidiactl")),
+        ("two", node("/dev/null")),
+        # Some nodes have none of these, and HTCondor asks for them all the same.
+        ("bare", node("/dev/nvidiactl")),
+        ("bare", node("/dev/nvidia-uvm")),
+        ("bare", node("/dev/fuse")),
+        ("two", gpus(-1)),
+        ("two", gpus(1)),
+        ("two", gpus(2, capabilities=("gpu", "compute", "utility"))),
+        ("two", gpus(-1, driver="nvidia")),
+        ("two", gpus(0, "0", "1")),
+        ("two", gpus(0, A.uuid)),
+        ("two", gpus(0, A.uuid[:12])),
+        ("two", gpus(0, A.uuid.removeprefix("GPU-"))),
+        ("parts", gpus(0, PARTS[0].uuid)),
+        ("two", cdi("nvidia.com/gpu=all")),
+        ("two", cdi("nvidia.com/gpu=1")),
+        ("two", cdi(f"k8s.device-plugin.nvidia.com/gpu={B.uuid}")),
+    ],
+    ids=str,
+)
+def test_devices_that_the_pod_has_are_fine(place: str, asked: dict[str, Any]) -> None:
+    create(place, asked)
+
+
+@pytest.mark.parametrize(
+    ("place", "asked", "words"),
+    [
+        ("none", node("/dev/nvidia0"), "the device /dev/nvidia0 is not in the pod"),
+        ("none", node("/dev/nvidiactl"), "the device /dev/nvidiactl is not in the pod"),
+        ("two", node("/dev/nvidia2"), "the device /dev/nvidia2 is not in the pod"),
+        ("two", node("/dev/sda"), "ask the site for it"),
+        ("two", node("/dev/nvidia0", "/dev/gpu"), "cannot be had as /dev/gpu"),
+        ("none", gpus(-1), "asks docker for GPUs, and the pod has none"),
+        ("none", gpus(1), "request_gpus"),
+        ("two", gpus(3), "asks docker for 3 GPUs, and the pod has GPU-a"),
+        ("two", gpus(0, "2"), "the GPU 2 is not in the pod"),
+        ("two", gpus(0, C.uuid), f"the GPU {C.uuid} is not in the pod"),
+        ("two", gpus(0, ""), "is not in the pod"),
+        ("two", gpus(1, driver="amd"), "devices of the kind amd are not to be had"),
+        ("two", gpus(1, capabilities=("tpu",)), "devices of the kind tpu are not to be had"),
+        ("none", cdi("nvidia.com/gpu=all"), "docker option --device nvidia.com/gpu=all"),
+        ("two", cdi("nvidia.com/gpu=2"), "nvidia.com/gpu=2 is not in the pod"),
+        ("two", cdi("vendor.example/class=name"), "vendor.example/class=name is not in the pod"),
+        ("two", cdi("evilnvidia.com/gpu=all"), "is not in the pod"),
+    ],
+    ids=str,
+)
+def test_devices_that_it_has_not_are_refused_in_a_sentence(place: str, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(Refused, match=r"docker option --(device|gpus)") as refusal:
+        create(place, asked)
+    assert words in str(refusal.value)
+
+
+ENVIRONMENT = (
+    f"CUDA_VISIBLE_DEVICES={A.uuid},{B.uuid}",
+    f"NVIDIA_VISIBLE_DEVICES={A.uuid},{B.uuid}",
+    "_CONDOR_AssignedGPUs=GPU-aaaaaaaa,GPU-bbbbbbbb",
+    "GPU_DEVICE_ORDINAL=GPU-aaaaaaaa,GPU-bbbbbbbb",
+    "X=GPU-a,GPU-b",
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cuda", "nvidia", "assigned"),
+    [
+        (None, f"{A.uuid},{B.uuid}", f"{A.uuid},{B.uuid}", "GPU-aaaaaaaa,GPU-bbbbbbbb"),
+        (2, f"{A.uuid},{B.uuid}", f"{A.uuid},{B.uuid}", "GPU-aaaaaaaa,GPU-bbbbbbbb"),
+        (1, A.uuid, A.uuid, "GPU-aaaaaaaa"),
+        (0, "10000", "none", "10000"),
+    ],
+)
+def test_a_job_sees_as_many_gpus_as_it_asked_for(wanted: int | None, cuda: str, nvidia: str, assigned: str) -> None:
+    assert list(visible(ENVIRONMENT, wanted)) == [
+        f"CUDA_VISIBLE_DEVICES={cuda}",
+        f"NVIDIA_VISIBLE_DEVICES={nvidia}",
+        f"_CONDOR_AssignedGPUs={assigned}",
+        f"GPU_DEVICE_ORDINAL={assigned}",
+        "X=GPU-a,GPU-b",
+    ]
+
+
+def test_what_htcondor_says_of_no_gpu_is_left_alone() -> None:
+    nothing = ("CUDA_VISIBLE_DEVICES=10000", "NVIDIA_VISIBLE_DEVICES=none")
+    assert tuple(visible(nothing, 0)) == nothing
+
+
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ('Cmd = "x"\nRequestGPUs = 2\nA = 1\n', 2),
+        ("requestgpus=0\n", 0),
+        ("RequestGPUs \t= \t 3 \t\r\n", 3),
+        ("RequestCpus = 1\n", 0),
+        ("RequestGPUs = ifThenElse(x, 1, 2)\n", None),
+        ("RequestGPUs = -1\n", None),
+        ("RequestGPUs = 1.5\n", None),
+    ],
+)
+def test_the_jobs_own_ad_says_how_many_it_asked_for(tmp_path: Path, ad: str, wanted: int | None) -> None:
+    (tmp_path / "dir_1").mkdir()
+    (tmp_path / "dir_1/.job.ad").write_text(ad)
+    assert requested_gpus((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)) == wanted
+
+
+def test_an_ad_that_a_job_has_made_long_is_read_at_once(tmp_path: Path) -> None:
+    (tmp_path / "dir_1").mkdir()
+    (tmp_path / "dir_1/.job.ad").write_bytes(b"RequestGPUs = 1" + b" " * 30_000 + b"x\n")
+    began = time.thread_time()
+    assert requested_gpus((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)) is None
+    assert time.thread_time() - began < 0.5, "the engine does nothing else meanwhile"
+
+
+def test_an_ad_that_is_none_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "dir_1").mkdir()
+    sandbox = f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1"
+    assert requested_gpus((sandbox,), str(tmp_path)) is None
+    (tmp_path / "elsewhere").write_text("RequestGPUs = 1\n")
+    (tmp_path / "dir_1/.job.ad").symlink_to("../elsewhere")
+    assert requested_gpus((sandbox,), str(tmp_path)) is None
+    (tmp_path / "dir_1/.job.ad").unlink()
+    os.mkfifo(tmp_path / "dir_1/.job.ad")
+    assert requested_gpus((sandbox,), str(tmp_path)) is None
+    assert requested_gpus((sandbox,), "/var/lib/condor/execute") is None
+    assert requested_gpus((f"{sandbox}/../dir_1",), str(tmp_path)) is None
+    assert requested_gpus((), str(tmp_path)) is None

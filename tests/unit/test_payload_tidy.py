@@ -1,0 +1,92 @@
+"""tidy, as the jobs' own user, over what a job left."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.programs import CHECKOUT, obstacle
+
+JOB, GROUP = 47001, 47002
+
+
+@pytest.fixture(scope="module")
+def tidy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if (reason := obstacle()) is not None:
+        pytest.skip(reason)
+    program = tmp_path_factory.mktemp("tidy") / "tidy"
+    source = CHECKOUT / "src/k8spilot/payload_init/tidy.c"
+    subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    for folder in (program, *program.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    return program
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Path:
+    for folder in tmp_path.parents[:-2]:
+        folder.chmod(folder.stat().st_mode | 0o011)
+    tmp_path.chmod(0o755)
+    (tmp_path / "secret").write_text("s")
+    folder = tmp_path / "slot"
+    folder.mkdir()
+    os.chown(folder, 0, GROUP)
+    folder.chmod(0o2775)
+    return folder
+
+
+def as_job(*command: str | Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, user=JOB, group=JOB, extra_groups=[GROUP], text=True, capture_output=True, check=True
+    )
+
+
+def test_what_was_locked_is_open_to_the_group(tidy: Path, sandbox: Path) -> None:
+    as_job("sh", "-c", f"cd {sandbox}; mkdir -m 700 -p a/b; echo x >a/b/f; chmod 000 a/b/f a/b; chmod 100 a")
+    as_job(tidy, "open", sandbox)
+    for name, mode in (("a", 0o770), ("a/b", 0o770), ("a/b/f", 0o040)):
+        status = (sandbox / name).lstat()
+        assert (status.st_gid, status.st_mode & mode) == (GROUP, mode), name
+
+
+LINKS = """
+cd {sandbox}; mkdir -p a/b; echo x >a/b/f
+ln -s a/b/f fine; ln -s {sandbox}/a/b a/by-path; ln -s ../.. a/b/up; ln -s nowhere dangling
+ln -s {secret} out; ln -s ../secret out-too; ln -s a/b/up/../secret out-by-link; ln -s /proc/self/environ magic
+ln -s {sandbox}/../secret sneaks; mkdir locked; ln -s locked/../../secret through; chmod 000 locked
+"""
+
+
+def test_links_that_lead_out_are_removed(tidy: Path, sandbox: Path) -> None:
+    as_job("sh", "-c", LINKS.format(sandbox=sandbox, secret=sandbox.parent / "secret"))
+    said = as_job(tidy, "fence", sandbox).stderr
+    assert {path.name for path in sandbox.iterdir()} == {"a", "fine", "dangling", "locked"}
+    assert (sandbox / "a/by-path/f").read_text() == "x\n"
+    assert (sandbox / "a/by-path").readlink() == Path("../a/b")
+    assert "removed the link" in said
+
+
+def test_all_is_removed_however_deep_and_locked(tidy: Path, sandbox: Path) -> None:
+    deep = (
+        "i=0; while [ $i -lt 600 ]; do mkdir dddddddd; cd dddddddd; i=$((i + 1)); done; touch f; ln -s / l; chmod 0 ."
+    )
+    as_job("sh", "-c", f"cd {sandbox}; mkdir x; touch x/f; chmod 000 x; {deep}")
+    as_job(tidy, "remove", sandbox, sandbox / "absent")
+    assert list(sandbox.iterdir()) == []
+    assert (sandbox.parent / "secret").exists()
+
+
+def test_what_is_others_stays_in_shared_places(tidy: Path, sandbox: Path) -> None:
+    (sandbox / "others").mkdir()
+    as_job("sh", "-c", f"cd {sandbox}; mkdir -m 000 own; touch file")
+    as_job(tidy, "mine", sandbox)
+    assert [path.name for path in sandbox.iterdir()] == ["others"]
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_an_image_has_in_a_folders_place_is_told(tidy: Path, sandbox: Path, kind: str) -> None:
+    as_job("sh", "-c", f"cd {sandbox}; mkdir beside; touch beside/f; ln -s beside link; touch file")
+    said = subprocess.run([tidy, "remove", sandbox / kind], user=JOB, group=JOB, capture_output=True, check=False)
+    assert (said.returncode, said.stderr.decode()) == (3, str(sandbox / kind))
+    assert (sandbox / "beside/f").exists()

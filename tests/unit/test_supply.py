@@ -1,0 +1,86 @@
+"""What the image is made of: locked, told, and the same when it is built again."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+from lab.supply import compared, debian, python
+
+CHECKOUT = Path(__file__).parents[2]
+STATUS = """Package: libc6
+Status: install ok installed
+Architecture: amd64
+Version: 2.42-5
+
+Package: gone
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 1
+"""
+
+
+def _locked(name: str) -> dict[str, str]:
+    """Name -> its block in a file of requirements."""
+    blocks = re.split(r"\n(?=\S)", (CHECKOUT / name).read_text())
+    return {block.partition("==")[0]: block for block in blocks if "==" in block}
+
+
+def _wanted(requirements: list[str]) -> set[str]:
+    return {re.split(r"[><=~!\[; ]", one)[0].lower() for one in requirements}
+
+
+def test_all_that_the_image_installs_from_python_is_locked_with_hashes() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    for name, wanted in (
+        ("requirements.txt", project["project"]["dependencies"]),
+        ("requirements-build.txt", project["build-system"]["requires"]),
+    ):
+        locked = _locked(name)
+        assert _wanted(wanted) <= locked.keys()
+        for block in locked.values():
+            assert re.match(r"[a-z0-9._-]+==\S+ \\\n", block)
+            assert "--hash=sha256:" in block
+
+
+def test_the_image_is_built_of_what_is_locked() -> None:
+    text = re.sub(r"\\\n", " ", (CHECKOUT / "Dockerfile").read_text())
+    installs = [line for line in re.split(r"&&|\n", text) if re.search(r"\bpip\b.* install ", line)]
+    assert installs
+    for line in installs:
+        assert "--require-hashes" in line or ("--no-index" in line and "--no-deps" in line), line
+
+
+def test_an_sbom_has_what_dpkg_and_pip_have_installed(tmp_path: Path) -> None:
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/status").write_text(STATUS)
+    folder = tmp_path / "opt/k8spilot/lib/python3.14/site-packages/typing_extensions-4.16.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.4\nName: typing_extensions\nVersion: 4.16.0\n\nText: a\n")
+    assert [str(one.purl) for one in (*debian(tmp_path), *python(tmp_path))] == [
+        "pkg:deb/debian/libc6@2.42-5?arch=amd64&distro=forky",
+        "pkg:pypi/typing-extensions@4.16.0",
+    ]
+
+
+def test_two_trees_are_compared_in_all_that_an_image_has(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        tree = tmp_path / name
+        tree.mkdir()
+        for file in ("same", "content", "mode", "time"):
+            (tree / file).write_text("a")
+        (tree / "link").symlink_to(name)
+        for path in tree.iterdir():
+            os.utime(path, (0, 0), follow_symlinks=False)
+    (tmp_path / "other/content").write_text("b")
+    os.utime(tmp_path / "other/content", (0, 0))
+    (tmp_path / "other/mode").chmod(0o600)
+    os.utime(tmp_path / "other/time", (0, 9))
+    (tmp_path / "other/more").mkdir()
+    assert compared(tmp_path / "one", tmp_path / "other") == {
+        "content": ["content"],
+        "link": ["target"],
+        "mode": ["mode"],
+        "more": ["is in one alone"],
+        "time": ["time"],
+    }
