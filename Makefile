@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check lab lab-down kubeconfig registry demo test bench clean
+.PHONY: help venv check lab lab-down kubeconfig registry demo test attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,12 +40,53 @@ registry: venv  ## print host:port of the lab's registry
 demo: venv  ## bring the lab up, deploy a pilot, run real jobs and show what happens
 	@$(LAB) demo
 
-# The lab comes first: it installs what the tests need, too.
-test: check lab  ## all tests: unit, the engine on simulator and node, end to end
-	$(BIN)/pytest --numprocesses 2 --dist worksteal $(TESTS)
+# The lab comes first: it installs what the tests need, too. Jobs in a pool are waited for more than they compute, so that
+# more of those tests run at a time. There are four GPUs of a
+# kind, which tests take in turn. Tests that stop parts of the node have it for themselves. Each part has so many seconds:
+# a machine that is too slow is told so, with the failures up to then, and so is a test that cannot even be interrupted.
+NO_TESTS := 5
+PYTEST := $(BIN)/pytest --dist worksteal --durations 15
+test: check lab  ## all tests: unit, the engine on simulator and node, end to end, attacks
+	@status=0; \
+	part() { \
+		timeout --signal=INT --kill-after=60 $$(($$1 + 200)) $(PYTEST) --session-timeout "$$@" $(TESTS) \
+			|| [ $$? = $(NO_TESTS) ] || status=1; \
+	}; \
+	part 1000 --numprocesses 2 -m "not e2e and not oracle and not attack and not disruptive"; \
+	part 1800 --numprocesses 3 -m "(e2e or oracle) and not gpu and not disruptive"; \
+	part 1400 --numprocesses 3 --dist loadfile -m attack; \
+	part 800 -m "gpu and not disruptive"; \
+	part 1300 -m disruptive; \
+	exit $$status
 
-bench: venv  ## the figures, measured in one run; also in build/bench.json
-	@$(BIN)/python -m bench
+attacks: lab  ## jobs that try to break out of the payload container, as ordinary users; a part of `make test`
+	$(PYTEST) --numprocesses 3 --dist loadfile -m attack $(TESTS)
+
+bench: venv  ## the figures, measured in one run, in build/bench.json and build/bench/*.svg (BENCH="--only bind --add")
+	@$(BIN)/python -m bench $(BENCH)
+
+bench-quick: venv  ## those that change most, in three minutes, in build/bench-quick.json
+	@$(BIN)/python -m bench --quick $(BENCH)
+
+soak: venv  ## hundreds of jobs and a hundred faults; also in build/soak.json (SOAK="--seed 7 --minutes 10")
+	@$(BIN)/python -m soak $(SOAK)
+
+SECONDS_OF_FUZZING ?= 300
+fuzz: venv  ## inputs drawn at random, other ones each time (SECONDS_OF_FUZZING=3600)
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS_OF_FUZZING)
+
+# For the image's own Python. What is locked stays as it is where it still fits; UPGRADE= keeps all that does.
+UPGRADE ?= --upgrade
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --python-version 3.14 $(UPGRADE)
+lock: venv  ## renew requirements.txt and requirements-build.txt: versions and hashes of what the image has from PyPI
+	$(LOCK) pyproject.toml --output-file requirements.txt
+	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt
+
+sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json
+	@$(BIN)/python -m lab.supply sbom
+
+reproducible: venv  ## build the project's image twice without a cache, and say which files differ
+	@$(BIN)/python -m lab.supply reproducible
 
 clean: lab-down  ## end the lab, remove what was built in this folder (the lab's cache stays)
 	rm -rf $(VENV) build
