@@ -1,8 +1,9 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -58,6 +59,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             lines = [line[:LOG_COLUMNS] for line in pool.log(200).splitlines()[-LOG_LINES:]]
             report.sections.append((LOG, "\n".join(lines)))
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_left_open_is_told_here() -> Iterator[None]:
+    """What a module's tests did not close is their failure, not that of whichever test the collector comes by in."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -48,8 +48,9 @@ class Measured:
         return [one["name"] for one in self.pool.status()["spec"].get("ephemeralContainers", [])]
 
 
-def deploy(lab: Lab, name: str, resource: str, count: int, more: str = "") -> Measured:
-    """Deploy a pilot with so many GPUs of a kind; return when HTCondor has them."""
+@contextmanager
+def measured_pod(lab: Lab, name: str, resource: str, count: int, more: str = "") -> Iterator[Measured]:
+    """A pilot with so many GPUs of a kind, which HTCondor has; what was submitted through it ends before it does."""
     operations = [
         {"op": "remove", "path": f"{LIMIT}/nvidia.com~1gpu"},
         {"op": "add", "path": f"{LIMIT}/{resource.replace('/', '~1')}", "value": str(count)},
@@ -61,19 +62,23 @@ def deploy(lab: Lab, name: str, resource: str, count: int, more: str = "") -> Me
         name,
         overlay={"namespace": PILOT_NAMESPACE, "components": COMPONENTS, "patches": [pilot.change(*operations)]},
     )
-    lab_jobs.wait_in_pool(lab, name)
-    answer = lab.kubectl("exec", "-n", PILOT_NAMESPACE, name, "-c", "pilot", "--", "k8spilot", "status", "--json")
-    uuids = json.loads(answer)["gpus"]["usable"]
-    assert len(uuids) == count
-    return Measured(Pool(lab, name, ExitStack()), uuids)
+    try:
+        lab_jobs.wait_in_pool(lab, name)
+        answer = lab.kubectl("exec", "-n", PILOT_NAMESPACE, name, "-c", "pilot", "--", "k8spilot", "status", "--json")
+        uuids = json.loads(answer)["gpus"]["usable"]
+        assert len(uuids) == count
+        with ExitStack() as cleanup:
+            yield Measured(Pool(lab, name, cleanup), uuids)
+    finally:
+        pilot.delete(lab, name)
 
 
 @pytest.fixture(scope="module")
 def two(lab: Lab, owner: str) -> Iterator[Measured]:
     """A pilot with two of the node's GPUs."""
     name = f"gpu-usage-{owner}"
-    yield deploy(lab, name, "nvidia.com/gpu-cdi-annotations", 2, "nvidia-cdi")
-    pilot.delete(lab, name)
+    with measured_pod(lab, name, "nvidia.com/gpu-cdi-annotations", 2, "nvidia-cdi") as found:
+        yield found
 
 
 def is_measured(measured: Measured) -> None:
@@ -105,8 +110,7 @@ def test_a_jobs_ad_has_what_its_gpus_did(two: Measured) -> None:
 @pytest.mark.timeout(300)
 def test_a_job_that_has_two_of_four_gpus_is_told_of_each(lab: Lab, owner: str) -> None:
     name = f"gpu-four-{owner}"
-    four = deploy(lab, name, "nvidia.com/gpu-cdi", 4, "nvidia-cdi")
-    try:
+    with measured_pod(lab, name, "nvidia.com/gpu-cdi", 4, "nvidia-cdi") as four:
         is_measured(four)
         four.load((50, 4000), (30, 1000), (0, 0), (0, 0))
         time.sleep(12)
@@ -117,9 +121,6 @@ def test_a_job_that_has_two_of_four_gpus_is_told_of_each(lab: Lab, owner: str) -
         assert ad["GPUsAverageUsage"] == pytest.approx(0.8, rel=0.05)
         assert [ad[f"GPU{number}AverageUsage"] for number in (0, 1)] == pytest.approx([0.5, 0.3], rel=0.05)
         assert [ad[f"GPU{number}MemoryUsage"] for number in (0, 1)] == pytest.approx([4000, 1000], rel=0.05)
-        jobs.remove()
-    finally:
-        pilot.delete(lab, name)
 
 
 def test_the_metrics_say_what_the_gpus_do(two: Measured) -> None:
@@ -151,24 +152,17 @@ def test_the_metrics_say_what_the_gpus_do(two: Measured) -> None:
 )
 def test_gpus_are_measured_whichever_way_they_come(lab: Lab, owner: str, resource: str, runtime: str) -> None:
     name = f"gpu-way-{owner}"
-    measured = deploy(lab, name, resource, 1, runtime)
-    try:
+    with measured_pod(lab, name, resource, 1, runtime) as measured:
         is_measured(measured)
         assert len(measured.containers()) <= 2
-    finally:
-        pilot.delete(lab, name)
 
 
 def test_a_cluster_whose_runtime_knows_no_gpus_is_told_what_to_do(lab: Lab, owner: str) -> None:
     name = f"gpu-none-{owner}"
-    measured = deploy(lab, name, "nvidia.com/gpu-cdi-annotations", 1)
-    try:
+    with measured_pod(lab, name, "nvidia.com/gpu-cdi-annotations", 1) as measured:
         until(
             lambda: "runtimeClassName: nvidia" in lab.kubectl("get", "events", "-n", PILOT_NAMESPACE), "the words", 90
         )
         assert len(measured.containers()) <= 3  # two ways to ask; one whose end says nothing is tried again
         jobs = measured.pool.shell("echo fine", request_gpus="1")
         assert result(jobs, timeout=90).text == "fine\n"
-        jobs.remove()
-    finally:
-        pilot.delete(lab, name)
