@@ -47,10 +47,10 @@ def make_fresh(root: Path = Path("/"), mounts: Path = _MOUNTS) -> None:
 
 
 def read_only(root: Path = Path("/")) -> Iterator[Path]:
-    """Those that cannot be written to."""
+    """Those that are there and cannot be written to."""
     for path in FOLDERS:
         folder = root / path.relative_to("/")
-        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
             yield path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.errors import SurroundingsError
-from k8spilot.writable import FOLDERS, make_fresh
+from k8spilot.writable import FOLDERS, make_fresh, read_only
 
 
 def _container(root: Path, *mounted: str) -> Path:
@@ -60,3 +60,9 @@ def test_a_folder_that_cannot_be_emptied_is_told(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(SurroundingsError, match=r"run/left cannot be made ready \(Permission denied\); let /run be"):
         make_fresh(tmp_path, table)
+
+
+def test_a_folder_that_an_image_does_not_have_is_not_told_as_read_only(tmp_path: Path) -> None:
+    _container(tmp_path)
+    (tmp_path / "var/lib/condor").rmdir()
+    assert list(read_only(tmp_path)) == []
