@@ -6,6 +6,7 @@ import pytest
 
 from tests.engine.client import Failed, Job
 from tests.engine.rings import Engine, Simulated, eventually
+from tests.simulator.pod import payload_image
 
 FORGE = """
 use Socket;
@@ -178,6 +179,26 @@ async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None
     await _is_lost(engine, job)
     result = await engine.shell(engine.image("debian"), LOOK)
     assert result.stdout == b""
+
+
+async def test_a_container_that_the_kubelet_starts_again_late_is_not_taken_for_the_next_jobs(
+    simulator: Simulated,
+) -> None:
+    """Of the same image, which is all that a status tells: the kubelet would end it under the next job."""
+    job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
+    await job.until_output(b"ready")
+    kubelet, server = simulator.cluster.kubelet, simulator.cluster.server
+    started_again = kubelet.hold("registry.test:5000/debian")
+    before = payload_image(server.pod)
+    assert kubelet.container is not None
+    kubelet.container.kill_first()
+    await _is_lost(simulator, job)
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(simulator.shell(simulator.image("debian"), "sleep 0.5; echo fine"))
+        await server.until(lambda pod: payload_image(pod) != before, seconds=10)
+        started_again.set()
+    assert following.result().stdout == b"fine\n"
+    assert kubelet.starts.count(before) == 2
 
 
 @pytest.mark.parametrize("message", ["hello 9 fresh", "hello 1 fresh one-file", "exit -5", "nonsense", "started", ""])

@@ -113,7 +113,7 @@ class Binder:
         digest = await self._digest(reference)
         wanted = str(reference) if digest is None else reference.fresh(digest, attempt)
         now, other = self._changes.view(self._pod.pod), ""
-        if wanted == now.wanted or now.refused is not None:
+        if wanted == now.wanted or now.refused is not None or self._may_come_again(now.wanted, digest):
             # Without a digest no reference is fresh, and one that does not change starts no container. And after a
             # container that could not start, the same words in the status could be meant for it or for the next.
             other = await self._pass_by_idle()
@@ -131,8 +131,17 @@ class Binder:
             del self._had[next(iter(self._had))]
         return replace(changed, image=found)
 
+    def _may_come_again(self, before: str, digest: str | None) -> bool:
+        """Whether the image `before` may come once more, and be taken for the one that `digest` means.
+
+        The kubelet starts a container that ended by itself again, perhaps after it is asked for the next image; no
+        status tells two containers of one image apart, and this one is ended as soon as the kubelet looks again.
+        """
+        last = self._listener.current
+        return last is not None and last.gone.done() and (digest is None or before.endswith(digest))
+
     async def _pass_by_idle(self) -> str:
-        """Change to the idle image, so that the status has no words any more.
+        """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
 
         That image may have gone from the node, and its registry may be away. Then the status has words about it; what
         is returned is in all of them, and in none about another image.
@@ -146,7 +155,7 @@ class Binder:
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
                 await self._arrive(binding, self._changes.any_refusal(binding))
-                await self._pod.until(lambda pod: True if self._changes.view(pod).refused is None else None)
+                await self._changes.running(binding)
         except TimeoutError:
             logger.warning("The idle image %s has not come in %.0f s; it is done without.", idle, _IDLE_SECONDS)
         except (Displaced, ClusterError):
