@@ -63,7 +63,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="module", autouse=True)
 def what_is_left_open_is_told_here() -> Iterator[None]:
-    """What a module's tests did not close is their failure, not that of whichever test the collector comes by in."""
+    """What tests did not close is told at the end of their module, and not wherever the collector comes by.
+
+    At the end of the next one where a fixture of the last test has it, or a failure's traceback.
+    """
     yield
     gc.collect()
 

@@ -300,8 +300,8 @@ def idle_image(pod: dict[str, Any]) -> str:
     view = container(pod, PILOT)
     if view is None:
         raise ClusterError(f"the pod has no container {PILOT}; its manifest is not k8spilot's")
-    _, _, digest = view.image_id.rpartition("@")
-    if not digest.startswith("sha256:"):  # an image that no registry knows, loaded on the node by hand
+    repository, _, digest = view.image_id.rpartition("@")
+    if not repository:  # an image that no registry knows, loaded on the node by hand, has only the id of its own
         return view.wanted
     return Reference.parse(view.wanted).fresh(digest, uuid.uuid4().hex[:12])
 

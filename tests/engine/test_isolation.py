@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from tests.engine.client import Failed, Job
-from tests.engine.rings import Engine, Simulated, eventually
+from tests.engine.rings import Engine, Simulated, eventually, simulated
 from tests.simulator.pod import payload_image
+from tests.simulator.programs import Programs
 
 FORGE = """
 use Socket;
@@ -181,24 +182,57 @@ async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None
     assert result.stdout == b""
 
 
+@pytest.mark.parametrize("rests", [False, True])
 async def test_a_container_that_the_kubelet_starts_again_late_is_not_taken_for_the_next_jobs(
-    simulator: Simulated,
+    programs: Programs, rests: bool
 ) -> None:
     """Of the same image, which is all that a status tells: the kubelet would end it under the next job."""
-    job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
-    await job.until_output(b"ready")
+    async with simulated(programs, idle_after_seconds=0.1 if rests else 60) as simulator:
+        job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
+        await job.until_output(b"ready")
+        kubelet, server = simulator.cluster.kubelet, simulator.cluster.server
+        started_again = kubelet.hold("registry.test:5000/debian")
+        of_job = payload_image(server.pod)
+        assert kubelet.container is not None
+        kubelet.container.kill_first()
+        await _is_lost(simulator, job)
+        if rests:
+            await server.until(lambda pod: payload_image(pod) != of_job)
+        asked = payload_image(server.pod)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(simulator.shell(simulator.image("debian"), "sleep 0.5; echo fine"))
+            await server.until(lambda pod: payload_image(pod) != asked)
+            started_again.set()
+        assert following.result().stdout == b"fine\n"
+        assert kubelet.starts.count(of_job) == 2
+        assert "/k8spilot:" in kubelet.starts[-2]
+
+
+@pytest.mark.parametrize("between", [[], ["busybox"]])
+async def test_a_container_of_a_bind_that_was_given_up_is_not_taken_for_the_next_jobs(
+    simulator: Simulated, between: list[str]
+) -> None:
     kubelet, server = simulator.cluster.kubelet, simulator.cluster.server
-    started_again = kubelet.hold("registry.test:5000/debian")
-    before = payload_image(server.pod)
-    assert kubelet.container is not None
-    kubelet.container.kill_first()
-    await _is_lost(simulator, job)
+    started = kubelet.hold("registry.test:5000/debian")
+    given_up = [await _give_up(simulator, name) for name in ("debian", *between)]
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(simulator.shell(simulator.image("debian"), "sleep 0.5; echo fine"))
-        await server.until(lambda pod: payload_image(pod) != before, seconds=10)
-        started_again.set()
+        await server.until(lambda pod: payload_image(pod) != given_up[-1])
+        started.set()
     assert following.result().stdout == b"fine\n"
-    assert kubelet.starts.count(before) == 2
+    assert given_up[0] in kubelet.starts
+    assert "/k8spilot:" in kubelet.starts[-2]
+
+
+async def _give_up(simulator: Simulated, image: str) -> str:
+    """Begin to bind an image for a job that is removed before it came; the reference that was asked for."""
+    server = simulator.cluster.server
+    before = payload_image(server.pod)
+    pull = asyncio.create_task(simulator.pull(simulator.image(image)))
+    asked = payload_image(await server.until(lambda pod: payload_image(pod) != before))
+    await simulator.ask("POST", "/containers/HTCJob7_0_slot1_PID7/kill")  # as HTCondor, of a job that it removes
+    await asyncio.wait([pull], timeout=10)
+    return asked
 
 
 @pytest.mark.parametrize("message", ["hello 9 fresh", "hello 1 fresh one-file", "exit -5", "nonsense", "started", ""])

@@ -1,8 +1,12 @@
 """What the registry says of an image."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from k8spilot.model.reference import Reference
+
+UNKNOWN: Final = "sha256:" + "0" * 64
+"""The id of an image whose configuration has not been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class Image:
     """Of the manifest or index that the reference names now; None when the registry could not be asked."""
     manifests: tuple[str, ...] = ()
     """Digests of the manifests for this machine's platform, where `digest` is an index's."""
-    identifier: str = "sha256:" + "0" * 64
+    identifier: str = UNKNOWN
     """Docker's image id: the digest of the configuration. Images with the same one are the same."""
     architecture: str = ""
     os: str = "linux"

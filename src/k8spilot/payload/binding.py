@@ -8,6 +8,7 @@ image runs. `bind` returns with the first, `confirm` with both; between the two 
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
@@ -72,6 +73,10 @@ class Binder:
         self._had: dict[str, str | None] = {}
         """What this pod has had: reference as asked for -> digest that it meant the last time."""
         self._changes = Changes(name, pod, registry, patience)
+        self._replaced: Channel | None = None
+        """The connection of the container that a change of ours has ended, or ends."""
+        self._asked: deque[str] = deque(maxlen=_HAD)
+        """References that were asked for since that change began: a container of each may be under way."""
 
     @property
     def unheard(self) -> bool:
@@ -113,16 +118,16 @@ class Binder:
         digest = await self._digest(reference)
         wanted = str(reference) if digest is None else reference.fresh(digest, attempt)
         now, other = self._changes.view(self._pod.pod), ""
-        if wanted == now.wanted or now.refused is not None or self._may_come_again(now.wanted, digest):
-            # Without a digest no reference is fresh, and one that does not change starts no container. And after a
-            # container that could not start, the same words in the status could be meant for it or for the next.
+        # Without a digest no reference is fresh, and one that does not change starts no container. After a container
+        # that could not start, the same words in the status could be meant for it or for the next.
+        if wanted == now.wanted or now.refused is not None or self._may_come_late(digest):
             other = await self._pass_by_idle()
         async with asyncio.TaskGroup() as both:
             image = both.create_task(self._image(reference, digest), name="image configuration")
             binding = both.create_task(self._change(Image(reference, digest), wanted, other), name="change of image")
         changed, found = binding.result(), image.result()
         troubled = asyncio.Event()
-        await self._arrive(changed, self._changes.refused(changed, troubled))
+        await self._arrive(changed, self._changes.refused(changed, troubled), self._arrived(changed))
         if troubled.is_set() and digest is None:
             found = await self._image_by_now(reference)
         logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
@@ -131,14 +136,17 @@ class Binder:
             del self._had[next(iter(self._had))]
         return replace(changed, image=found)
 
-    def _may_come_again(self, before: str, digest: str | None) -> bool:
-        """Whether the image `before` may come once more, and be taken for the one that `digest` means.
+    def _may_come_late(self, digest: str | None) -> bool:
+        """Whether a container may come yet that would be taken for the one to be bound, whose image is `digest`.
 
-        The kubelet starts a container that ended by itself again, perhaps after it is asked for the next image; no
-        status tells two containers of one image apart, and this one is ended as soon as the kubelet looks again.
+        One that ended by itself the kubelet starts once more, and one of a bind that was given up may be under way. No
+        status tells two containers of one image apart, and the kubelet ends such a one as soon as it looks again.
         """
         last = self._listener.current
-        return last is not None and last.gone.done() and (digest is None or before.endswith(digest))
+        if last is not None and last.still_open():
+            return False
+        by_itself = last is None or last is not self._replaced
+        return by_itself or digest is None or any(one.endswith(digest) for one in self._asked)
 
     async def _pass_by_idle(self) -> str:
         """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
@@ -154,10 +162,10 @@ class Binder:
             raise ClusterError(str(error)) from error
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
-                await self._arrive(binding, self._changes.any_refusal(binding))
-                await self._changes.running(binding)
+                await self._arrive(binding, self._changes.any_refusal(binding), self._confirmed(binding))
         except TimeoutError:
             logger.warning("The idle image %s has not come in %.0f s; it is done without.", idle, _IDLE_SECONDS)
+            return idle.digest or wanted
         except (Displaced, ClusterError):
             raise
         except BindError as error:
@@ -203,17 +211,19 @@ class Binder:
 
     async def _confirmed(self, binding: Binding) -> tuple[Channel, str]:
         identity = await self._changes.running(binding)
-        channel = await self._listener.until(lambda one: one is not binding.last and one.fresh)
-        return channel, identity
+        return await self._arrived(binding), identity
 
-    async def next_container(self, last: Channel) -> Channel:
+    async def _arrived(self, binding: Binding) -> Channel:
+        return await self.next_container(binding.last)
+
+    async def next_container(self, last: Channel | None) -> Channel:
         """Wait for the container after the one of `last` in which nothing has run yet."""
         return await self._listener.until(lambda one: one is not last and one.fresh)
 
     async def rest(self) -> None:
         """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""
-        last, wanted = self._listener.current, self._idle()
-        self._changes.ask(wanted)
+        wanted = self._idle()
+        last = self._ask(wanted)
 
         async def change() -> None:
             try:
@@ -252,25 +262,34 @@ class Binder:
 
     async def _change(self, image: Image, wanted: str, other: str = "") -> Binding:
         now = self._changes.view(self._pod.pod)
-        binding = Binding(image, wanted, now, self._listener.current, _now(), other)
-        self._changes.ask(wanted)
+        binding = Binding(image, wanted, now, self._ask(wanted), _now(), other)
         then = await persist(lambda: self._pod.set_image(self._name, wanted), self._patience)
         # What the watch told may have been old, after an outage: the answer has the status of the container before.
         return (
             binding if then is None else replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
         )
 
-    async def _arrive(self, binding: Binding, refusal: Coroutine[Any, Any, BindError]) -> None:
-        """Wait for payload-init of the new container, or for what the kubelet says against it.
+    def _ask(self, wanted: str) -> Channel | None:
+        """Know that this image is about to be asked for; the connection of the container before it."""
+        self._changes.ask(wanted)
+        last = self._listener.current
+        if last is not None and last.still_open():
+            self._replaced = last
+            self._asked.clear()
+        self._asked.append(wanted)
+        return last
+
+    async def _arrive(
+        self, binding: Binding, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]
+    ) -> None:
+        """Wait for the `arrival` of the new container, or for what the kubelet says against it.
 
         Raises:
             BindError: what `refusal` returned, before the container came.
             Displaced: somebody else has asked for another image.
             ClusterError: the API server is away, which the kubelet needs, too.
         """
-        arrived = asyncio.ensure_future(
-            self._listener.until(lambda channel: channel is not binding.last and channel.fresh)
-        )
+        arrived = asyncio.ensure_future(arrival)
         refused = asyncio.ensure_future(refusal)
         displaced = asyncio.ensure_future(self._changes.displaced(binding))
         away = asyncio.ensure_future(self._pod.troubled(self._patience))

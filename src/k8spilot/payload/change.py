@@ -11,7 +11,7 @@ from typing import Any, Final
 from k8spilot.errors import BindError, ClusterError, Displaced, ImageError, ImageNotNow, RegistryUnreachable
 from k8spilot.kube.pod import ContainerView, container
 from k8spilot.kube.watch import OwnPod
-from k8spilot.model.image import Image
+from k8spilot.model.image import UNKNOWN, Image
 from k8spilot.model.reference import Reference
 from k8spilot.model.refusals import may_pass
 from k8spilot.payload_init.channel import Channel
@@ -121,6 +121,8 @@ class Changes:
 
     async def _is_same(self, view: ContainerView, image: Image) -> bool:
         """Whether the name by which the node knows the image means the same one; the registry is asked."""
+        if image.identifier == UNKNOWN:
+            return False
         try:
             reference = Reference.parse(view.image_id)
             return (await self._registry.image(reference, reference.digest or "")).identifier == image.identifier
