@@ -6,6 +6,7 @@ import pytest
 
 from tests.engine.client import Failed, Job
 from tests.engine.rings import Engine, Simulated, eventually, simulated
+from tests.simulator.kubelet import Kubelet
 from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
@@ -195,6 +196,7 @@ async def test_a_container_that_the_kubelet_starts_again_late_is_not_taken_for_t
         of_job = payload_image(server.pod)
         assert kubelet.container is not None
         kubelet.container.kill_first()
+        await _is_begun(kubelet)
         await _is_lost(simulator, job)
         if rests:
             await server.until(lambda pod: payload_image(pod) != of_job)
@@ -210,18 +212,30 @@ async def test_a_container_that_the_kubelet_starts_again_late_is_not_taken_for_t
 
 @pytest.mark.parametrize("between", [[], ["busybox"]])
 async def test_a_container_of_a_bind_that_was_given_up_is_not_taken_for_the_next_jobs(
-    simulator: Simulated, between: list[str]
+    programs: Programs, between: list[str]
 ) -> None:
-    kubelet, server = simulator.cluster.kubelet, simulator.cluster.server
-    started = kubelet.hold("registry.test:5000/debian")
-    given_up = [await _give_up(simulator, name) for name in ("debian", *between)]
-    async with asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(simulator.shell(simulator.image("debian"), "sleep 0.5; echo fine"))
-        await server.until(lambda pod: payload_image(pod) != given_up[-1])
-        started.set()
-    assert following.result().stdout == b"fine\n"
-    assert given_up[0] in kubelet.starts
-    assert "/k8spilot:" in kubelet.starts[-2]
+    async with simulated(programs, idle_after_seconds=60) as simulator:
+        kubelet, server = simulator.cluster.kubelet, simulator.cluster.server
+        started = kubelet.hold("registry.test:5000/debian")
+        given_up = [await _give_up(simulator, "debian")]
+        await _is_begun(kubelet)
+        given_up += [await _give_up(simulator, name) for name in between]
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(simulator.shell(simulator.image("debian"), "sleep 0.5; echo fine"))
+            await server.until(lambda pod: payload_image(pod) != given_up[-1])
+            started.set()
+        assert following.result().stdout == b"fine\n"
+        assert given_up[0] in kubelet.starts
+        assert "/k8spilot:" in kubelet.starts[-2]
+
+
+async def _is_begun(kubelet: Kubelet) -> None:
+    """The kubelet has ended the container before, or seen its end, and is about to pull."""
+
+    async def is_begun() -> bool:
+        return kubelet.container is None
+
+    await eventually(is_begun)
 
 
 async def _give_up(simulator: Simulated, image: str) -> str:

@@ -143,10 +143,9 @@ class Binder:
         status tells two containers of one image apart, and the kubelet ends such a one as soon as it looks again.
         """
         last = self._listener.current
-        if last is not None and last.still_open():
-            return False
-        by_itself = last is None or last is not self._replaced
-        return by_itself or digest is None or any(one.endswith(digest) for one in self._asked)
+        if last is None or last is not self._replaced:
+            return last is None or not last.still_open()
+        return digest is None or any(one.endswith(digest) for one in self._asked)
 
     async def _pass_by_idle(self) -> str:
         """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
@@ -273,7 +272,7 @@ class Binder:
         """Know that this image is about to be asked for; the connection of the container before it."""
         self._changes.ask(wanted)
         last = self._listener.current
-        if last is not None and last.still_open():
+        if last is not None and last is not self._replaced and last.still_open():
             self._replaced = last
             self._asked.clear()
         self._asked.append(wanted)
