@@ -59,8 +59,9 @@ async def test_an_image_that_somebody_sets_during_a_bind_is_changed_again(simula
     pulled = simulator.cluster.kubelet.hold(debian.rpartition(":")[0])
     running = asyncio.create_task(simulator.shell(debian, "echo right; exit 3", **JOB))
     await _asked_for(server, debian)
-    await _set_image(server, f"{simulator.image('busybox')}-by-hand")
-    await _asked_for(server, debian)
+    by_hand = f"{simulator.image('busybox')}-by-hand"
+    await _set_image(server, by_hand)
+    await server.until(lambda pod: payload_image(pod) != by_hand)
     pulled.set()
     result = await running
     assert (result.code, result.stdout) == (3, b"right\n")
