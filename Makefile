@@ -55,7 +55,7 @@ test: check lab  ## all tests: unit, the engine on simulator and node, end to en
 	part 1000 --numprocesses 2 -m "not e2e and not oracle and not attack and not disruptive"; \
 	part 1800 --numprocesses 3 -m "(e2e or oracle) and not gpu and not disruptive"; \
 	part 1400 --numprocesses 3 --dist loadfile -m attack; \
-	part 800 -m "gpu and not disruptive"; \
+	part 1000 -m "gpu and not disruptive"; \
 	part 1300 -m disruptive; \
 	exit $$status
 
