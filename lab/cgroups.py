@@ -1,6 +1,7 @@
 """The cgroup below which all containers of the lab run, on version 1 (one tree for each controller) and 2."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,16 @@ def hierarchies() -> Iterator[tuple[Path, bool]]:
         kind = fields[fields.index("-") + 1]
         if kind in {"cgroup", "cgroup2"}:
             yield Path(fields[4]), kind == "cgroup2"
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """Give all cgroups below a folder, parents first.
+
+    Pods come and go meanwhile; Path.rglob fails when one that it has just seen is gone.
+    """
+    for path, _, _ in os.walk(folder):
+        if path != str(folder):
+            yield Path(path)
 
 
 def make() -> None:
@@ -38,7 +49,7 @@ def processes() -> list[psutil.Process]:
     for root, _ in hierarchies():
         own = root / CGROUP
         if own.is_dir():
-            for folder in (own, *own.rglob("*/")):
+            for folder in (own, *below(own)):
                 with contextlib.suppress(OSError):
                     found.update(int(line) for line in (folder / "cgroup.procs").read_text().split())
     alive = []
@@ -50,7 +61,16 @@ def processes() -> list[psutil.Process]:
 
 def of_pod(uid: str, file: str) -> list[Path]:
     """The folders of a pod, in whatever tree has `file` for it."""
-    found = [one for root, _ in hierarchies() for one in (root / CGROUP).rglob(f"pod{uid}")]
+    return _named(f"pod{uid}", file)
+
+
+def of_container(identifier: str, file: str) -> list[Path]:
+    """The folders of a container, in whatever tree has `file` for it."""
+    return _named(identifier, file)
+
+
+def _named(name: str, file: str) -> list[Path]:
+    found = [one for root, _ in hierarchies() for one in below(root / CGROUP) if one.name == name]
     return [one for one in found if (one / file).exists()]
 
 
@@ -59,8 +79,7 @@ def remove() -> None:
     for root, _ in hierarchies():
         own = root / CGROUP
         if own.is_dir():
-            folders = [path for path in own.rglob("*") if path.is_dir()]
-            for folder in sorted(folders, key=lambda path: len(path.parts), reverse=True):
+            for folder in sorted(below(own), key=lambda path: len(path.parts), reverse=True):
                 _thaw(folder)
                 folder.rmdir()
             own.rmdir()
@@ -71,7 +90,7 @@ def thaw() -> None:
     for root, _ in hierarchies():
         own = root / CGROUP
         if own.is_dir():
-            for folder in own.rglob("*/"):
+            for folder in below(own):
                 _thaw(folder)
 
 

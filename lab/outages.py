@@ -152,11 +152,7 @@ def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
     """Let the payload container stand still (its cgroup's freezer): nothing can end it, not even SIGKILL."""
     container = _status(lab, pod, "payload")["containerID"].rpartition("/")[2]
     states = [
-        folder / name
-        for root, _ in cgroups.hierarchies()
-        for folder in root.rglob(container)
-        for name in ("freezer.state", "cgroup.freeze")
-        if (folder / name).exists()
+        folder / name for name in ("freezer.state", "cgroup.freeze") for folder in cgroups.of_container(container, name)
     ]
     if not states:
         raise LabError(f"the payload container of pod {pod} has no cgroup that can be frozen")
