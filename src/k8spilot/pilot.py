@@ -277,7 +277,7 @@ class Pilot:
                 settings.payload_uid,
                 (*SHARED, *PILOT_TEMPORARY),
                 cgroup=self._cgroup,
-                sandboxes=settings.execute if "condor" in settings.services else None,
+                sandboxes=settings.execute / "slot" if "condor" in settings.services else None,
             ),
             listener,
         )

@@ -64,7 +64,7 @@ class Scratch:
         self._cgroup = cgroup
         """The pilot container's control group, by which its processes are told from the payload container's."""
         self._sandboxes = sandboxes
-        """HTCondor's folder of the jobs' sandboxes."""
+        """HTCondor's folder of the jobs' sandboxes, in which nothing else is; a job can make nothing there."""
 
     def clean(self) -> None:
         """Remove all that jobs left. Cheap when there is nothing. Blocks: call it in a thread.
@@ -83,10 +83,7 @@ class Scratch:
                 _strip(folder)
             _remove_ipc(self._uid)
         except (OSError, subprocess.SubprocessError) as error:
-            raise PilotError(
-                f"what the last job left cannot be removed ({str(error)[:200]}); "
-                "the slot takes no job until that is mended"
-            ) from error
+            raise _stays(error) from error
 
     def kill_all(self) -> None:
         """Kill all processes of the jobs' user in the pod at once, payload-init too. Blocks: call it in a thread.
@@ -96,6 +93,22 @@ class Scratch:
         if self._cgroup is not None:
             with suppress(OSError, subprocess.SubprocessError):  # there may be none
                 _run(["sh", "-c", "kill -KILL -1"], user=self._uid)
+
+    def remove_sandboxes(self) -> None:
+        """Remove sandboxes that HTCondor has left. To be called when it has none of a job. Blocks: call it in a thread.
+
+        It removes each at its job's end, with programs that it starts; where the job has taken all processes that the
+        pod may have, it gives up.
+
+        Raises:
+            PilotError: one cannot be removed; there must be no other job.
+        """
+        if self._sandboxes is None:
+            return
+        try:
+            _remove(self._sandboxes, lambda _: True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise _stays(error) from error
 
     def unlock(self) -> None:
         """Give the job's user back what the job locked in its sandbox (chmod 000). Blocks: call it in a thread.
@@ -128,6 +141,12 @@ class Scratch:
             return entry.stat(follow_symlinks=False).st_uid == self._uid
         except FileNotFoundError:  # the pod's other containers remove what is theirs at any time
             return False
+
+
+def _stays(error: Exception) -> PilotError:
+    return PilotError(
+        f"what the last job left cannot be removed ({str(error)[:200]}); the slot takes no job until that is mended"
+    )
 
 
 def own_cgroup() -> str:

@@ -80,6 +80,17 @@ def test_a_fork_bomb(ground: Ground, is_removed: bool) -> None:
     ground.is_fit(timeout=240)
 
 
+_LEAVE_A_SANDBOX = """
+cd /var/lib/condor/execute/slot && mkdir -p dir_99/scratch/locked && echo x >dir_99/scratch/leftover-of-alice
+if [ $(id -u) = 0 ]; then chown -R 65534 dir_99 && chmod 000 dir_99/scratch/locked dir_99/scratch; fi
+"""
+
+
+def test_a_sandbox_that_htcondor_could_not_remove_is_gone_for_the_next_job(ground: Ground) -> None:
+    ground.inside(_LEAVE_A_SANDBOX)
+    ground.is_fit()
+
+
 def _count(ground: Ground) -> int:
     """Processes in the pod; kubectl exec needs one itself."""
     try:

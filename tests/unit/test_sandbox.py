@@ -90,6 +90,31 @@ def test_attributes_of_the_folders_themselves_go(tmp_path: Path) -> None:
     assert os.listxattr(tmp_path) == []
 
 
+def test_sandboxes_that_are_left_go_when_they_are_to_and_their_folder_stays(tmp_path: Path) -> None:
+    sandboxes, outside = tmp_path / "slot", tmp_path / "outside"
+    (sandboxes / "dir_7/scratch/locked").mkdir(parents=True)
+    (sandboxes / "dir_7/scratch/locked/file").write_text("x")
+    (sandboxes / "dir_7/scratch/link").symlink_to(outside)
+    (sandboxes / "dir_8").symlink_to(outside)
+    outside.mkdir()
+    (outside / "file").write_text("x")
+    (sandboxes / "dir_7/scratch/locked").chmod(0o000 if os.geteuid() == 0 else 0o700)
+    scratch = Scratch([], NOBODY_ELSE, [], sandboxes=sandboxes)
+    scratch.clean()
+    assert len(list(sandboxes.iterdir())) == 2, "the next job's sandbox is there when this is called again"
+    scratch.remove_sandboxes()
+    assert list(sandboxes.iterdir()) == []
+    assert (outside / "file").read_text() == "x"
+    Scratch([], NOBODY_ELSE, []).remove_sandboxes()
+
+
+def test_a_sandbox_that_cannot_be_removed_closes_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dir_7").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PilotError, match=r"cannot be removed .* the slot takes no job"):
+        Scratch([], NOBODY_ELSE, [], sandboxes=tmp_path).remove_sandboxes()
+
+
 def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path: Path) -> None:
     sandbox, outside = tmp_path / "sandbox", tmp_path / "outside"
     deep = sandbox / "locked/deep"

@@ -76,14 +76,18 @@ class FromOutside:
         """Where payload-init is."""
 
     async def before_files(self) -> None:
-        """End all processes of the jobs' user, and remove their files in a thread."""
+        """End all processes of the jobs' user, and remove their files and sandboxes in a thread."""
+        await self._clean()
+        await asyncio.to_thread(self._scratch.remove_sandboxes)
+
+    async def clean(self, _channel: Channel) -> None:
+        """Do the same again, but for sandboxes: HTCondor has run programs of the next job's since."""
+        await self._clean()
+
+    async def _clean(self) -> None:
         if not await self._clear():
             await asyncio.to_thread(self._scratch.kill_all)
         await asyncio.to_thread(self._scratch.clean)
-
-    async def clean(self, _channel: Channel) -> None:
-        """Do the same again: HTCondor has run programs of the next job's since."""
-        await self.before_files()
 
     async def _clear(self) -> bool:
         """Have payload-init end all else of its user; whether it did.
