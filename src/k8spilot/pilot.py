@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -53,7 +54,7 @@ from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.install import TIDY
 from k8spilot.payload_init.listener import SOCKET, Listener
 from k8spilot.registry import Registry
-from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, Scratch, kill_outside, own_cgroup
+from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, TIDY_OF_ROOT, Scratch, kill_outside, own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
 
 logger = logging.getLogger(__name__)
@@ -74,8 +75,10 @@ class Pilot:
         cgroup: str | None = None,
         listening: socket.socket | None = None,
         end: Callable[[], None] = lambda: None,
+        tidy: Path = TIDY_OF_ROOT,
     ) -> None:
         self._settings = settings
+        self._tidy = tidy
         linked = None if "condor" in settings.services else LinkedSlot()
         self.end = end if linked is None else linked.end
         """Tells HTCondor's keeper to end it, and with it the pilot."""
@@ -268,7 +271,8 @@ class Pilot:
                 settings.exchange / TIDY,
                 listener,
                 lambda: same_volumes(self.pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
-                settings.execute / "slot",
+                Folders.of(settings).execute,
+                settings.payload_uid,
                 fences=not settings.confine_starter,
             )
         return FromOutside(
@@ -276,8 +280,9 @@ class Pilot:
                 settings.scratch_folders,
                 settings.payload_uid,
                 (*SHARED, *PILOT_TEMPORARY),
+                tidy=self._tidy,
                 cgroup=self._cgroup,
-                sandboxes=settings.execute / "slot" if "condor" in settings.services else None,
+                sandboxes=Folders.of(settings).execute if "condor" in settings.services else None,
             ),
             listener,
         )

@@ -6,23 +6,25 @@ which the pod's containers share. And a job's user can have programs run in the 
 (condor_ssh_to_job's sshd, transfer plugins): processes and files of that account are removed there as well. That is
 done twice: before HTCondor brings the next job's files, which any process of the account could read and change, and
 when the container of the job before is proven gone.
-The job made all of this, so nothing in it is trusted: rm(1) walks it without
-following links and in memory that does not grow with its depth, in a process of its own with a time limit; and only
-what belongs to the job's uid goes where others have files too.
+The job made all of this, so nothing in it is trusted: tidy (payload_init/tidy.c) walks it without following links
+and in memory that does not grow with its depth, in a process of its own with a time limit, and what it has removed by
+then need not be removed again; and only what belongs to the job's uid goes where others have files too.
 """
 
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from k8spilot.errors import PilotError
+
+TIDY_OF_ROOT: Final = Path("/opt/k8spilot/libexec/tidy")
+"""Where the image has tidy: root runs nothing that lies in a volume of the pod's."""
 
 SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
 """What all containers of a pod share."""
@@ -34,8 +36,6 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 """Kind of System V IPC -> column of its identifier in its table, option of ipcrm(1) that removes it."""
 
 
-_PATHS: Final = 200
-"""Paths for one run of rm: each can be 4 KiB long, and a command line 128 KiB at the least."""
 _SECONDS: Final = 120.0
 UNLOCK_SECONDS: Final = 10.0
 """A job that locks more than can be unlocked in this time does not get the rest of it back."""
@@ -55,16 +55,19 @@ class Scratch:
         folders: Sequence[Path],
         uid: int,
         shared: Sequence[Path] = SHARED,
+        *,
+        tidy: Path = TIDY_OF_ROOT,
         cgroup: str | None = None,
         sandboxes: Path | None = None,
     ) -> None:
         self._folders = folders
         self._uid = uid
         self._shared = shared
+        self._tidy = tidy
         self._cgroup = cgroup
         """The pilot container's control group, by which its processes are told from the payload container's."""
         self._sandboxes = sandboxes
-        """HTCondor's folder of the jobs' sandboxes, in which nothing else is; a job can make nothing there."""
+        """HTCondor's folder of the jobs' sandboxes, which are all folders in it; no job can make one there."""
 
     def clean(self) -> None:
         """Remove all that jobs left. Cheap when there is nothing. Blocks: call it in a thread.
@@ -75,10 +78,10 @@ class Scratch:
         try:
             if self._cgroup is not None:
                 _end_leftovers(self._uid, self._cgroup)
-            for folder in self._folders:
-                _remove(folder, lambda _: True)
-            for folder in self._shared:
-                _remove(folder, self._owns)
+            if full := [str(folder) for folder in self._folders if any(_entries(folder))]:
+                _run([str(self._tidy), "remove", *full])
+            if full := [str(folder) for folder in self._shared if any(map(self._owns, _entries(folder)))]:
+                _run([str(self._tidy), "of", str(self._uid), *full])
             for folder in (*self._folders, *self._shared):
                 _strip(folder)
             _remove_ipc(self._uid)
@@ -98,7 +101,7 @@ class Scratch:
         """Remove sandboxes that HTCondor has left. To be called when it has none of a job. Blocks: call it in a thread.
 
         It removes each at its job's end, with programs that it starts; where the job has taken all processes that the
-        pod may have, it gives up.
+        pod may have, it gives up. What comes meanwhile stays: it is another job's.
 
         Raises:
             PilotError: one cannot be removed; there must be no other job.
@@ -106,7 +109,10 @@ class Scratch:
         if self._sandboxes is None:
             return
         try:
-            _remove(self._sandboxes, lambda _: True)
+            if folders := [Path(one) for one in _entries(self._sandboxes) if one.is_dir(follow_symlinks=False)]:
+                _run([str(self._tidy), "remove", *map(str, folders)])
+            for folder in folders:
+                folder.rmdir()
         except (OSError, subprocess.SubprocessError) as error:
             raise _stays(error) from error
 
@@ -214,16 +220,6 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _remove(folder: Path, is_meant: Callable[[os.DirEntry[str]], bool]) -> None:
-    """Remove entries of a folder, some at a time: a job can leave millions."""
-    before: list[str] = []
-    while paths := [entry.path for entry in islice(filter(is_meant, _entries(folder)), _PATHS)]:
-        if paths == before:
-            raise OSError(f"{paths[0]} stays")
-        _run(["rm", "-rf", "--one-file-system", "--", *paths])
-        before = paths
-
-
 def _strip(folder: Path) -> None:
     """Remove attributes of a folder itself: whoever may write to one that is not sticky may set them (xattr(7))."""
     with suppress(FileNotFoundError):
@@ -232,9 +228,11 @@ def _strip(folder: Path) -> None:
                 os.removexattr(folder, name)
 
 
-def _run(command: Sequence[str], user: int | None = None, seconds: float = _SECONDS) -> None:
+def _run(command: Sequence[str], user: int | None = None, seconds: float | None = None) -> None:
+    user = user if os.geteuid() == 0 else None  # nobody else can be another
+    limit = _SECONDS if seconds is None else seconds
     subprocess.run(
-        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, user=user, cwd="/"
+        command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, user=user, cwd="/"
     )
 
 

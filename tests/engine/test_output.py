@@ -5,6 +5,7 @@ import asyncio
 import psutil
 import pytest
 
+from k8spilot.sandbox import Scratch
 from tests.engine.rings import SANDBOX, Engine, Simulated, simulated
 from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs
@@ -123,6 +124,22 @@ async def test_no_job_of_htcondors_is_left_when_the_next_one_brings_its_files(en
     assert (await engine.ask("GET", "/k8spilot/next-job", version="")).status == 200
     assert (await engine.ask("GET", f"/containers/{own.name}/json")).json["State"]["Running"]
     await engine.call("DELETE", f"/containers/{own.name}?force=1")
+
+
+async def test_sandboxes_that_are_left_go_before_a_jobs_files_come_whatever_somebody_runs_by_hand(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[Scratch] = []
+
+    def note(one: Scratch) -> None:
+        removed.append(one)
+
+    monkeypatch.setattr(Scratch, "remove_sandboxes", note)
+    own = await simulator.begin_shell(simulator.image("busybox"), "echo ready; read word", OpenStdin=True)
+    await own.until_output(b"ready")
+    assert removed == [], "there may be a job's by then"
+    assert (await simulator.ask("GET", "/k8spilot/next-job", version="")).status == 200
+    assert len(removed) == 1
 
 
 async def test_attached_twice_is_served_twice(engine: Engine) -> None:

@@ -15,6 +15,7 @@ import psutil
 
 from k8spilot.keeper import GONE
 from k8spilot.kube.client import Access, Api
+from k8spilot.payload_init.install import TIDY
 from k8spilot.pilot import Pilot
 from k8spilot.settings import Settings
 from tests.simulator.api_server import ApiServer
@@ -45,7 +46,7 @@ class Cluster:
     async def start_pilot(self) -> None:
         """Run a pilot, as the keeper does with the engine."""
         self.ended.clear()
-        self.pilot = Pilot(self.settings, self.api)
+        self.pilot = Pilot(self.settings, self.api, tidy=self.volumes.exchange / TIDY)
         self._running = asyncio.create_task(self.pilot.run(), name="pilot")
         self._running.add_done_callback(lambda _: self.ended.set())
         waits = [asyncio.create_task(event.wait()) for event in (self.pilot.serving, self.ended)]

@@ -10,6 +10,7 @@ from typing import Final
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = {
     "payload-init": ("src/k8spilot/payload_init/payload-init.c", "src/k8spilot/payload_init/command.c"),
+    "tidy": ("src/k8spilot/payload_init/tidy.c",),
     "container": ("tests/simulator/container.c",),
     "hello": ("lab/images/hello/hello.c",),
 }
@@ -20,6 +21,7 @@ class Programs:
     """Paths of static executables."""
 
     payload_init: Path
+    tidy: Path
     container: Path
     hello: Path
 
@@ -54,7 +56,7 @@ def build(folder: Path) -> Programs:
             check=True,
         )
     folder.chmod(0o755)
-    return Programs(folder / "payload-init", folder / "container", folder / "hello")
+    return Programs(folder / "payload-init", folder / "tidy", folder / "container", folder / "hello")
 
 
 def _compiler() -> str | None:

@@ -113,12 +113,13 @@ def test_where_nobody_is_root_a_sandbox_is_the_jobs_once_its_container_is_there(
     }
 
 
-def started(tmp_path: Path, engine: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def started(tmp_path: Path, engine: str, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run what the startd runs for a job where HTCondor is not root, with an engine that answers as a program does."""
     program = tmp_path / "starter"
     words = {"python": engine, "program": "ask.py", "socket": "docker.sock"}
     program.write_text(starter_program(Path("/bin/echo"), words, [tmp_path / "slot", tmp_path / "tmp"]))
-    return subprocess.run(["sh", program, *arguments], capture_output=True, text=True, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(["sh", program, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.fixture
@@ -142,6 +143,15 @@ def test_where_nobody_is_root_a_starter_finds_nothing_of_one_that_was_killed(lef
 
 def test_without_the_engines_word_there_is_no_starter(leftovers: Path) -> None:
     answer = started(leftovers, "false", "-f")
+    assert (answer.returncode, answer.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("program", ["exit 1", "kill -KILL $$"])
+def test_where_nobody_can_look_for_what_is_left_there_is_no_starter(leftovers: Path, program: str) -> None:
+    """As while no process can be started in the pod."""
+    (leftovers / "find").write_text(f"#!/bin/sh\n{program}\n")
+    (leftovers / "find").chmod(0o755)
+    answer = started(leftovers, "true", "-f", PATH=f"{leftovers}:{os.environ['PATH']}")
     assert (answer.returncode, answer.stdout) == (1, "")
 
 

@@ -6,21 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator.programs import CHECKOUT, obstacle
+from tests.simulator.programs import Programs
 
 JOB, GROUP = 47001, 47002
 
 
-@pytest.fixture(scope="module")
-def tidy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if (reason := obstacle()) is not None:
-        pytest.skip(reason)
-    program = tmp_path_factory.mktemp("tidy") / "tidy"
-    source = CHECKOUT / "src/k8spilot/payload_init/tidy.c"
-    subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
-    for folder in (program, *program.parents[:-2]):
+@pytest.fixture
+def tidy(programs: Programs) -> Path:
+    for folder in (programs.tidy, *programs.tidy.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o011)
-    return program
+    return programs.tidy
 
 
 @pytest.fixture
@@ -80,7 +75,7 @@ def test_all_is_removed_however_deep_and_locked(tidy: Path, sandbox: Path) -> No
 def test_what_is_others_stays_in_shared_places(tidy: Path, sandbox: Path) -> None:
     (sandbox / "others").mkdir()
     as_job("sh", "-c", f"cd {sandbox}; mkdir -m 000 own; touch file")
-    as_job(tidy, "mine", sandbox)
+    as_job(tidy, "of", str(JOB), sandbox)
     assert [path.name for path in sandbox.iterdir()] == ["others"]
 
 

@@ -208,7 +208,7 @@ def starter_program(starter: Path, words: Mapping[str, str], sweeps: Sequence[Pa
         starter=shlex.quote(str(starter)),
         functions=_SWEEP.replace("EXECUTE", execute).replace("TEMPORARY", " ".join(temporary)),
         before="sweep; ",
-        after='; sweep; [ -z "$(left)" ] || exit 1',
+        after='; sweep; stays=$(left) && [ -z "$stays" ] || exit 1',  # where `left` cannot be run, something may
         **words,
     )
 

@@ -18,4 +18,5 @@ async def next_job(request: web.Request) -> web.Response:
     await evict_orphans(engine)
     if engine.payload.state not in ALIVE:  # else somebody runs a container by hand, and no job comes to it
         await engine.payload.cleaning.before_files()
+    await engine.payload.cleaning.remove_sandboxes()
     return web.Response(text="nothing is left of earlier jobs\n")

@@ -45,6 +45,13 @@ class Cleaner(Protocol):
             PilotError: something cannot be removed.
         """
 
+    async def remove_sandboxes(self) -> None:
+        """Remove sandboxes that HTCondor has left. To be called before it makes the next job's.
+
+        Raises:
+            PilotError: one cannot be removed.
+        """
+
     async def clean(self, channel: Channel) -> None:
         """Remove all that jobs left. `channel` is that of a fresh container; no process of a job is left.
 
@@ -76,18 +83,18 @@ class FromOutside:
         """Where payload-init is."""
 
     async def before_files(self) -> None:
-        """End all processes of the jobs' user, and remove their files and sandboxes in a thread."""
-        await self._clean()
-        await asyncio.to_thread(self._scratch.remove_sandboxes)
+        """End all processes of the jobs' user, and remove their files in a thread."""
+        if not await self._clear():
+            await _in_thread(self._scratch.kill_all)
+        await _in_thread(self._scratch.clean)
+
+    async def remove_sandboxes(self) -> None:
+        """Remove them in a thread."""
+        await _in_thread(self._scratch.remove_sandboxes)
 
     async def clean(self, _channel: Channel) -> None:
         """Do the same again, but for sandboxes: HTCondor has run programs of the next job's since."""
-        await self._clean()
-
-    async def _clean(self) -> None:
-        if not await self._clear():
-            await asyncio.to_thread(self._scratch.kill_all)
-        await asyncio.to_thread(self._scratch.clean)
+        await self.before_files()
 
     async def _clear(self) -> bool:
         """Have payload-init end all else of its user; whether it did.
@@ -106,7 +113,7 @@ class FromOutside:
 
     async def unlock(self, _channel: Channel) -> None:
         """Unlock it in a thread."""
-        await asyncio.to_thread(self._scratch.unlock)
+        await _in_thread(self._scratch.unlock)
 
 
 class FromInside:
@@ -120,6 +127,7 @@ class FromInside:
         listener: Listener,
         folders: Callable[[], Sequence[str]],
         sandboxes: Path,
+        uid: int,
         *,
         fences: bool = False,
     ) -> None:
@@ -128,6 +136,7 @@ class FromInside:
         self._folders = folders
         """Where the payload container has the volumes that are emptied."""
         self._sandboxes = sandboxes
+        self._uid = uid
         self._fences = fences
         """Nothing keeps HTCondor from following links, so that it must find none that lead out of the sandbox."""
         self._numbers = itertools.count(_FIRST_NUMBER)
@@ -139,13 +148,16 @@ class FromInside:
                 channel = await self._listener.until(lambda _: True)
             await self.unlock(channel)
 
+    async def remove_sandboxes(self) -> None:
+        """Leave that to those who made them: the lines that become HTCondor's starter (condor/preparation.py)."""
+
     async def clean(self, channel: Channel) -> None:
         """Remove it. From here on payload-init can be killed, too, whatever the job does to it."""
         try:
             await _leash(channel)
             async with asyncio.timeout(_CLEAN_SECONDS):
                 await self._tidy(channel, "remove", *self._folders())
-                await self._tidy(channel, "mine", *map(str, SHARED))
+                await self._tidy(channel, "of", str(self._uid), *map(str, SHARED))
                 await self._tidy(channel, "ipc")
         except ImageError:
             raise
@@ -186,6 +198,33 @@ class FromInside:
             raise PilotError(said[:200] or f"tidy ended with {outcome.code}")
         for line in said.splitlines():
             logger.info("%s", line[:300])
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Do blocking work in a thread, and be there until it is done, whoever has lost interest meanwhile.
+
+    What it removes could be the next job's by then.
+
+    Raises:
+        PilotError: of the work; or there is no thread to be had, and it is not done later either.
+    """
+    is_wanted = True
+
+    def unless_given_up() -> None:
+        if is_wanted:
+            work()
+
+    try:
+        doing = asyncio.get_running_loop().run_in_executor(None, unless_given_up)
+    except RuntimeError as error:  # the executor keeps in its queue what it could begin no thread for
+        is_wanted = False
+        raise PilotError(f"no thread can be started in the pilot ({error})") from error
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait([doing])
+        doing.exception()
+        raise
 
 
 async def _leash(channel: Channel) -> None:

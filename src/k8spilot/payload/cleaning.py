@@ -29,6 +29,14 @@ class Cleaning:
         """
         await self._once(self._cleaner.before_files)
 
+    async def remove_sandboxes(self) -> None:
+        """Remove sandboxes that HTCondor has left. To be called before it makes the next job's.
+
+        Raises:
+            PayloadLost: one stays.
+        """
+        await self._once(self._cleaner.remove_sandboxes)
+
     async def clean(self, channel: Channel) -> None:
         """Remove all of it. `channel` is that of a fresh container.
 

@@ -1,11 +1,13 @@
-/* tidy: what only the jobs' own user can put right, in a pod in which nobody is root.
+/* tidy: puts right what jobs leave.
  *
- * payload-init runs it when no process of a job is left: in a fresh container before a job begins, and after one has
- * ended. So nothing changes under its feet, but all that it finds was made by a job: it follows no link, needs no more
- * memory for a deep tree than for a wide one, and nothing of it depends on the length of a path.
+ * It runs when no process of a job is left: before a job begins, and after one has ended; by root in the pilot container
+ * (sandbox.py), or, where nobody is root, by the jobs' own user in a fresh payload container (payload-init starts it). So
+ * nothing changes under its feet, but all that it finds was made by a job: it follows no link, needs no more memory for a
+ * deep tree than for a wide one, and nothing of it depends on the length of a path. What it has done when it is killed
+ * need not be done again.
  *
  *   tidy remove FOLDER...   remove all that is in the folders
- *   tidy mine FOLDER...     remove what belongs to this user in them: others have files there, too
+ *   tidy of UID FOLDER...   remove what belongs to that user in them: others have files there, too
  *   tidy ipc                remove this user's System V memory, semaphores and queues
  *   tidy open FOLDER        let the folder's group read and remove what this user made in it
  *   tidy fence FOLDER       and then remove links that lead out of it, where nothing else keeps whoever collects outputs,
@@ -16,10 +18,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
@@ -38,7 +42,7 @@ struct open_how {
 #define NO_FOLDER 3
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-static uid_t me;
+static uid_t me; /* whose files these are */
 static int failures = 0;
 
 static void complain(const char *what) {
@@ -347,9 +351,14 @@ static void open_all(const char *folder, int fence) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     me = getuid();
-    if (strcmp(what, "remove") == 0 || strcmp(what, "mine") == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when nobody waits for it any more, the next job's files may come at any time */
+    if (strcmp(what, "remove") == 0) {
         for (int i = 2; i < argc; i++)
-            empty(argv[i], *what == 'm');
+            empty(argv[i], 0);
+    } else if (strcmp(what, "of") == 0 && argc > 2) {
+        me = strtoul(argv[2], NULL, 10);
+        for (int i = 3; i < argc; i++)
+            empty(argv[i], 1);
     } else if (strcmp(what, "ipc") == 0) {
         remove_ipc("/proc/sysvipc/shm", "shmid", remove_shm);
         remove_ipc("/proc/sysvipc/sem", "semid", remove_sem);

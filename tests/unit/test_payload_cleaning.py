@@ -1,0 +1,87 @@
+"""What is removed between jobs is not removed beside the next one."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from k8spilot.errors import PayloadLost, PilotError
+from k8spilot.payload.cleaners import FromOutside
+from k8spilot.payload.cleaning import Cleaning
+from k8spilot.payload_init.listener import Listener
+from k8spilot.sandbox import Scratch
+
+
+class Slow(Scratch):
+    """Takes as long as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__([], 46998, [])
+        self.begun = 0
+        self.has_begun = threading.Event()
+        self.ended = 0
+        self.may_end = threading.Event()
+
+    def remove_sandboxes(self) -> None:
+        """Wait."""
+        self.begun += 1
+        self.has_begun.set()
+        assert self.may_end.wait(10)
+        self.ended += 1
+
+
+def _cleaning(scratch: Scratch, failures: list[None], tmp_path: Path) -> Cleaning:
+    return Cleaning(FromOutside(scratch, Listener(tmp_path / "socket", 46998)), lambda: failures.append(None))
+
+
+async def test_a_removal_that_nobody_waits_for_any_more_is_over_before_the_next_begins(tmp_path: Path) -> None:
+    scratch = Slow()
+    failures: list[None] = []
+    cleaning = _cleaning(scratch, failures, tmp_path)
+    first = asyncio.create_task(cleaning.remove_sandboxes())
+    await asyncio.to_thread(scratch.has_begun.wait, 5)
+    first.cancel()
+    second = asyncio.create_task(cleaning.remove_sandboxes())
+    await asyncio.sleep(0.05)
+    assert (scratch.begun, first.done(), second.done()) == (1, False, False)
+    scratch.may_end.set()
+    await second
+    assert (scratch.begun, scratch.ended, first.cancelled(), failures) == (2, 2, True, [])
+
+
+async def test_one_for_which_no_thread_can_be_started_closes_the_slot_and_is_not_done_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Slow()
+    scratch.may_end.set()
+    failures: list[None] = []
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(PayloadLost, match="no thread can be started in the pilot"):
+            await _cleaning(scratch, failures, tmp_path).remove_sandboxes()
+    assert len(failures) == 1
+    await asyncio.to_thread(lambda: None)
+    await asyncio.to_thread(lambda: None)
+    assert scratch.begun == 0
+
+
+async def test_one_that_fails_after_nobody_waits_for_it_is_told_to_nobody(tmp_path: Path) -> None:
+    class Fails(Slow):
+        def remove_sandboxes(self) -> None:
+            super().remove_sandboxes()
+            raise PilotError("it stays")
+
+    scratch = Fails()
+    failures: list[None] = []
+    removal = asyncio.create_task(_cleaning(scratch, failures, tmp_path).remove_sandboxes())
+    await asyncio.to_thread(scratch.has_begun.wait, 5)
+    removal.cancel()
+    await asyncio.sleep(0)
+    scratch.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await removal
