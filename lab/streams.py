@@ -10,14 +10,17 @@ from lab import access, node
 from lab.api import Lab
 
 # Looks 20 times a second: inotify does not work for the file systems of containers.
-# The far end goes with this one, whose end closes the input that `cat` waits on.
-_FOLLOW = "tail -s 0.05 -q -n +1 -F {files} 2>/dev/null & cat >/dev/null; kill $!"
+# The far end goes with this one, whose end closes the input that `cat` waits on. The braces are for whoever puts a
+# command and && before it: `kill` would meet a shell of its own then, and not tail.
+_FOLLOW = "{{ tail -s 0.05 -q -n +1 -F {files} 2>/dev/null & cat >/dev/null; kill $!; }}"
+_CLOSE_SECONDS = 10.0
 
 
 class Stream:
     """The output of a command that runs until `close`."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, ends_with_input: bool = True) -> None:
+        self._ends_with_input = ends_with_input
         with tempfile.NamedTemporaryFile(prefix="k8spilot-stream-", suffix=".log") as target:
             self._reader = open(target.name, "rb")  # noqa: PTH123, SIM115 -- open until close()
             self._process = subprocess.Popen(
@@ -43,7 +46,8 @@ class Stream:
     @classmethod
     def of_pilot(cls, lab: Lab, pod: str) -> Self:
         """Follow what the pilot itself says."""
-        return cls(*_kubectl(lab), "logs", "--follow", "-n", lab.namespace, pod, "-c", lab.engine)
+        command = [*_kubectl(lab), "logs", "--follow", "-n", lab.namespace, pod, "-c", lab.engine]
+        return cls(*command, ends_with_input=False)
 
     def blocks(self, end: bytes = b"\n") -> Iterator[bytes]:
         """What has come since the last call, in whole blocks with their `end`."""
@@ -57,11 +61,16 @@ class Stream:
             yield block.decode("utf-8", "replace").rstrip("\n")
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Follow no longer; the far end has ended when this returns, if it can be reached."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.terminate()
-        self._process.wait()
+        if not self._ends_with_input:
+            self._process.terminate()
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:  # what is between here and there does not answer
+            self._process.kill()
+            self._process.wait()
         self._reader.close()
 
     def __enter__(self) -> Self:

@@ -1,10 +1,12 @@
 """The lab's parts that need no machine of their own."""
 
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from lab import network, shell
+from lab import network, shell, streams
 from lab.errors import LabError
 from lab.images import digest_of
 from lab.progress import clock
@@ -85,3 +87,17 @@ def test_the_labs_own_kubeconfig_is_no_foreign_cluster(monkeypatch: pytest.Monke
     assert Settings.from_environment().kubeconfig is None
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     assert Settings.from_environment().kubeconfig == tmp_path / "config"
+
+
+def test_who_follows_a_file_leaves_no_process_behind(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("word\n")
+    stream = streams.Stream("bash", "-c", f'cd "{tmp_path}" && {streams._FOLLOW.format(files="log")}')
+    deadline = time.monotonic() + 10
+    while not list(stream.lines()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    far_end = psutil.Process(stream._process.pid).children(recursive=True)
+    assert {"cat", "tail"} <= {one.name() for one in far_end}
+    stream.close()
+    gone, alive = psutil.wait_procs(far_end, timeout=5)
+    assert (len(gone), alive) == (len(far_end), [])
