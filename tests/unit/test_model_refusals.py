@@ -10,6 +10,7 @@ PULL = f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to reso
 HEAD = "unexpected status from HEAD request to http://registry.example:5000/v2/busybox/manifests/latest: "
 GET = f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to copy: httpReadSeeker: failed open: '
 LAYER = "(application/vnd.oci.image.layer.v1.tar+gzip sha256:00) to overlayfs as"
+START = 'RunContainerError: failed to start containerd task "00": '
 RUN = "RunContainerError: failed to create containerd task: failed to create shim task: OCI runtime create failed: "
 
 FOR_GOOD = [
@@ -43,7 +44,8 @@ FOR_NOW = [
     "RunContainerError: mkdir /run/x: no space left on device",
     "CreateContainerError: context deadline exceeded",
     f"{RUN}runc create failed: unable to start container process: error during container init: cannot allocate memory",
-    'RunContainerError: failed to start containerd task "00": cannot start a stopped process',
+    f"{START}cannot start a stopped process",
+    f"{START}OCI runtime start failed: cannot start a container that has stopped",
     "RunContainerError: failed to create containerd task: failed to start shim: pipe2: too many open files",
     'ErrImagePull: failed commit on ref "layer-sha256:00": unexpected commit digest sha256:01, expected x',
     "RegistryUnavailable",

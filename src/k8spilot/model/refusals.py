@@ -24,8 +24,8 @@ _AWAY: Final = re.compile(
     r"toomanyrequests|too many requests|connection (?:refused|reset)|no route to host|network is unreachable|"
     r"i/o timeout|timeout awaiting|TLS handshake timeout|deadline ?exceeded|context (?:deadline|canceled)|\bEOF\b|"
     r"short read|broken pipe|server misbehaving|temporary failure|request timeout|unavailable|QPS exceeded|"
-    r"failed to reserve container name|cannot start a stopped process|cannot allocate memory|too many open files|"
-    r"input/output error",
+    r"failed to reserve container name|cannot start a (?:stopped process|container that has stopped)|"
+    r"cannot allocate memory|too many open files|input/output error",
     re.IGNORECASE,
 )
 """The registry, the network or the node."""
