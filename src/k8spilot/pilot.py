@@ -12,12 +12,11 @@ import logging
 import os
 import signal
 import socket
-import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from aiohttp import web
@@ -34,7 +33,7 @@ from k8spilot.docker.server import listen, serve
 from k8spilot.docker.state import Engine
 from k8spilot.docker.translate import Place
 from k8spilot.docker.turns import next_job
-from k8spilot.errors import ClusterError, PilotError, SurroundingsError, first_cause
+from k8spilot.errors import PilotError, SurroundingsError, first_cause
 from k8spilot.gpu.found import Gpus
 from k8spilot.keeper import DEATHS, DOCKER_SOCKET, DONE, GONE
 from k8spilot.kube.client import Access, Api
@@ -42,20 +41,20 @@ from k8spilot.kube.grace import hurry
 from k8spilot.kube.pod import container, same_volumes
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.policy import ImagePolicy
-from k8spilot.model.reference import Reference
 from k8spilot.observe.beside import beside
 from k8spilot.observe.gpus import Found
 from k8spilot.observe.observer import Observer
 from k8spilot.payload.binding import Binder
 from k8spilot.payload.cleaners import Cleaner, FromInside, FromOutside
 from k8spilot.payload.discovery import discover
+from k8spilot.payload.idle import IdleImage
 from k8spilot.payload.notices import Notices, Several, tell_of_outages
 from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.install import TIDY
 from k8spilot.payload_init.listener import SOCKET, Listener
 from k8spilot.registry import Registry
 from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, TIDY_OF_ROOT, Scratch, kill_outside, own_cgroup
-from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
+from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +88,7 @@ class Pilot:
         """Of the pilot container, where nothing of the jobs' account may stay; None where that is not a container."""
         self._gpus = Gpus()
         self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
+        self._idle_image = IdleImage(lambda: self.pod.pod)
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
         """Set once the engine's socket can be used."""
@@ -150,9 +150,7 @@ class Pilot:
             await self._hear_payload(listener)
             slot = self._linked or SlotAd(Folders.of(settings), settings)
             images = NodeImages(slot, self.pod.api, settings.node_name)
-            observer = Observer(
-                settings, self.pod, listener, slot, int(os.environ.get(DEATHS, "0")), lambda: idle_image(self.pod.pod)
-            )
+            observer = Observer(settings, self.pod, listener, slot, int(os.environ.get(DEATHS, "0")), self._idle_image)
             notices = Several([observer.journal, SlotNotices(slot, images)])
             telling = tasks.create_task(
                 beside(partial(tell_of_outages, self.pod, notices), "telling of the API server"),
@@ -245,12 +243,13 @@ class Pilot:
         settings = self._settings
         credentials = settings.pull_secret if settings.pull_secret.exists() else None
         name = settings.payload_container
+        self._idle_image()  # remembers the digest, which the pod tells for as long as the node has the image
         binder = Binder(
             name,
             self.pod,
             listener,
             Registry(credentials),
-            lambda: idle_image(self.pod.pod),
+            self._idle_image,
             ImagePolicy(settings.allowed_images, settings.require_digest, (settings.exchange, settings.execute)),
             patience=settings.patience_seconds,
         )
@@ -298,17 +297,6 @@ class Pilot:
             used_ports=_listening,
             gpus=self._gpus,
         )
-
-
-def idle_image(pod: dict[str, Any]) -> str:
-    """A fresh reference to the pilot's own image, which the payload container runs between jobs."""
-    view = container(pod, PILOT)
-    if view is None:
-        raise ClusterError(f"the pod has no container {PILOT}; its manifest is not k8spilot's")
-    repository, _, digest = view.image_id.rpartition("@")
-    if not repository:  # an image that no registry knows, loaded on the node by hand, has only the id of its own
-        return view.wanted
-    return Reference.parse(view.wanted).fresh(digest, uuid.uuid4().hex[:12])
 
 
 def _listening() -> set[int]:
