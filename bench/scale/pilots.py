@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -87,7 +88,7 @@ class SimulatedPilot:
             self._binds += 1
             wanted = f"registry.example.org/image:job-{self._binds}@sha256:{'0' * 64}"
             began = time.monotonic()
-            await persist(partial(self._pod.set_image, PAYLOAD, wanted), PATIENCE_SECONDS)
+            await persist(partial(self._pod.set_image, PAYLOAD, wanted, uuid.uuid4().hex), PATIENCE_SECONDS)
 
             def runs(pod: dict[str, Any]) -> bool | None:
                 now = container(pod, PAYLOAD)

@@ -92,7 +92,7 @@ def _last_words(stderr: IO[bytes] | None) -> str:
 MESSAGES = st.one_of(
     st.sampled_from(
         b"run 0,run 1,run 1 terminal,run -1,run 99999999999999999999,run 7 terminal ,signal 0,signal -9,signal 64,"
-        b"signal 99999999999,pause,resume,sweep,clear,run,sweep\0,hello 2 fresh".split(b",")
+        b"signal 99999999999,pause,resume,sweep,clear,run,sweep\0,hello 3 fresh -".split(b",")
     ),
     st.binary(min_size=1, max_size=1500),
 )
@@ -199,7 +199,7 @@ def _hello(pilot: socket.socket) -> None:
     data, descriptors, _, _ = socket.recv_fds(pilot, 1024, 16)
     for one in descriptors:
         os.close(one)
-    assert data.startswith(b"hello 2 ")
+    assert data.startswith(b"hello 3 ")
 
 
 def _until(pilot: socket.socket, beginning: bytes) -> bytes:

@@ -302,6 +302,10 @@ def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
                 pod["metadata"].pop("managedFields", None)
                 continue
             _, *path, last = one["path"].split("/")
+            if path[:2] == ["metadata", "annotations"] or one["path"] == "/metadata/annotations":
+                new = one["value"] if last == "annotations" else {last.replace("~1", "/"): one["value"]}
+                pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **new}
+                continue
             if path[:2] != ["spec", "initContainers"] or last != "image":
                 raise _Unprocessable("pod updates may not change fields other than image")
             container = pod["spec"]["initContainers"][int(path[2])]

@@ -23,7 +23,7 @@ from typing import Any, Final
 from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import LocalContainer, now
 from tests.simulator.images import Images, LocalImage
-from tests.simulator.pod import payload_image, payload_status
+from tests.simulator.pod import payload_bind, payload_image, payload_status
 from tests.simulator.programs import Programs
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,8 @@ class Kubelet:
         """Bring the container to what the spec asks for; whether anything was done."""
         if self._server.deleted:
             return False
-        wanted = payload_image(self._server.pod)
+        pod = self._server.pod
+        wanted = payload_image(pod)
         running = self.container is not None and self.container.running
         if running and self.container is not None and self.container.image == wanted:
             return False
@@ -188,7 +189,7 @@ class Kubelet:
         if self._is_backing_off(wanted):
             self._wait(wanted, "CrashLoopBackOff", "back-off restarting failed container payload")
             return False
-        await self._start(wanted, image)
+        await self._start(wanted, image, payload_bind(pod))
         return True
 
     def _is_backing_off(self, wanted: str) -> bool:
@@ -208,7 +209,7 @@ class Kubelet:
         self._starts[wanted] = 0
         self._wake.set()
 
-    async def _start(self, wanted: str, image: LocalImage) -> None:
+    async def _start(self, wanted: str, image: LocalImage, bind: str) -> None:
         container = await LocalContainer.start(
             self._programs,
             self._folder,
@@ -223,6 +224,7 @@ class Kubelet:
                 "KUBERNETES_SERVICE_HOST": "10.96.0.1",
                 "KUBERNETES_SERVICE_PORT": "443",
                 **image.environment,
+                "K8SPILOT_BIND": bind,
             },
             command=COMMAND,
         )

@@ -48,6 +48,11 @@ def payload_image(pod: dict[str, Any]) -> str:
     return next(str(one["image"]) for one in pod["spec"]["initContainers"] if one["name"] == PAYLOAD)
 
 
+def payload_bind(pod: dict[str, Any]) -> str:
+    """What the manifest's variable K8SPILOT_BIND is, by the downward API."""
+    return str((pod["metadata"].get("annotations") or {}).get("k8spilot/bind", ""))
+
+
 def payload_status(pod: dict[str, Any]) -> dict[str, Any]:
     """The payload container's status; a part of `pod`."""
     status: dict[str, Any] = next(one for one in pod["status"]["initContainerStatuses"] if one["name"] == PAYLOAD)

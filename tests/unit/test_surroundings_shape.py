@@ -60,6 +60,10 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
     (payload(lambda one: one.update(imagePullPolicy="Never")), "set imagePullPolicy: IfNotPresent"),
     (payload(lambda one: one.update(command=["sleep"])), r"set the command of payload to \[.*payload-init"),
     (payload(lambda one: one.update(args=["x"])), "without args"),
+    (
+        payload(lambda one: one.pop("env")),
+        r"give payload the variable K8SPILOT_BIND .*metadata.annotations\['k8spilot/bind'\]",
+    ),
     (payload(lambda one: one["securityContext"].update(privileged=True)), "take all privileges from payload"),
     (payload(lambda one: one["securityContext"].pop("runAsUser")), "set runAsUser: 65534"),
     (payload(lambda one: one["securityContext"].pop("allowPrivilegeEscalation")), "makes its job root"),

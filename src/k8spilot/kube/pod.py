@@ -25,6 +25,10 @@ START_REASONS: Final = frozenset(
 """Reasons of a waiting container that cannot be started (pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
 
 
+BIND: Final = "k8spilot/bind"
+"""Annotation of the pod: the name of the last change of the payload container's image."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerView:
     """One container of the pod: what is asked for and what is so."""
@@ -103,6 +107,17 @@ def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
         if one["name"] == name:
             return f"/spec/initContainers/{number}/image", str(one["image"])
     raise ClusterError(f"the pod has no native sidecar {name}; its manifest is not k8spilot's")
+
+
+def marked(pod: dict[str, Any], bind: str) -> dict[str, Any]:
+    """What gives a change of image its name, in the same patch (JSON Patch, RFC 6902).
+
+    The kubelet makes a container from one state of the pod, its image as well as its variables (kuberuntime's
+    generateContainerConfig): the payload container learns by the downward API which change it was made for.
+    """
+    if not pod["metadata"].get("annotations"):
+        return {"op": "add", "path": "/metadata/annotations", "value": {BIND: bind}}
+    return {"op": "add", "path": f"/metadata/annotations/{BIND.replace('/', '~1')}", "value": bind}
 
 
 def unmanaged(pod: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import aiohttp
 from k8spilot.errors import ClusterError, ClusterRefused
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.kube.patience import BackOff
-from k8spilot.kube.pod import image_of, unmanaged, version_of
+from k8spilot.kube.pod import image_of, marked, unmanaged, version_of
 from k8spilot.kube.stream import SILENCE_SECONDS, events
 
 logger = logging.getLogger(__name__)
@@ -136,8 +136,13 @@ class OwnPod:
         await self._list()
         self._answered.set()
 
-    async def set_image(self, container: str, image: str) -> dict[str, Any] | None:
+    async def set_image(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
         """Ask for another image of the native sidecar `container`. Returns when the API server has taken it.
+
+        Args:
+            container: its name.
+            image: the reference.
+            bind: a new name of this change, hexadecimal digits, which the container that is made for it gets to know.
 
         Returns:
             The pod at that moment, whose status still is that of the container before; None when an earlier try had
@@ -150,7 +155,7 @@ class OwnPod:
         self._asked = asyncio.get_running_loop().time()
         try:
             async with self._patching, asyncio.timeout(_REQUEST_SECONDS):
-                answer = await self._patch(container, image)
+                answer = await self._patch(container, image, bind)
         except TimeoutError:
             fault = ClusterError(f"no answer within {_REQUEST_SECONDS:.0f} s")
         except ClusterError as error:
@@ -219,7 +224,7 @@ class OwnPod:
     def _path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
-    async def _patch(self, container: str, image: str) -> dict[str, Any] | None:
+    async def _patch(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
         """Change the image from what it is known to be; where it is not, look and try again."""
         place, now = image_of(self.pod, container)
         if now == image:
@@ -235,6 +240,7 @@ class OwnPod:
                 {"op": "test", "path": "/metadata/uid", "value": self._uid},
                 {"op": "test", "path": place, "value": now},
                 {"op": "replace", "path": place, "value": image},
+                marked(self.pod, bind),
                 *more,
             ]
             try:

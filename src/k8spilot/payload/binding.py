@@ -8,6 +8,7 @@ image runs. `bind` returns with the first, `confirm` with both; between the two 
 import asyncio
 import logging
 import math
+import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -213,7 +214,7 @@ class Binder:
         return await self._arrived(binding), identity
 
     async def _arrived(self, binding: Binding) -> Channel:
-        return await self.next_container(binding.last)
+        return await self._listener.until(lambda one: one.bind == binding.name and one.fresh)
 
     async def next_container(self, last: Channel | None) -> Channel:
         """Wait for the container after the one of `last` in which nothing has run yet."""
@@ -221,12 +222,12 @@ class Binder:
 
     async def rest(self) -> None:
         """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""
-        wanted = self._idle()
+        wanted, name = self._idle(), _new_name()
         last = self._ask(wanted)
 
         async def change() -> None:
             try:
-                await self._pod.set_image(self._name, wanted)
+                await self._pod.set_image(self._name, wanted, name)
             except ClusterRefused as error:
                 # Not even the pilot's own image: then the next job's is not to blame, and none is to come here.
                 await self._pod.has_trouble(str(error))
@@ -260,9 +261,9 @@ class Binder:
         return image
 
     async def _change(self, image: Image, wanted: str, other: str = "") -> Binding:
-        now = self._changes.view(self._pod.pod)
-        binding = Binding(image, wanted, now, self._ask(wanted), _now(), other)
-        then = await persist(lambda: self._pod.set_image(self._name, wanted), self._patience)
+        now, name = self._changes.view(self._pod.pod), _new_name()
+        binding = Binding(image, wanted, name, now, self._ask(wanted), _now(), other)
+        then = await persist(lambda: self._pod.set_image(self._name, wanted, name), self._patience)
         # What the watch told may have been old, after an outage: the answer has the status of the container before.
         return (
             binding if then is None else replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
@@ -307,6 +308,10 @@ class Binder:
         """See the container before end, and end it if the kubelet does not."""
         if binding.last is not None and await _thaw(binding.last):
             self._changes.unheard = False
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex
 
 
 def _now() -> float:

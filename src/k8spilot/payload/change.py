@@ -29,6 +29,8 @@ class Binding:
     image: Image
     wanted: str
     """The fresh reference that the pod's spec has now."""
+    name: str
+    """What the container that is made for it, and no other, gets to know."""
     before: ContainerView
     last: Channel | None
     """The connection of the container before it."""

@@ -53,6 +53,8 @@ class Channel:
         self.pid = pid
         self._process = os.pidfd_open(pid)
         self.fresh = False
+        self.bind = ""
+        """The change of image that the container was made for (kube/watch.py), as the kubelet took it from the pod."""
         self.cgroup: dict[str, int] = {}
         """Open files of the container's cgroup, by name."""
         self.hello: asyncio.Future[None] = loop.create_future()
@@ -221,10 +223,11 @@ class Channel:
         """Take a message in, and the descriptors that it is to have; False when it makes no sense now."""
         known = False
         match words:
-            case ["hello", "2", "fresh" | "used" as word, *names] if (
+            case ["hello", "3", "fresh" | "used" as word, bind, *names] if (
                 len(set(names)) == len(descriptors) == len(names) and not self.hello.done()
             ):
                 self.fresh = word == "fresh"
+                self.bind = bind
                 self.cgroup = dict(zip(names, descriptors, strict=True))
                 descriptors.clear()
                 known = _once(self.hello, None)

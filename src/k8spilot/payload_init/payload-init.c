@@ -5,7 +5,7 @@
  * socket is a SOCK_SEQPACKET, one message a packet, in ASCII (channel.py holds the other end). Commands
  * have numbers: 0 is the job, which runs once, others run beside it (docker exec).
  *
- *   to the pilot    hello 2 fresh|used NAME...   with one open cgroup file for each NAME
+ *   to the pilot    hello 3 fresh|used BIND NAME...   with one open cgroup file for each NAME
  *                   terminal NUMBER              with the terminal that was made for the command, its master side
  *                   started NUMBER PID           the command has been executed
  *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
@@ -20,6 +20,9 @@
  *                   sweep                        kill all that is left
  *                   leash                        make such a terminal
  *                   clear                        kill all of this user's, in other containers, too
+ *
+ * BIND is what the pilot calls the change of image that this container was made for, from the variable K8SPILOT_BIND,
+ * "-" where there was none. The kubelet takes it from the pod in which it found the image.
  *
  * The job runs under the same uid and may kill this process (with SIGKILL); the pilot then sees the socket
  * close and the job is lost, nothing else. It cannot trace it or reach its descriptors: it is not dumpable.
@@ -52,11 +55,14 @@
 #define COMMANDS 32 /* at one time, the job among them */
 #define LOOK_AGAIN_MS 200
 #define PAUSE_AGAIN_MS 50
+#define BIND "K8SPILOT_BIND"
+#define BIND_SIZE 33
 
 static sigset_t all_signals, original_mask;
 static int pilot = -1;            /* the socket, -1 while there is no pilot */
 static pid_t processes[COMMANDS]; /* of the commands that run, by place; 0 where there is none */
 static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
+static char bind_name[BIND_SIZE] = "-";
 static int used = 0;              /* a job has run here: this container is good for no other */
 static int sweeping = 0;
 static int paused = 0;            /* a job can have itself continued (a timer's SIGCONT), so this looks after it */
@@ -110,7 +116,7 @@ static void say_hello(void) {
     };
     int descriptors[8], count = 0;
     char text[MESSAGE_SIZE];
-    size_t length = snprintf(text, sizeof text, "hello 2 %s", used ? "used" : "fresh");
+    size_t length = snprintf(text, sizeof text, "hello 3 %s %s", used ? "used" : "fresh", bind_name);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int descriptor = open(files[i], O_RDONLY | O_CLOEXEC);
         if (descriptor < 0)
@@ -347,6 +353,14 @@ static void handle_pilot(const char *path) {
         close(descriptors[--count]);
 }
 
+/* Jobs inherit the image's variables, and this is none of them. */
+static void take_bind(void) {
+    const char *name = getenv(BIND);
+    if (name && *name && strlen(name) < BIND_SIZE && strspn(name, "0123456789abcdef") == strlen(name))
+        strcpy(bind_name, name);
+    unsetenv(BIND);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fprintf(stderr, "payload-init: started by hand? It takes one argument, the path of the pilot's socket.\n");
@@ -354,6 +368,7 @@ int main(int argc, char **argv) {
     }
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    take_bind();
     sigfillset(&all_signals);
     sigprocmask(SIG_SETMASK, &all_signals, &original_mask);
     int signals = signalfd(-1, &all_signals, SFD_CLOEXEC);

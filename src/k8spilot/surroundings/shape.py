@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from k8spilot.kube.pod import BIND
 from k8spilot.payload_init.install import PROGRAM
 from k8spilot.payload_init.listener import SOCKET
 from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
@@ -15,6 +16,9 @@ from k8spilot.surroundings.gpus import gpu_warnings
 PAYLOAD_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- the payload container's, not ours
 CLEANED_OTHERWISE: Final = ("/dev/shm",)  # noqa: S108
 """Writable mounts of the payload container that the pilot empties without mounting them."""
+
+_BIND: Final = ("K8SPILOT_BIND", f"metadata.annotations['{BIND}']")
+"""The variable of which payload-init speaks in its hello (payload-init.c), and the field that it is taken from."""
 
 Json = dict[str, Any]
 
@@ -54,6 +58,7 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
         faults += _apart_faults(engine, pilot, spec, settings)
     if payload is not None:
         faults += _order_faults(payload, spec, settings)
+        faults += _program_faults(payload, settings)
         faults += _payload_faults(payload, spec, settings)
         faults += _volume_faults(payload, pilot, engine, spec, settings)
     return faults
@@ -119,13 +124,24 @@ def _probe_faults(engine: Json, settings: Settings) -> Iterator[str]:
         yield f"{mend} (K8SPILOT_METRICS_PORT is {settings.metrics_port}), or the kubelet ends a pilot that is well"
 
 
-def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
+def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
+    """See that the container runs payload-init, whatever its image, and that this knows what for."""
     name = settings.payload_container
     if payload.get("imagePullPolicy") == "Never":
         yield f"set imagePullPolicy: IfNotPresent for {name}, or no job's image can be pulled"
     command = [str(settings.exchange / PROGRAM), str(settings.exchange / SOCKET)]
     if payload.get("command") != command or payload.get("args"):
         yield f"set the command of {name} to {json.dumps(command)}, without args"
+    fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}) for one in payload.get("env", [])}
+    if fields.get(_BIND[0], {}).get("fieldPath") != _BIND[1]:
+        yield (
+            f'give {name} the variable {_BIND[0]} with valueFrom: {{fieldRef: {{fieldPath: "{_BIND[1]}"}}}}, or nobody '
+            "can tell for which image a container of it was made"
+        )
+
+
+def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
+    name = settings.payload_container
     security = {**spec.get("securityContext", {}), **payload.get("securityContext", {})}
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"take all privileges from {name}, which runs other people's programs"

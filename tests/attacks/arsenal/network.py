@@ -126,7 +126,7 @@ def forged_reports() -> list[str]:
     """Speak for payload-init: say hello, tell of an end, of a sweep."""
     gained = []
     for words in (
-        (b"hello 2 fresh", b"started 0 1", b"exit 0 0"),
+        (b"hello 3 fresh -", b"started 0 1", b"exit 0 0"),
         (b"exit 0 0",),
         (b"swept",),
         (b"terminal 0",),
@@ -141,7 +141,7 @@ def forged_reports() -> list[str]:
                 if one.recv(1024):
                     gained.append(f"an answer to {words!r}")
             with suppress(OSError), open("/dev/zero", "rb") as zeros:
-                socket.send_fds(one, [b"hello 2 fresh cpu.stat"], [zeros.fileno()])
+                socket.send_fds(one, [b"hello 3 fresh - cpu.stat"], [zeros.fileno()])
                 gained.append("descriptors are taken")
     return gained
 
