@@ -164,6 +164,36 @@ async def test_words_about_the_idle_image_are_never_taken_for_the_jobs(programs:
             assert (await simulator.shell(simulator.image("debian"), f"exit {code}", **JOB)).code == code
 
 
+async def test_an_idle_image_that_cannot_be_started_at_once_is_waited_for(programs: Programs) -> None:
+    """The kubelet's words about it name no image, and would be taken for the next one's."""
+    async with simulated(programs, idle_after_seconds=0.1) as simulator:
+        kubelet = simulator.cluster.kubelet
+        assert (await simulator.shell(simulator.image("busybox"), "exit 4", **JOB)).code == 4
+        kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        assert (await _create(simulator, simulator.image("debian"))).status == 500
+        words = "failed to start containerd task: OCI runtime start failed: cannot start an already running container"
+        kubelet.fail_pulls(IDLE, words, reason="RunContainerError", times=2)
+        assert (await simulator.shell(simulator.image("busybox"), "exit 3", **JOB)).code == 3
+        assert kubelet.failed_pulls >= 3
+        assert [one.startswith(IDLE) for one in kubelet.starts[-2:]] == [True, False]
+
+
+async def test_a_container_of_the_unbind_is_not_taken_for_one_of_an_image_that_cannot_be_had(
+    programs: Programs,
+) -> None:
+    async with simulated(programs, idle_after_seconds=0.1) as simulator:
+        server, kubelet = simulator.cluster.server, simulator.cluster.kubelet
+        pulled = kubelet.hold(IDLE)
+        assert (await simulator.shell(simulator.image("busybox"), "exit 3", **JOB)).code == 3
+        await _asked_for(server, f"{IDLE}:test-")
+        await asyncio.sleep(0.3)  # the kubelet has begun
+        kubelet.fail_pulls("registry.test:5000/debian", "no match for platform in manifest")
+        creating = asyncio.create_task(_create(simulator, simulator.image("debian")))
+        await _asked_for(server, simulator.image("debian"))
+        pulled.set()
+        assert ((await creating).status, "no match" in (await creating).message) == (500, True)
+
+
 async def _create(engine: Engine, image: str) -> Answer:
     return await engine.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"], **JOB})
 

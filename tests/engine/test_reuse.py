@@ -100,7 +100,7 @@ async def test_a_reference_that_comes_back_would_back_off(simulator: Simulated) 
     """The trap itself, so that the tests above prove something: the simulated kubelet has it, too."""
     cluster = simulator.cluster
     for image in ("busybox", "debian", "busybox"):
-        await cluster.pilot.pod.set_image("payload", simulator.image(image))
+        await cluster.pilot.pod.set_image("payload", simulator.image(image), "0")
         await cluster.server.until(lambda pod: payload_status(pod)["image"] == payload_image(pod))
     assert payload_status(cluster.server.pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert cluster.kubelet.back_offs == 1

@@ -152,25 +152,32 @@ class Binder:
         """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
 
         That image may have gone from the node, and its registry may be away. Then the status has words about it; what
-        is returned is in all of them, and in none about another image.
+        is returned is in all of them, and in none about another image. Words about a start name no image, so that one
+        that fails is waited for until the kubelet has tried again.
         """
         wanted = self._idle()
         idle = Reference.parse(wanted)
+        about = idle.digest or wanted
         try:
             binding = await self._change(Image(idle, idle.digest), wanted)
         except ClusterRefused as error:  # the pilot's own image: this job is not to blame
             raise ClusterError(str(error)) from error
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
-                await self._arrive(binding, self._changes.any_refusal(binding), self._confirmed(binding))
+                await self._arrive(binding, self._changes.any_refusal(binding, about), self._confirmed(binding))
         except TimeoutError:
+            words = self._changes.view(self._pod.pod).refused
+            if words is not None and about not in words:
+                raise ClusterError(
+                    f"the idle image {idle} cannot be started, for which no job is to blame: {words}"
+                ) from None
             logger.warning("The idle image %s has not come in %.0f s; it is done without.", idle, _IDLE_SECONDS)
-            return idle.digest or wanted
+            return about
         except (Displaced, ClusterError):
             raise
         except BindError as error:
             logger.warning("%s; it is done without.", error)
-            return idle.digest or wanted
+            return about
         return ""
 
     async def _image_by_now(self, reference: Reference) -> Image:

@@ -100,9 +100,14 @@ class Changes:
             f"image {image} could not be had within {self._patience:.0f} s, for which the job is not to blame: {words}"
         )
 
-    async def any_refusal(self, binding: Binding) -> BindError:
-        """Wait for any word against the change."""
-        words = await self._pod.until(lambda pod: self._refusal(pod, binding))
+    async def any_refusal(self, binding: Binding, about: str) -> BindError:
+        """Wait for any word against the change that has `about` in it."""
+
+        def told(pod: dict[str, Any]) -> str | None:
+            words = self._refusal(pod, binding)
+            return words if words is not None and about in words else None
+
+        words = await self._pod.until(told)
         return BindError(f"image {binding.image.reference} cannot be had now: {words}")
 
     async def running(self, binding: Binding) -> str:
