@@ -205,6 +205,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a label": {"op": "add", "path": "/metadata/labels/evil", "value": "x"},
     "all labels": {"op": "remove", "path": "/metadata/labels"},
     "an annotation": {"op": "add", "path": "/metadata/annotations", "value": {"evil": "x"}},
+    "an annotation beside the name of a bind": {
+        "op": "add",
+        "path": "/metadata/annotations",
+        "value": {"k8spilot/bind": "0", "evil": "x"},
+    },
     "a finalizer": {"op": "add", "path": "/metadata/finalizers", "value": ["evil.example/x"]},
     "an owner": {
         "op": "add",
