@@ -53,9 +53,9 @@ async def test_a_variable_given_twice_has_its_last_value(engine: Engine) -> None
     assert result.stdout.count(b"\0PATH=") + result.stdout.startswith(b"PATH=") == 1
 
 
-async def test_nothing_of_kubernetes_is_in_the_environment(engine: Engine) -> None:
+async def test_nothing_of_kubernetes_or_ours_is_in_the_environment(engine: Engine) -> None:
     result = await engine.run(engine.image("busybox"), *ENV)
-    assert not [key for key in variables(result.stdout) if key.startswith("KUBERNETES")]
+    assert not [key for key in variables(result.stdout) if key.startswith(("KUBERNETES", "K8SPILOT"))]
 
 
 async def test_the_jobs_path_finds_its_program(engine: Engine) -> None:

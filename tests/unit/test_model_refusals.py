@@ -46,6 +46,7 @@ FOR_NOW = [
     f"{RUN}runc create failed: unable to start container process: error during container init: cannot allocate memory",
     f"{START}cannot start a stopped process",
     f"{START}OCI runtime start failed: cannot start a container that has stopped",
+    f"{START}OCI runtime start failed: cannot start an already running container",
     "RunContainerError: failed to create containerd task: failed to start shim: pipe2: too many open files",
     'ErrImagePull: failed commit on ref "layer-sha256:00": unexpected commit digest sha256:01, expected x',
     "RegistryUnavailable",

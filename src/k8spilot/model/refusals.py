@@ -25,7 +25,7 @@ _AWAY: Final = re.compile(
     r"i/o timeout|timeout awaiting|TLS handshake timeout|deadline ?exceeded|context (?:deadline|canceled)|\bEOF\b|"
     r"short read|broken pipe|server misbehaving|temporary failure|request timeout|unavailable|QPS exceeded|"
     r"failed to reserve container name|cannot start a (?:stopped process|container that has stopped)|"
-    r"cannot allocate memory|too many open files|input/output error",
+    r"cannot start an already running container|cannot allocate memory|too many open files|input/output error",
     re.IGNORECASE,
 )
 """The registry, the network or the node."""
