@@ -40,6 +40,9 @@ CHECKPOINTING = {
 
 RESOURCES = ("requests", "limits")
 
+SOON_SECONDS = 30.0
+"""Half of K8SPILOT_VACATE_SECONDS, after which it would be killed."""
+
 RUN_DOWN = {"JobDisconnectedEvent", "JobReconnectedEvent", "JobReconnectFailedEvent", "ShadowExceptionEvent"}
 """What the schedd tells of a job whose pilot has gone without a word."""
 
@@ -111,7 +114,7 @@ def evict(lab: Lab, pod: str) -> None:
     lab.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body))
 
 
-def evicted(jobs: Jobs, timeout: float = 30) -> Event:
+def evicted(jobs: Jobs, timeout: float = SOON_SECONDS) -> Event:
     """The eviction, which comes before anything else that could have ended the job."""
     event = jobs.wait("JobEvictedEvent", timeout=timeout, ignore=BAD_NEWS)
     kinds = {one.kind for one in jobs.events}
@@ -138,7 +141,7 @@ def test_a_job_that_saves_its_state_when_it_is_asked_to_end_goes_on_elsewhere(
     asked = time.monotonic()
     end(lab, first)
     event = evicted(jobs)
-    assert event.seen - asked < 15
+    assert event.seen - asked < SOON_SECONDS
     assert event.attributes["Reason"] == "Startd was shutdown"
     until(lambda: is_gone(lab, first), "the pod is gone", 30)
     # The other job waits all the while: the slot takes none any more.
@@ -224,7 +227,7 @@ def test_a_second_sigterm_kills_jobs_at_once_and_the_schedd_sees_an_eviction(
     for _ in range(2):
         pool.inside("kill -TERM $(pgrep -of keeper.py)")
         time.sleep(1)
-    assert evicted(jobs).seen - asked < 15
+    assert evicted(jobs).seen - asked < SOON_SECONDS
     until(lambda: pool.status()["status"]["phase"] == "Succeeded", "the pilot has ended in good order", 30)
     jobs.command("condor_rm")
 
