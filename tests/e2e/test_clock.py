@@ -24,7 +24,10 @@ def pod(lab: Lab, owner: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """A pilot pod with a clock that can be moved."""
     name = f"e2e-{owner}-{request.param}"
     with clock.movable(lab, name) as patches:
-        pilot.deploy(lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1"}, {"patches": patches})
+        # One that had no claim for ACCEPT_IDLE_MINUTES ends: by its clock, which jumps as far as the default.
+        pilot.deploy(
+            lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1", "ACCEPT_IDLE_MINUTES": "600"}, {"patches": patches}
+        )
         jobs.wait_in_pool(lab, name)
         yield name
         pilot.delete(lab, name)
