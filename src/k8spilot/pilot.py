@@ -204,7 +204,7 @@ class Pilot:
         return [looking, tasks.create_task(reading, name="HTCondor's logs")]
 
     async def _hear_payload(self, listener: Listener) -> None:
-        """Wait for payload-init: what connects after the first bind is then known to be the container of that bind.
+        """Wait for payload-init: the first bind then knows which container it ends.
 
         An engine that follows one that died finds it between jobs: it has killed its own when the connection ended. One
         that its job has stopped has not, and never will: all that is in the payload container is killed then. Where no

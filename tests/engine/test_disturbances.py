@@ -12,7 +12,7 @@ from k8spilot.payload import binding
 from tests.engine.client import Answer
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.api_server import ApiServer
-from tests.simulator.pod import payload_image
+from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
 
 JOB: dict[str, Any] = {"Labels": {"org.htcondorproject": "True"}}
@@ -192,6 +192,53 @@ async def test_a_container_of_the_unbind_is_not_taken_for_one_of_an_image_that_c
         await _asked_for(server, simulator.image("debian"))
         pulled.set()
         assert ((await creating).status, "no match" in (await creating).message) == (500, True)
+
+
+async def test_words_about_the_image_of_the_unbind_are_never_taken_for_the_jobs(programs: Programs) -> None:
+    async with simulated(programs, idle_after_seconds=0.1) as simulator:
+        server = simulator.cluster.server
+        pulled = simulator.cluster.kubelet.hold(IDLE)
+        assert (await simulator.shell(simulator.image("busybox"), "exit 3", **JOB)).code == 3
+        await _asked_for(server, f"{IDLE}:test-")
+        words = f'failed to pull and unpack image "{payload_image(server.pod)}": 401 Unauthorized'
+        await asyncio.sleep(0.3)  # the kubelet has begun
+        running = asyncio.create_task(simulator.shell(simulator.image("debian"), "exit 4", **JOB))
+        await _asked_for(server, simulator.image("debian"))
+
+        def refuse(pod: dict[str, Any]) -> None:
+            payload_status(pod)["state"] = {"waiting": {"reason": "ErrImagePull", "message": words}}
+
+        await server.update(refuse)
+        await asyncio.sleep(0.3)
+        pulled.set()
+        assert (await running).code == 4
+
+
+async def test_an_idle_image_that_takes_too_long_is_done_without(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "_IDLE_SECONDS", 0.5)
+    async with simulated(programs, idle_after_seconds=0.1) as simulator:
+        kubelet = simulator.cluster.kubelet
+        pulled = kubelet.hold(IDLE)
+        kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        assert (await _create(simulator, simulator.image("debian"))).status == 500
+        running = asyncio.create_task(simulator.shell(simulator.image("busybox"), "exit 3", **JOB))
+        await _asked_for(simulator.cluster.server, simulator.image("busybox"))
+        pulled.set()
+        assert (await running).code == 3
+
+
+async def test_annotations_that_somebody_removes_are_of_no_account(simulator: Simulated) -> None:
+    nothings: list[Any] = [{}, None]
+    for nothing in nothings:
+
+        def clear(pod: dict[str, Any], nothing: Any = nothing) -> None:
+            pod["metadata"]["annotations"] = nothing
+
+        running = asyncio.create_task(simulator.shell(simulator.image("busybox"), "exit 4", **JOB))
+        await simulator.cluster.server.update(clear)
+        assert (await running).code == 4
 
 
 async def _create(engine: Engine, image: str) -> Answer:

@@ -302,9 +302,8 @@ def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
                 pod["metadata"].pop("managedFields", None)
                 continue
             _, *path, last = one["path"].split("/")
-            if path[:2] == ["metadata", "annotations"] or one["path"] == "/metadata/annotations":
-                new = one["value"] if last == "annotations" else {last.replace("~1", "/"): one["value"]}
-                pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **new}
+            if one["path"].startswith("/metadata/annotations"):
+                _annotate(pod["metadata"], last, one["value"])
                 continue
             if path[:2] != ["spec", "initContainers"] or last != "image":
                 raise _Unprocessable("pod updates may not change fields other than image")
@@ -315,6 +314,15 @@ def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
                 container["image"] = one["value"]
 
     return change
+
+
+def _annotate(metadata: dict[str, Any], last: str, value: Any) -> None:
+    if last == "annotations":
+        metadata["annotations"] = value
+    elif metadata.get("annotations") is None:
+        raise _Unprocessable("the server rejected our request due to an error in our request")
+    else:
+        metadata["annotations"][last.replace("~1", "/")] = value
 
 
 def _extended(containers: list[dict[str, Any]]) -> Callable[[Pod], None]:

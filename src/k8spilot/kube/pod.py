@@ -120,6 +120,11 @@ def marked(pod: dict[str, Any], bind: str) -> dict[str, Any]:
     return {"op": "add", "path": f"/metadata/annotations/{BIND.replace('/', '~1')}", "value": bind}
 
 
+def bind_of(pod: dict[str, Any]) -> str:
+    """The name of the last change; empty if it has none."""
+    return str((pod["metadata"].get("annotations") or {}).get(BIND, ""))
+
+
 def unmanaged(pod: dict[str, Any]) -> list[dict[str, Any]]:
     """What ends a pod's account of who manages which field: without one the API server keeps none of later changes.
 

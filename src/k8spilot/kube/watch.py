@@ -253,7 +253,9 @@ class OwnPod:
                 self._unmanage = not plain
                 return answer
             await self._list()
-            if refusal.status != HTTPStatus.CONFLICT and image_of(self.pod, container)[1] == now:
+            # Another image by now, or annotations that came or went: the patch was made for another pod.
+            is_same = image_of(self.pod, container)[1] == now and marked(self.pod, bind) in changes
+            if refusal.status != HTTPStatus.CONFLICT and is_same:
                 if more:  # it may be this that somebody does not want, and no job needs it
                     plain = True
                     continue

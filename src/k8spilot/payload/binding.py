@@ -20,10 +20,12 @@ from k8spilot.errors import (
     ClusterRefused,
     Displaced,
     ImageNotNow,
+    NotNow,
     PayloadLost,
     RegistryUnreachable,
 )
 from k8spilot.kube.patience import BackOff, persist
+from k8spilot.kube.pod import bind_of
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import Image
 from k8spilot.model.policy import ImagePolicy
@@ -118,14 +120,14 @@ class Binder:
     async def _bind(self, reference: Reference, attempt: str) -> Binding:
         digest = await self._digest(reference)
         wanted = str(reference) if digest is None else reference.fresh(digest, attempt)
-        now, other = self._changes.view(self._pod.pod), ""
+        now = self._changes.view(self._pod.pod)
         # Without a digest no reference is fresh, and one that does not change starts no container. After a container
         # that could not start, the same words in the status could be meant for it or for the next.
         if wanted == now.wanted or now.refused is not None or self._may_come_late(digest):
-            other = await self._pass_by_idle()
+            await self._pass_by_idle()
         async with asyncio.TaskGroup() as both:
             image = both.create_task(self._image(reference, digest), name="image configuration")
-            binding = both.create_task(self._change(Image(reference, digest), wanted, other), name="change of image")
+            binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
         changed, found = binding.result(), image.result()
         troubled = asyncio.Event()
         await self._arrive(changed, self._changes.refused(changed, troubled), self._arrived(changed))
@@ -138,7 +140,7 @@ class Binder:
         return replace(changed, image=found)
 
     def _may_come_late(self, digest: str | None) -> bool:
-        """Whether a container may come yet that would be taken for the one to be bound, whose image is `digest`.
+        """Whether a container may come yet whose status would be taken for the bound one's, whose image is `digest`.
 
         One that ended by itself the kubelet starts once more, and one of a bind that was given up may be under way. No
         status tells two containers of one image apart, and the kubelet ends such a one as soon as it looks again.
@@ -148,37 +150,32 @@ class Binder:
             return last is None or not last.still_open()
         return digest is None or any(one.endswith(digest) for one in self._asked)
 
-    async def _pass_by_idle(self) -> str:
+    async def _pass_by_idle(self) -> None:
         """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
 
-        That image may have gone from the node, and its registry may be away. Then the status has words about it; what
-        is returned is in all of them, and in none about another image. Words about a start name no image, so that one
-        that fails is waited for until the kubelet has tried again.
+        That image may have gone from the node, and its registry may be away: words that name it are never taken for
+        another image's. Those about a start name none, so that one that fails is waited for until the kubelet has
+        tried again.
         """
         wanted = self._idle()
         idle = Reference.parse(wanted)
-        about = idle.digest or wanted
         try:
             binding = await self._change(Image(idle, idle.digest), wanted)
         except ClusterRefused as error:  # the pilot's own image: this job is not to blame
             raise ClusterError(str(error)) from error
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
-                await self._arrive(binding, self._changes.any_refusal(binding, about), self._confirmed(binding))
+                await self._arrive(binding, self._changes.unavailable(binding), self._confirmed(binding))
         except TimeoutError:
-            words = self._changes.view(self._pod.pod).refused
-            if words is not None and about not in words:
-                raise ClusterError(
+            if (words := self._changes.not_started(binding)) is not None:
+                raise NotNow(
                     f"the idle image {idle} cannot be started, for which no job is to blame: {words}"
                 ) from None
             logger.warning("The idle image %s has not come in %.0f s; it is done without.", idle, _IDLE_SECONDS)
-            return about
         except (Displaced, ClusterError):
             raise
         except BindError as error:
             logger.warning("%s; it is done without.", error)
-            return about
-        return ""
 
     async def _image_by_now(self, reference: Reference) -> Image:
         """The configuration of an image that was bound by its tag, from a registry that was away and came back."""
@@ -267,14 +264,15 @@ class Binder:
         self._policy.admit_volumes(image)
         return image
 
-    async def _change(self, image: Image, wanted: str, other: str = "") -> Binding:
+    async def _change(self, image: Image, wanted: str) -> Binding:
         now, name = self._changes.view(self._pod.pod), _new_name()
-        binding = Binding(image, wanted, name, now, self._ask(wanted), _now(), other)
+        binding = Binding(image, wanted, name, now, self._ask(wanted), _now())
         then = await persist(lambda: self._pod.set_image(self._name, wanted, name), self._patience)
         # What the watch told may have been old, after an outage: the answer has the status of the container before.
-        return (
-            binding if then is None else replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
-        )
+        if then is not None:
+            return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
+        # It was asked for before, by a try whose answer was lost, or, without a digest, by an unbind.
+        return replace(binding, name=bind_of(self._pod.pod))
 
     def _ask(self, wanted: str) -> Channel | None:
         """Know that this image is about to be asked for; the connection of the container before it."""

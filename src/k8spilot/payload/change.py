@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from k8spilot.errors import BindError, ClusterError, Displaced, ImageError, ImageNotNow, RegistryUnreachable
-from k8spilot.kube.pod import ContainerView, container
+from k8spilot.kube.pod import START_REASONS, ContainerView, container
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import UNKNOWN, Image
 from k8spilot.model.reference import Reference
@@ -30,14 +30,12 @@ class Binding:
     wanted: str
     """The fresh reference that the pod's spec has now."""
     name: str
-    """What the container that is made for it, and no other, gets to know."""
+    """What the container that is made for it gets to know; one of an image that somebody set by hand keeps it, too."""
     before: ContainerView
     last: Channel | None
     """The connection of the container before it."""
     asked: float
     """When the change was asked for (the event loop's clock, seconds)."""
-    other: str = ""
-    """What is in all words that the kubelet may still have about an image that was asked for before this one."""
 
 
 class Changes:
@@ -100,12 +98,12 @@ class Changes:
             f"image {image} could not be had within {self._patience:.0f} s, for which the job is not to blame: {words}"
         )
 
-    async def any_refusal(self, binding: Binding, about: str) -> BindError:
-        """Wait for any word against the change that has `about` in it."""
+    async def unavailable(self, binding: Binding) -> BindError:
+        """Wait for any word against the change that names its image. Words about a failed start name none."""
 
         def told(pod: dict[str, Any]) -> str | None:
             words = self._refusal(pod, binding)
-            return words if words is not None and about in words else None
+            return words if words is not None and _mark(binding.wanted) in words else None
 
         words = await self._pod.until(told)
         return BindError(f"image {binding.image.reference} cannot be had now: {words}")
@@ -136,11 +134,17 @@ class Changes:
         except (ImageError, RegistryUnreachable):
             return False
 
+    def not_started(self, binding: Binding) -> str | None:
+        """The kubelet's words about a start of its container that failed, if it has such now."""
+        pod = self._pod.pod
+        return self._refusal(pod, binding) if self.view(pod).waiting_reason in START_REASONS else None
+
     def _refusal(self, pod: dict[str, Any], binding: Binding) -> str | None:
         view = self.view(pod)
         if view.wanted != binding.wanted or view.refused in (None, binding.before.refused):
             return None
-        if binding.other and binding.other in view.refused:
+        others = {_mark(one) for one in self._asked}  # what was asked for before may be under way
+        if any(one in view.refused for one in others if one not in binding.wanted):
             return None
         self.unheard = False
         return view.refused
@@ -151,6 +155,11 @@ class Changes:
         if view is None:
             raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
         return view
+
+
+def _mark(wanted: str) -> str:
+    """What is in the words about a reference: its digest, or all of it."""
+    return wanted.rpartition("@")[2]
 
 
 def _is_named(view: ContainerView, image: Image) -> bool:

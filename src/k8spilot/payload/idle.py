@@ -35,6 +35,6 @@ class IdleImage:
         repository, _, digest = view.image_id.rpartition("@")
         if repository:
             self._digest = digest
-        if self._digest is None:
-            return view.wanted
-        return Reference.parse(view.wanted).fresh(self._digest, uuid.uuid4().hex[:12])
+        wanted = Reference.parse(view.wanted)
+        known = self._digest or wanted.digest
+        return view.wanted if known is None else wanted.fresh(known, uuid.uuid4().hex[:12])

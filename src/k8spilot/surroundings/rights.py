@@ -11,7 +11,7 @@ from k8spilot.settings import Settings
 from k8spilot.surroundings.findings import Finding, fault, good, warning
 
 RIGHTS: Final[Mapping[str, tuple[str, ...]]] = {"pods": ("get", "list", "watch", "patch")}
-"""What the pilot does: it reads and watches its own pod, and changes an image in it."""
+"""What the pilot does: it reads and watches its own pod, and changes an image in it, which it names."""
 WISHES: Final[Mapping[str, tuple[str, ...]]] = {"events": ("create", "patch")}
 """What it does where it may: it tells of itself in `kubectl describe pod`."""
 OF_COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {"pods/ephemeralcontainers": ("patch",), "nodes": ("get",)}
