@@ -43,13 +43,17 @@ def make() -> None:
                 (own / name).write_text((root / name).read_text())
 
 
-def processes() -> list[psutil.Process]:
-    """All processes in the lab's cgroup: the containers'."""
+def processes(mark: str = "") -> list[psutil.Process]:
+    """All processes in the lab's cgroup, the containers'; or those of the cgroups with `mark` in their paths.
+
+    Args:
+        mark: a pod's uid, or a container's id.
+    """
     found: set[int] = set()
     for root, _ in hierarchies():
         own = root / CGROUP
         if own.is_dir():
-            for folder in (own, *below(own)):
+            for folder in (one for one in (own, *below(own)) if mark in str(one)):
                 with contextlib.suppress(OSError):
                     found.update(int(line) for line in (folder / "cgroup.procs").read_text().split())
     alive = []

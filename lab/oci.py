@@ -53,6 +53,8 @@ class OciImage:
     config: Mapping[str, Any] = field(default_factory=dict)
     """`config` of the image's configuration: Env, Cmd, Entrypoint, User, ..."""
     architecture: str = "amd64"
+    platform: Mapping[str, Any] = field(default_factory=dict)
+    """What an index says of its platform beside, or in place of, architecture and system."""
 
 
 def layer(*entries: Entry) -> bytes:
@@ -133,7 +135,7 @@ class Pusher:
         entries = []
         for image, manifest in zip(images, manifests, strict=True):
             digest = self.put_manifest(repository, digest_of(manifest), manifest, MANIFEST)
-            platform = {"architecture": image.architecture, "os": "linux"}
+            platform = {"architecture": image.architecture, "os": "linux", **image.platform}
             entries.append({"mediaType": MANIFEST, "digest": digest, "size": len(manifest), "platform": platform})
         return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).encode()
 

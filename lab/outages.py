@@ -1,33 +1,34 @@
 """Faults of the node, of a pod's network and of its disks, made on purpose and always taken back.
 
-Each is a context manager: inside it the fault is there, after it it is gone, whatever happened inside. Faults of the
-whole node (`kubelet_...`, `containerd_...`, `image_...`) hit every pod of the lab, so tests with them carry the
-marker `disruptive`; the others hit one pod. No `lab up` repairs the node while one of the former lasts: it waits.
+Each that lasts is a context manager: inside it the fault is there, after it it is gone, whatever happened inside.
+Faults of the whole node (`kubelet_...`, `containerd_...`, `image_...`) hit every pod of the lab, so tests with them
+carry the marker `disruptive`; the others hit one pod. No `lab up` repairs the node while one of the former lasts: it
+waits.
 
-All of them raise LabError, also where the cluster is not the lab's own.
+All of them raise LabError, as faults of the node do where the cluster is not the lab's own.
 """
 
 import contextlib
 import fcntl
-import json
 import os
-import signal
-import subprocess
+import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import psutil
 
 from lab import cgroups, node, testbed
 from lab.api import Lab
-from lab.errors import LabError, NothingToHitError
+from lab.errors import LabError
+from lab.pod_processes import check_own, container_id, network, payload_init, still, uid_of
 from lab.processes import Daemon, Daemons
 from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
 from lab.shell import run
 
 PATIENCE_S = 30.0
+_LATE_S = 100
+"""A kubelet may look for its pods so late after an outage of the API server, and takes some seconds for one."""
 
 
 # --- the node's daemons ---
@@ -44,7 +45,7 @@ def kubelet_stopped(lab: Lab) -> Iterator[None]:
 @contextmanager
 def kubelet_frozen(lab: Lab) -> Iterator[None]:
     """Let the kubelet stand still (SIGSTOP), as on a node that has far too much to do."""
-    with _alone(lab), _still([_daemon(lab, "kubelet").pid]):
+    with _alone(lab), still(_daemon(lab, "kubelet").pid):
         yield
 
 
@@ -63,17 +64,31 @@ def containerd_stopped(lab: Lab, *, kill: bool = False) -> Iterator[None]:
 
 @contextmanager
 def api_server_stopped(lab: Lab) -> Iterator[None]:
-    """End the API server, as when it is replaced by a new one; start it again afterwards, and return when all is well.
+    """End the API server, as when it is replaced by a new one; start it again afterwards, and return when it is ready.
 
     kubectl, and with it most of what tests do, fails meanwhile; jobs can be submitted and looked at. The scheduler is
     replaced with it: one that finds pods elsewhere than it remembers ends itself (pkg/scheduler/backend/cache), and
-    nothing here starts it again, as a real control plane's kubelet does.
+    nothing here starts it again, as a real control plane's kubelet does. So is the controller manager: a new API server
+    refuses what it is asked for in its first moments, and whoever meets that asks again after up to a minute
+    (client-go, tools/cache/reflector.go). The kubelet, which is every node's own, does so: see `until_pods_start`.
     """
-    with _alone(lab), _ended(lab, "kube-scheduler"):
-        with _ended(lab, "kube-apiserver"):
-            yield
-        _until(lambda: node.api_answers(lab.settings), "the API server answers")
+    with _alone(lab), _ended(lab, "kube-scheduler"), _ended(lab, "kube-controller-manager"):
+        try:
+            with _ended(lab, "kube-apiserver"):
+                yield
+        finally:  # those that are to come end themselves where there is none
+            _until(lambda: node.api_answers(lab.settings), "the API server answers")
     node.wait_ready(lab.settings, Daemons(lab.settings))
+
+
+def until_pods_start(lab: Lab) -> None:
+    """Return when the whole control plane and the kubelet do their work again: a Job of one pod comes to its end."""
+    name = f"lab-canary-{secrets.token_hex(3)}"
+    try:
+        lab.kubectl("create", "job", name, "-n", lab.namespace, f"--image={lab.registry}/busybox", "--", "true")
+        lab.kubectl("wait", f"job/{name}", "-n", lab.namespace, "--for=condition=Complete", f"--timeout={_LATE_S}s")
+    finally:
+        lab.kubectl("delete", "job", name, "-n", lab.namespace, "--ignore-not-found", "--wait=false")
 
 
 @contextmanager
@@ -93,7 +108,7 @@ def remove_image(lab: Lab, reference: str) -> None:
         lab: whose node.
         reference: any of its names.
     """
-    _check(lab)
+    check_own(lab)
     listed = _ctr(lab, "images", "list").splitlines()[1:]
     names = {words[0]: words[2] for line in listed if len(words := line.split()) > 2}
     if (digest := names.get(reference)) is None:
@@ -126,31 +141,30 @@ def network_cut(lab: Lab, pod: str) -> Iterator[None]:
 
     What the pod has with others (API server, registry) goes on.
     """
-    inside = ["nsenter", f"--net=/proc/{_a_process(lab, pod)}/ns/net", "iptables", "-w"]
-    rules = [
-        (chain, option, address)
-        for address in _pool_addresses(lab)
-        for chain, option in (("INPUT", "--source"), ("OUTPUT", "--destination"))
-    ]
     with ExitStack() as undo:
-        for chain, option, address in rules:
-            rule = (chain, option, address, "--jump", "DROP")
-            run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
-            undo.callback(_quietly, [*inside, "--delete", *rule])  # the pod may have ended
+        # The pod may end meanwhile: the network is there as long as somebody has it open.
+        handle = network(lab, pod)
+        undo.callback(os.close, handle)
+        inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{handle}", "iptables", "-w"]
+        for address in _pool_addresses(lab):
+            for chain, option in (("INPUT", "--source"), ("OUTPUT", "--destination")):
+                rule = (chain, option, address, "--jump", "DROP")
+                run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
+                undo.callback(run, [*inside, "--delete", *rule], what=f"mend the network of pod {pod}")
         yield
 
 
 @contextmanager
 def payload_init_frozen(lab: Lab, pod: str) -> Iterator[None]:
     """Let payload-init stand still (SIGSTOP), as a job can do to it; SIGKILL still ends it."""
-    with _still([payload_init(lab, pod)]):
+    with still(payload_init(lab, pod)):
         yield
 
 
 @contextmanager
 def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
     """Let the payload container stand still (its cgroup's freezer): nothing can end it, not even SIGKILL."""
-    container = _status(lab, pod, "payload")["containerID"].rpartition("/")[2]
+    container = container_id(lab, pod, "payload")
     states = [
         folder / name for name in ("freezer.state", "cgroup.freeze") for folder in cgroups.of_container(container, name)
     ]
@@ -175,7 +189,7 @@ def volume_full(lab: Lab, pod: str, volume: str, *, inodes: bool = False) -> Ite
         volume: the volume's name.
         inodes: leave room for bytes, but none for one more file.
     """
-    folder = lab.settings.state / f"kubelet/pods/{_uid(lab, pod)}/volumes/kubernetes.io~empty-dir" / volume
+    folder = lab.settings.state / f"kubelet/pods/{uid_of(lab, pod)}/volumes/kubernetes.io~empty-dir" / volume
     if not folder.is_mount():
         raise LabError(f"volume {volume} of pod {pod} is no emptyDir with `medium: Memory`")
     facts = os.statvfs(folder)
@@ -194,29 +208,13 @@ def volume_full(lab: Lab, pod: str, volume: str, *, inodes: bool = False) -> Ite
             run(["mount", "-o", f"remount,{had}", folder], what=f"give {volume} its inodes back")
 
 
-def payload_init(lab: Lab, pod: str) -> int:
-    """Process id, on this machine, of the first process of the pod's payload container."""
-    container = _status(lab, pod, "payload")["containerID"].rpartition("/")[2]
-    there = _processes(container)
-    for process in there:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended just now
-            if process.parent() not in there:
-                return int(process.pid)
-    raise NothingToHitError(f"the payload container of pod {pod} has no process")
-
-
 # --- how ---
-
-
-def _check(lab: Lab) -> None:
-    if lab.settings.kubeconfig is not None:
-        raise LabError("faults are made on the lab's own node only: unset KUBECONFIG")
 
 
 @contextmanager
 def _alone(lab: Lab) -> Iterator[None]:
     """Let no `lab up` look at the node: it would take one whose containerd is away for broken and make another."""
-    _check(lab)
+    check_own(lab)
     with testbed.LOCK.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -248,24 +246,6 @@ def _ended(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
         daemons.start(again)
 
 
-@contextmanager
-def _still(processes: Sequence[int]) -> Iterator[None]:
-    """Stop processes, and let them go on."""
-    try:
-        handles = [os.pidfd_open(one) for one in processes]
-    except ProcessLookupError as error:
-        raise NothingToHitError("the process to be stopped has just ended") from error
-    try:
-        for handle in handles:
-            signal.pidfd_send_signal(handle, signal.SIGSTOP)
-        yield
-    finally:
-        for handle in handles:
-            with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
-                signal.pidfd_send_signal(handle, signal.SIGCONT)
-            os.close(handle)
-
-
 def _containerd_answers(lab: Lab) -> bool:
     try:
         _ctr(lab, "version")
@@ -291,41 +271,6 @@ def _ctr(lab: Lab, *arguments: str) -> str:
 def _pool_addresses(lab: Lab) -> list[str]:
     query = ("get", "pods", "-n", POOL_NAMESPACE, "-o", "jsonpath={.items[*].status.podIP}")
     return sorted({lab.pool_host, *lab.kubectl(*query).split()})
-
-
-def _uid(lab: Lab, pod: str) -> str:
-    return lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "jsonpath={.metadata.uid}")
-
-
-def _status(lab: Lab, pod: str, container: str) -> dict[str, str]:
-    found = json.loads(lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "json"))["status"]
-    statuses = [*found.get("initContainerStatuses", []), *found.get("containerStatuses", [])]
-    status = next((dict(one) for one in statuses if one["name"] == container), {})
-    if "containerID" not in status:
-        raise NothingToHitError(f"the container {container} of pod {pod} has not been started yet")
-    return status
-
-
-def _processes(mark: str) -> list[psutil.Process]:
-    """Processes in the control groups that have `mark` in their names: a pod's uid, a container's id."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(OSError):  # it has ended
-            if mark in Path(f"/proc/{process.pid}/cgroup").read_text().replace("_", "-"):
-                found.append(process)
-    return found
-
-
-def _a_process(lab: Lab, pod: str) -> int:
-    _check(lab)
-    found = _processes(_uid(lab, pod))
-    if not found:
-        raise NothingToHitError(f"pod {pod} has no process on this machine")
-    return int(found[0].pid)
-
-
-def _quietly(command: Sequence[str]) -> None:
-    subprocess.run(command, capture_output=True, check=False)
 
 
 def _until(look: Callable[[], bool], what: str) -> None:

@@ -17,7 +17,7 @@ from lab.settings import NODE_ADDRESS
 from soak.faults import Fault, drawn
 from soak.ledger import Ledger, kept
 from soak.pods import Figures, measure
-from soak.verdict import Story, Verdict, judge
+from soak.verdict import Story, Verdict, judge, unmade
 
 BATCH: Final = 20
 LEASE_SECONDS: Final = 60
@@ -98,6 +98,8 @@ class Campaign:
     whole_node: bool = True
     """Make faults of the whole node, too."""
     made: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    """Faults whose object was not there just then."""
     trouble: list[str] = field(default_factory=list)
     batches: list[Jobs] = field(default_factory=list)
 
@@ -125,6 +127,7 @@ class Campaign:
             self._until(lambda: self._ended() >= BATCH // 2, 120)
             before, so_far = measure(self.lab, self.calm), self._begun_on_calm()
             self._disturb(ledger, cleanup, began)
+            self.trouble += [f"{name}: never met what it is about" for name in unmade(self.missed, self.made)]
             self._until(lambda: self._ended() >= self._submitted(), _REST_SECONDS)
             after = measure(self.lab, self.calm)
             verdict = judge(self._stories(), ledger.lives)
@@ -159,11 +162,9 @@ class Campaign:
             fault.make(self.lab, self.hit, draw)
         except NothingToHitError as reason:
             self.say(f"     {fault.name}: {reason}")
+            self.missed.append(fault.name)
             return
         except LabError as problem:
-            if not pilot.runs(self.lab, self.hit):  # kubectl exec needs a container
-                self.say(f"     {fault.name}: pod {self.hit} is just starting again")
-                return
             self.trouble.append(f"{fault.name}: {problem}")
         self.made.append(fault.name)
         self.say(

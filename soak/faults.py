@@ -1,6 +1,7 @@
 """The faults, each a function of a pod; what it breaks is whole again when it returns, or mends itself."""
 
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -9,9 +10,16 @@ from typing import Final
 
 from lab import outages, pilot
 from lab.api import Lab
-from lab.errors import NothingToHitError
-from lab.pilot import inside
+from lab.pod_processes import hit, oldest, still
 from lab.settings import PILOT_NAMESPACE
+
+ENGINE: Final = r"k8spilot\.engine"
+KEEPER: Final = r"keeper\.py"
+STARTD: Final = r"^\S*condor_startd\b"
+STARTER: Final = r"^\S*condor_starter "
+CLIENT: Final = "docker start"
+PAYLOAD_INIT: Final = "^/k8spilot/bin/payload-init"
+"""In the command lines of a pod's processes."""
 
 
 @dataclass(frozen=True)
@@ -26,30 +34,17 @@ class Fault:
     """It is not about one pod."""
 
 
-def _signal(name: str, pattern: str) -> Callable[[Lab, str, random.Random], None]:
-    """Send a signal to the oldest process whose command line matches `pattern`, which must not match itself.
-
-    One that is not there is waited for; without one, there is no fault (NothingToHitError).
-    """
-    script = f"for _ in $(seq 25); do pkill -{name} -o -f -- '{pattern}' && echo hit && break; sleep 0.2; done"
-
-    def make(lab: Lab, pod: str, _draw: random.Random) -> None:
-        if "hit" not in inside(lab, pod, script):
-            raise NothingToHitError(f"no process of pod {pod} has {pattern!r} in its command line")
-
-    return make
+def _signal(number: signal.Signals, pattern: str) -> Callable[[Lab, str, random.Random], None]:
+    return lambda lab, pod, _draw: hit(lab, pod, pattern, number)
 
 
 def _freeze_engine(lab: Lab, pod: str, draw: random.Random) -> None:
-    seconds = draw.uniform(1, 8)
-    inside(
-        lab, pod, f"p=$(pgrep -o -f 'k8spilot[.]engine') && kill -STOP $p && sleep {seconds:.1f}; kill -CONT $p || true"
-    )
+    with still(oldest(lab, pod, ENGINE)):
+        time.sleep(draw.uniform(1, 8))
 
 
 def _end_payload_init(lab: Lab, pod: str, draw: random.Random) -> None:
-    number = draw.choice(("KILL", "TERM"))
-    inside(lab, pod, f"pkill -{number} -o -f '^/k8spilot/bin/payload-init' || true")
+    hit(lab, pod, PAYLOAD_INIT, draw.choice((signal.SIGKILL, signal.SIGTERM)))
 
 
 def _freeze_payload_init(lab: Lab, pod: str, draw: random.Random) -> None:
@@ -97,12 +92,12 @@ def _restart_containerd(lab: Lab, _pod: str, draw: random.Random) -> None:
 
 
 KINDS: Final = (
-    Fault("engine killed", _signal("KILL", "k8spilot[.]engine"), 4),
+    Fault("engine killed", _signal(signal.SIGKILL, ENGINE), 4),
     Fault("engine frozen for a while", _freeze_engine),
-    Fault("pilot container killed", _signal("KILL", "keeper[.]py"), 1),
-    Fault("startd killed", _signal("KILL", "^condor_startd"), 1),
-    Fault("starter killed", _signal("KILL", "^condor_starter")),
-    Fault("docker client killed", _signal("KILL", "docker[ ]start")),
+    Fault("pilot container killed", _signal(signal.SIGKILL, KEEPER), 1),
+    Fault("startd killed", _signal(signal.SIGKILL, STARTD), 1),
+    Fault("starter killed", _signal(signal.SIGKILL, STARTER)),
+    Fault("docker client killed", _signal(signal.SIGKILL, CLIENT)),
     Fault("payload-init ended", _end_payload_init, 4),
     Fault("payload-init frozen for a while", _freeze_payload_init),
     Fault("image changed by hand", _patch_image),

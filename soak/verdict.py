@@ -9,6 +9,7 @@ from soak.ledger import Life
 
 STUCK_SECONDS = 120.0
 """A job that nothing happens to for longer, though it ran or could have run."""
+_OFTEN = 5
 _BEAT_SECONDS = 3.0
 """A run that is heard of for longer than this after the next one began has lived beside it."""
 
@@ -85,3 +86,8 @@ def _stuck(story: Story) -> str:
         if begun and then - at > STUCK_SECONDS:
             return f"{story.name}: {then - at:.0f} s between {kind} and {following}"
     return ""
+
+
+def unmade(missed: Sequence[str], made: Sequence[str]) -> list[str]:
+    """Names of faults that met nothing to hit, often, and never anything: what they look for is something else."""
+    return [name for name, times in Counter(missed).items() if times >= _OFTEN and name not in made]

@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -21,9 +21,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 LOG: Final = "log of the pilot"
-LOG_LINES: Final = 40
-LOG_COLUMNS: Final = 240
-"""What is shown of it: a few whole failures are worth more than one with all that was said."""
+EVENTS: Final = "events"
+PODS: Final = "pods"
+SLOTS: Final = "slots of the pool"
+JOBS: Final = "jobs"
+LINES: Final = {LOG: 40, EVENTS: 12, PODS: 12, SLOTS: 12, JOBS: 12}
+COLUMNS: Final = 240
+"""What is shown of each: a few whole failures are worth more than one with all that was said."""
+LOOK_SECONDS: Final = 15.0
+"""The node, or the pool, may be what is wrong."""
+OF_SLOTS: Final = "Name State Activity K8SPodName"
+OF_JOBS: Final = "ClusterId ProcId JobStatus NumShadowStarts LastMatchTime LastRejMatchReason"
 
 
 class Teller:
@@ -37,7 +45,8 @@ class Teller:
         if report.failed:
             words = report.longreprtext.strip().splitlines()[-12:]
             self._terminal.write_line(f"\n{report.when} of {report.nodeid} failed after {report.duration:.0f} s:")
-            for line in [*words, *dict(report.sections).get(LOG, "").splitlines()]:
+            shown = [line for title, text in report.sections if title in LINES for line in text.splitlines()]
+            for line in [*words, *shown]:
                 self._terminal.write_line(f"    {line}")
 
 
@@ -51,14 +60,32 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure has the log of its pilot with it: the pod is gone when somebody comes to look."""
+    """A failure has its pilot's log with it, and the lab's state: all is gone when somebody comes to look."""
     report = yield
-    pool = next((one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Pool)), None)
-    if report.failed and pool is not None:
-        with suppress(LabError):  # the pod may be what is missing
-            lines = [line[:LOG_COLUMNS] for line in pool.log(200).splitlines()[-LOG_LINES:]]
-            report.sections.append((LOG, "\n".join(lines)))
+    if report.failed:
+        given = list(getattr(item, "funcargs", {}).values())
+        pool = next((one for one in given if isinstance(one, Pool)), None)
+        lab = pool.lab if pool is not None else next((one for one in given if isinstance(one, Lab)), None)
+        if lab is not None:
+            item.config.hook.pytest_timeout_cancel_timer(item=item)  # it would end the session if it came meanwhile
+            _show(report, lab, pool)
     return report
+
+
+def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
+    of = ("-n", lab.namespace, "--no-headers")
+    looks: dict[str, Callable[[], str]] = {
+        EVENTS: lambda: lab.kubectl("events", *of, timeout=LOOK_SECONDS),
+        PODS: lambda: lab.kubectl("get", "pods", *of, timeout=LOOK_SECONDS),
+        SLOTS: lambda: lab.access_point("alice", f"condor_status -af {OF_SLOTS}", timeout=LOOK_SECONDS),
+        JOBS: lambda: lab.access_point("alice", f"condor_q -allusers -af {OF_JOBS}", timeout=LOOK_SECONDS),
+    }
+    if pool is not None:
+        looks = {LOG: lambda: pool.log(200, LOOK_SECONDS), **looks}
+    for title, look in looks.items():
+        with suppress(LabError, OSError, ValueError):  # what is looked at may be what is missing
+            lines = [line[:COLUMNS] for line in look().splitlines()[-LINES[title] :]]
+            report.sections.append((title, "\n".join(lines)))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -80,7 +80,7 @@ class SimulatedPilot:
 
     async def watching(self) -> None:
         """Wait until nothing is wrong with its watch."""
-        await self._pod.untroubled()
+        await self._pod.troubles.over()
 
     async def bind(self) -> float:
         """Change the payload's image; seconds from the PATCH until the pod's status shows it running."""

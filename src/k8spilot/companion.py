@@ -69,7 +69,7 @@ class Companion:
         if self._lines.full():
             self._lines.get_nowait()
         self._lines.put_nowait((log, line))
-        if startd_has_ended(log, line, os.getppid()):
+        if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
             self._tell_keeper(DONE)
 

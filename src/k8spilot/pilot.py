@@ -48,6 +48,7 @@ from k8spilot.payload.binding import Binder
 from k8spilot.payload.cleaners import Cleaner, FromInside, FromOutside
 from k8spilot.payload.discovery import discover
 from k8spilot.payload.idle import IdleImage
+from k8spilot.payload.lookup import Lookup
 from k8spilot.payload.notices import Notices, Several, tell_of_outages
 from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.install import TIDY
@@ -137,9 +138,12 @@ class Pilot:
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         settings = self._settings
         if os.geteuid() == 0:
-            # The kubelet makes it writable for all. HTCondor runs things as the jobs' account in this container, too
-            # (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours.
-            settings.exchange.chmod(0o755)
+            # The kubelet makes them writable for all. HTCondor runs things as the jobs' account in this container, too
+            # (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours, or leave
+            # anything there.
+            for folder in (settings.exchange, settings.gpu_metrics):
+                if folder.is_dir():
+                    folder.chmod(0o755)
             # As any /tmp: of one that is not sticky, a job could change the attributes (xattr(7)).
             for folder in settings.scratch_folders:
                 folder.chmod(0o1777)
@@ -196,7 +200,7 @@ class Pilot:
         async def heed(log: str, line: str) -> None:
             await observer.heed(log, line)
             await slot.heed(log, line)
-            if startd_has_ended(log, line, os.getppid()):
+            if await startd_has_ended(log, line, os.getppid()):
                 logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
                 self.end()
 
@@ -244,18 +248,18 @@ class Pilot:
         credentials = settings.pull_secret if settings.pull_secret.exists() else None
         name = settings.payload_container
         self._idle_image()  # remembers the digest, which the pod tells for as long as the node has the image
-        binder = Binder(
-            name,
-            self.pod,
-            listener,
-            Registry(credentials),
-            self._idle_image,
-            ImagePolicy(settings.allowed_images, settings.require_digest, (settings.exchange, settings.execute)),
-            patience=settings.patience_seconds,
+        registry = Registry(credentials)
+        policy = ImagePolicy(
+            settings.allowed_images,
+            settings.require_digest,
+            settings.allow_image_volumes,
+            reserved=(settings.exchange, settings.execute),
         )
+        lookup = Lookup(registry, policy, settings.patience_seconds)
+        binder = Binder(name, self.pod, listener, registry, self._idle_image, settings.patience_seconds)
         return PayloadContainer(
-            name,
             self.pod,
+            lookup,
             binder,
             self._cleaner(listener),
             tasks,

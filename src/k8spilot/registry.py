@@ -8,26 +8,31 @@ answer", which is nobody's fault.
 
 import asyncio
 import hashlib
+import json
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from k8spilot.errors import ImageError, RegistryUnreachable
-from k8spilot.foreign import read_json
+from k8spilot.foreign import fields, read_json
+from k8spilot.latest import Latest
 from k8spilot.model.image import Image
+from k8spilot.model.manifests import Choice, architecture, choose, configuration_of
 from k8spilot.model.reference import Reference
 from k8spilot.model.refusals import may_pass
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _SECONDS: Final = 60.0
 _KEPT: Final = 64
+_NESTED: Final = 3
+"""Manifests that are read until there is one to bind."""
+_IMAGE: Final = ("architecture", "os", "config", "rootfs", "created")
+_CONFIG: Final = ("Entrypoint", "Cmd", "Env", "WorkingDir", "User", "Volumes")
+"""What is read of an image (image-spec, config.md); nothing may look like it to others."""
 _LOGGED: Final = re.compile(r'level=fatal msg="(?P<message>(?:[^"\\]|\\.)*)"')
 _PREFIX: Final = re.compile(r'^Error parsing image name "[^"]*": ')
 """What skopeo says first whatever went wrong; the name is right."""
@@ -39,24 +44,27 @@ class Registry:
     def __init__(self, credentials: Path | None = None, program: str = "skopeo") -> None:
         self._credentials = credentials
         self._program = program
-        self._configurations: OrderedDict[str, Image] = OrderedDict()
+        self._configurations: Latest[str, Image] = Latest(_KEPT)
         """What is used of them: users choose how much there is in one."""
-        self._indexes: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
-        """Entries of indexes (image-spec, image-index.md), by the index's digest."""
+        self._manifests: Latest[str, Choice | str] = Latest(_KEPT)
+        """What manifests say, by digest: which image is ours, of an index; else the configuration's digest."""
 
     async def digest(self, reference: Reference) -> str:
-        """The digest of what `reference` names now: of an index, where the image has one for each platform.
+        """The digest to bind for what `reference` names now.
+
+        It is an index's, where the image has one for each platform, unless clients could choose differently in it.
 
         Raises:
             ImageError: the registry says that there is no such image, or not for us.
             RegistryUnreachable: it could not be asked.
         """
-        manifest = await self._inspect(reference, "--raw", reference.source)
-        digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
-        if reference.digest is not None and reference.digest.startswith("sha256:") and reference.digest != digest:
-            raise ImageError(f"the registry answered {digest} when asked for image {reference}; it is corrupt")
-        _keep(self._indexes, digest, _entries(manifest))
-        return digest
+        asked = reference
+        for _ in range(_NESTED):
+            digest, said = await self._look(asked)
+            if isinstance(said, str) or said.is_sure:
+                return digest
+            asked = replace(asked, digest=said.digest)
+        raise ImageError(f"image {reference} is an index of indexes, in which clients get lost; name one of its images")
 
     async def image(self, reference: Reference, digest: str) -> Image:
         """The configuration of the image of this machine's platform under `digest`.
@@ -66,24 +74,42 @@ class Registry:
         """
         found = self._configurations.get(digest)
         if found is None:
-            # Raw, since the digest of these bytes is the image's id.
-            text = await self._inspect(reference, "--config", "--raw", f"{reference.repository}@{digest}")
-            try:
-                parsed = read_json(text)
-            except ValueError as error:
-                raise ImageError(f"the configuration of image {reference} is not JSON; it is corrupt") from error
-            if not isinstance(parsed, dict) or not parsed.get("architecture") or "rootfs" not in parsed:
-                # The runtime would start it as an empty root file system (image-spec, config.md: both are required).
-                raise ImageError(f"{reference} is no container image but some other artifact; name an image")
-            parsed["id"] = "sha256:" + hashlib.sha256(text).hexdigest()
-            try:
-                found = _image(reference, digest, parsed)
-            except (AttributeError, TypeError, ValueError) as error:
-                raise ImageError(f"the configuration of image {reference} is not one; it is corrupt") from error
-        _keep(self._configurations, digest, found)
-        platform = {"architecture": found.architecture, "os": found.os}
-        own = [one["digest"] for one in self._indexes.get(digest, ()) if platform.items() <= one["platform"].items()]
-        return replace(found, reference=reference, manifests=tuple(own))
+            found = await self._read(reference, digest)
+        self._configurations[digest] = found
+        return replace(found, reference=reference)
+
+    async def _read(self, reference: Reference, digest: str) -> Image:
+        own, said = digest, await self._known(reference, digest)
+        if isinstance(said, Choice):
+            if not said.is_sure:
+                raise ImageError(f"which image of {digest} clients take is not to be told")
+            own, said = said.digest, await self._known(reference, said.digest)
+            if isinstance(said, Choice):
+                raise ImageError(f"image {reference} is an index of indexes; name one of its images")
+        text = await self._inspect(reference, "--config", "--raw", f"{reference.repository}@{own}")
+        # skopeo asks for the manifest once more, and the registry may have another one for it.
+        if _digest(text) != said:
+            raise ImageError(f"the registry answered {_digest(text)} for the configuration {said} of image {reference}")
+        return replace(_image(reference, digest, text), manifest=own)
+
+    async def _known(self, reference: Reference, digest: str) -> Choice | str:
+        """What the manifest of that digest says, now or the last time."""
+        said = self._manifests.get(digest)
+        return said if said is not None else (await self._look(replace(reference, digest=digest)))[1]
+
+    async def _look(self, asked: Reference) -> tuple[str, Choice | str]:
+        """Read a manifest: its digest, and what it says."""
+        text = await self._inspect(asked, "--raw", asked.source)
+        if asked.digest is not None and (told := _digest(text, asked.digest.partition(":")[0])) != asked.digest:
+            raise ImageError(f"the registry answered {told} when asked for image {asked}; it is corrupt")
+        try:
+            manifest = read_json(text, unique=True)
+            said = choose(manifest, architecture()) or configuration_of(manifest)
+        except ValueError as error:
+            raise ImageError(f"the manifest of image {asked} cannot be used: {_said(error)}") from error
+        digest = _digest(text)
+        self._manifests[digest] = said
+        return digest, said
 
     async def _inspect(self, reference: Reference, *arguments: str) -> bytes:
         *what, source = arguments
@@ -99,25 +125,15 @@ class Registry:
         raise RegistryUnreachable(f"the registry of image {reference} did not answer: {words}")
 
 
-def _keep(store: OrderedDict[str, T], digest: str, value: T) -> None:
-    store[digest] = value
-    store.move_to_end(digest)
-    if len(store) > _KEPT:
-        store.popitem(last=False)
+def _digest(text: bytes, algorithm: str = "sha256") -> str:
+    """The digest of a document (image-spec, descriptor.md, Digests); raises ImageError for an unknown algorithm."""
+    if algorithm not in ("sha256", "sha384", "sha512"):
+        raise ImageError(f"images cannot be named by a digest of {algorithm} here; name it by one of sha256")
+    return f"{algorithm}:{hashlib.new(algorithm, text).hexdigest()}"
 
 
-def _entries(manifest: bytes) -> list[dict[str, Any]]:
-    """The entries of an index that are for a platform; none if `manifest` is that of one image."""
-    try:
-        document = read_json(manifest)
-    except ValueError:
-        return []
-    entries = document.get("manifests") if isinstance(document, dict) else None
-    return [
-        {"digest": one["digest"], "platform": {name: one["platform"].get(name) for name in ("architecture", "os")}}
-        for one in (entries if isinstance(entries, list) else ())
-        if isinstance(one, dict) and isinstance(one.get("platform"), dict) and isinstance(one.get("digest"), str)
-    ]
+def _said(error: ValueError) -> str:
+    return f"it is not JSON ({error})" if isinstance(error, (json.JSONDecodeError, UnicodeError)) else str(error)
 
 
 async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes, str]:
@@ -157,19 +173,30 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value or ())
 
 
-def _image(reference: Reference, digest: str, found: dict[str, Any]) -> Image:
-    settings = found.get("config") or {}
-    return Image(
-        reference=reference,
-        digest=digest,
-        identifier=str(found["id"]),
-        architecture=str(found.get("architecture", "")),
-        os=str(found.get("os", "linux")),
-        entrypoint=_texts(settings.get("Entrypoint")),
-        command=_texts(settings.get("Cmd")),
-        environment=_texts(settings.get("Env")),
-        directory=str(settings.get("WorkingDir") or ""),
-        user=str(settings.get("User") or ""),
-        volumes=tuple(dict(settings.get("Volumes") or {})),
-        created=str(found.get("created") or "0001-01-01T00:00:00Z"),
-    )
+def _image(reference: Reference, digest: str, text: bytes) -> Image:
+    """The image that has the configuration `text`."""
+    try:
+        found = fields(read_json(text, unique=True), _IMAGE)
+        settings = fields(found.get("config") or {}, _CONFIG)
+    except ValueError as error:
+        raise ImageError(f"the configuration of image {reference} cannot be used: {_said(error)}") from error
+    if not found.get("architecture") or "rootfs" not in found:
+        # The runtime would start it as an empty root file system (image-spec, config.md: both are required).
+        raise ImageError(f"{reference} is no container image but some other artifact; name an image")
+    try:
+        return Image(
+            reference=reference,
+            digest=digest,
+            identifier=_digest(text),
+            architecture=str(found["architecture"]),
+            os=str(found.get("os", "linux")),
+            entrypoint=_texts(settings.get("Entrypoint")),
+            command=_texts(settings.get("Cmd")),
+            environment=_texts(settings.get("Env")),
+            directory=str(settings.get("WorkingDir") or ""),
+            user=str(settings.get("User") or ""),
+            volumes=tuple(dict(settings.get("Volumes") or {})),
+            created=str(found.get("created") or "0001-01-01T00:00:00Z"),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ImageError(f"the configuration of image {reference} is not one; it is corrupt") from error

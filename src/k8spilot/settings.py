@@ -173,6 +173,9 @@ class Settings:
     require_digest: bool = _of(values.flag, False)
     """Jobs must name their images by a digest, so that what runs is what was looked at."""
 
+    allow_image_volumes: bool = _of(values.flag, True)
+    """Jobs may have images that declare volumes: folders of the node's disk for which no limit of the pod counts."""
+
     log_level: Level = _of(values.one_of(get_args(Level)), "INFO")
     """What is logged; DEBUG makes HTCondor's daemons talkative as well."""
 

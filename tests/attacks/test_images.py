@@ -73,6 +73,7 @@ TRICKS = {
     "a working directory by way of others": Trick(image(WorkingDir="/proc/1/root"), "echo fine", out=None),
     "volumes over the sandboxes": Trick(image(Volumes={"/var/lib/condor/execute/slot": {}}), out=None),
     "volumes with two slashes": Trick(image(Volumes={"//k8spilot/bin": {}}), out=None),
+    "volumes in small letters": Trick(image(volumes={"//k8spilot/bin": {}}), out=None),
     "volumes over what all see": Trick(image(Volumes={"/proc/evil": {}, "/sys": {}}), "echo fine", out=None),
     "a configuration of three megabytes": Trick(image(Labels={f"l{n}": "x" * 1000 for n in range(3_000)})),
     "a configuration of ten megabytes": Trick(image(Labels={f"l{n}": "x" * 1000 for n in range(10_000)}), out=None),

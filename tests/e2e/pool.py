@@ -160,10 +160,10 @@ class Pool:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def log(self, seconds: int) -> str:
+    def log(self, seconds: int, timeout: float = 120) -> str:
         """What the pilot's own containers have said in the last `seconds`."""
         of_pod = ("logs", "-n", self.lab.namespace, self.pod, f"--since={seconds}s")
-        return "".join(self.lab.kubectl(*of_pod, "-c", one) for one in self.lab.containers)
+        return "".join(self.lab.kubectl(*of_pod, "-c", one, timeout=timeout) for one in self.lab.containers)
 
     def faults(self, seconds: int) -> list[str]:
         """Lines of that log which tell of a fault of the pilot's own."""

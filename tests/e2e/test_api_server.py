@@ -208,12 +208,21 @@ def test_out_of_memory_is_out_of_memory_in_an_outage(pool: Pool, well: FaultyApi
 # --- the real one ---
 
 
+@contextmanager
+def _no_api_server(lab: Lab) -> Iterator[None]:
+    try:
+        with outages.api_server_stopped(lab):
+            yield
+    finally:
+        outages.until_pods_start(lab)
+
+
 @pytest.mark.disruptive
 @pytest.mark.timeout(400)  # the node may take minutes to be Ready again
 def test_the_api_server_itself_is_stopped_while_a_job_runs(pool: Pool) -> None:
     submitted = pool.shell("echo begun; sleep 25; echo done; exit 3")
     runs(pool, "sleep 25")
-    with outages.api_server_stopped(pool.lab):
+    with _no_api_server(pool.lab):
         ended = submitted.ended()
         time.sleep(5)  # and the pilot wants to change to the idle image
     assert ended.attributes["ReturnValue"] == 3
@@ -225,7 +234,7 @@ def test_the_api_server_itself_is_stopped_while_a_job_runs(pool: Pool) -> None:
 @pytest.mark.disruptive
 @pytest.mark.timeout(400)  # the node may take minutes to be Ready again
 def test_the_api_server_itself_is_stopped_while_a_job_is_bound(pool: Pool) -> None:
-    with outages.api_server_stopped(pool.lab):
+    with _no_api_server(pool.lab):
         submitted = pool.shell("echo fine")
         time.sleep(8)
     submitted.ended(timeout=AGAIN_SECONDS + 30, ignore=BAD_NEWS)

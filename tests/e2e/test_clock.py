@@ -53,8 +53,11 @@ def test_a_job_under_which_the_clock_jumps_far_forwards_goes_back_to_the_queue_a
     with clock.shifted(pool.lab, pool.pod, FAR_SECONDS):
         submitted.wait("JobEvictedEvent", ignore=BAD_NEWS)
         submitted.ended(timeout=AGAIN_SECONDS, ignore=BAD_NEWS)
+        slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
     assert submitted.files()["out.0"] == b"done\n"
+    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)  # the clock has jumped back, and all daemons were started anew
+    assert "Ending: " not in pool.log(3600)
 
 
 # In a pod of its own, which waits for its timers for ten minutes afterwards.

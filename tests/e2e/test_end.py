@@ -146,6 +146,22 @@ def test_each_order_of_the_pools_operators_ends_a_pilot_and_gives_its_job_what_i
         until(partial(is_complete, lab, owner, key), f"the Job is complete after {key}", 120)
 
 
+@pytest.mark.timeout(400)
+def test_condor_restart_starts_htcondor_anew_in_a_pilot_that_goes_on(
+    lab: Lab, deploy: Deploy, cleanup: ExitStack
+) -> None:
+    pods = deploy({"restart": {}})
+    pool = Pool(lab, pods["restart"], cleanup)
+    submitted = saver(pool)
+    runs(submitted)
+    until(partial(_masters_are_known, lab, pods), "the pool knows its master")
+    order = ("condor_restart", "-name", f"lab.{pool.pod}")
+    lab.kubectl("exec", "-n", POOL_NAMESPACE, "central-manager", "--", *order)
+    assert _outcome(submitted) == "evicted with its state"
+    assert submitted.ended(timeout=120, ignore=BAD_NEWS).attributes["ReturnValue"] == 3
+    assert "Ending: " not in pool.log(600)
+
+
 def _masters_are_known(lab: Lab, pods: Mapping[str, str]) -> bool:
     """Orders go to masters, which tell of themselves some seconds after their startds."""
     known = lab.access_point("alice", ["condor_status", "-master", "-af", "Name"]).split()

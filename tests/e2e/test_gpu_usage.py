@@ -14,11 +14,13 @@ from lab import pilot
 from lab.api import Lab
 from lab.gpu import node as gpu_node
 from lab.gpu import nvml
-from lab.settings import PILOT_NAMESPACE
+from lab.levels import NAMESPACES
+from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import Pool, ads, result, until
 
 LIMIT = "/spec/initContainers/1/resources/limits"
 COMPONENTS = ["gpu", "gpu-metrics"]
+RIGHTS = CHECKOUT / "components/gpu-metrics/rights.yaml"
 
 
 @dataclass
@@ -60,17 +62,24 @@ def measured_pod(lab: Lab, name: str, resource: str, count: int, more: str = "")
     pilot.deploy(
         lab,
         name,
-        overlay={"namespace": PILOT_NAMESPACE, "components": COMPONENTS, "patches": [pilot.change(*operations)]},
+        overlay={"components": COMPONENTS, "patches": [pilot.change(*operations)]},
     )
     try:
         lab_jobs.wait_in_pool(lab, name)
-        answer = lab.kubectl("exec", "-n", PILOT_NAMESPACE, name, "-c", "pilot", "--", "k8spilot", "status", "--json")
-        uuids = json.loads(answer)["gpus"]["usable"]
+        uuids = json.loads(pilot.inside(lab, name, "k8spilot status --json"))["gpus"]["usable"]
         assert len(uuids) == count
         with ExitStack() as cleanup:
             yield Measured(Pool(lab, name, cleanup), uuids)
     finally:
         pilot.delete(lab, name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rights(lab: Lab) -> Iterator[None]:
+    """The component's rights hold for all pilots of a namespace: they go when the last of these tests has ended."""
+    yield
+    for namespace in NAMESPACES.values():
+        lab.kubectl("delete", "-n", namespace, "--ignore-not-found", "-f", str(RIGHTS))
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +130,22 @@ def test_a_job_that_has_two_of_four_gpus_is_told_of_each(lab: Lab, owner: str) -
         assert ad["GPUsAverageUsage"] == pytest.approx(0.8, rel=0.05)
         assert [ad[f"GPU{number}AverageUsage"] for number in (0, 1)] == pytest.approx([0.5, 0.3], rel=0.05)
         assert [ad[f"GPU{number}MemoryUsage"] for number in (0, 1)] == pytest.approx([4000, 1000], rel=0.05)
+
+
+@pytest.mark.timeout(300)
+def test_where_nobody_is_root_gpus_are_found_and_given_and_measured_as_well(lab: Lab, owner: str) -> None:
+    name = f"gpu-rootless-{owner}"
+    with measured_pod(lab.at("restricted"), name, "nvidia.com/gpu-cdi", 2, "nvidia-cdi") as two:
+        is_measured(two)
+        assert two.containers() == ["gpu-metrics-1"]
+        two.load((80, 5000), (0, 0))
+        time.sleep(12)
+        done = result(jobs := two.pool.shell("echo $CUDA_VISIBLE_DEVICES; sleep 60", request_gpus="1"), timeout=150)
+        assert done.text.strip() == two.uuids[0]
+        (ad,) = ads(jobs)
+        assert ad["GPUsAverageUsage"] == pytest.approx(0.8, rel=0.05)
+        assert ad["GPUsMemoryUsage"] == pytest.approx(5000, rel=0.05)
+        assert two.pool.faults(180) == []
 
 
 def test_the_metrics_say_what_the_gpus_do(two: Measured) -> None:

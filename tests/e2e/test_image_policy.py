@@ -15,7 +15,8 @@ def strict(lab: Lab, owner: str) -> Iterator[str]:
     """A pilot pod whose jobs may use some images of the lab's registry, by digest."""
     name = f"e2e-{owner}-strict"
     allowed = f"{lab.registry}/allowed, registry.example"
-    pilot.deploy(lab, name, {"K8SPILOT_ALLOWED_IMAGES": allowed, "K8SPILOT_REQUIRE_DIGEST": "true"})
+    policy = {"K8SPILOT_REQUIRE_DIGEST": "true", "K8SPILOT_ALLOW_IMAGE_VOLUMES": "false"}
+    pilot.deploy(lab, name, {"K8SPILOT_ALLOWED_IMAGES": allowed, **policy})
     jobs.wait_in_pool(lab, name)
     yield name
     pilot.delete(lab, name)
@@ -26,12 +27,14 @@ def test_an_image_that_is_not_allowed_holds_the_job_with_the_policys_words(
 ) -> None:
     here = pool.of_pod(strict)
     good = pusher.push("allowed/image:1", OciImage([shell()]))
+    with_volume = pusher.push("allowed/volume:1", OciImage([shell()], {"Volumes": {"/data": {}}}))
     before = here.status()["spec"]["initContainers"][1]["image"]
     cases = {
         f"docker://{pusher.address}/busybox": f"may use images of {pusher.address}/allowed, registry.example",
         f"docker://{pusher.address}/allowedx/image@{good.partition('@')[2]}": "may use images of",
         "docker://busybox": "docker.io/library/busybox:latest is not allowed here",
         f"docker://{good.partition('@')[0]}": "must name images by their digest",
+        f"docker://{with_volume}": "declares a volume at /data",
     }
     command = {"executable": "/bin/echo", "arguments": "let in"}
     begun = {image: here.submit({**command, "container_image": image}) for image in cases}

@@ -63,7 +63,7 @@ def test_a_job_that_comes_meanwhile_waits(pool: Pool, outage: Outage) -> None:
 def test_a_job_whose_image_is_pulled_meanwhile_runs(
     pool: Pool, outage: Outage, pusher: Pusher, faulty: FaultyRegistry
 ) -> None:
-    faulty.fails(Fault(BLOBS, hang=True))
+    faulty.fails(Fault(BLOBS, hang=True, agent=NODE))
     submitted = pool.submit({"container_image": Images(pusher, faulty).fresh(), "executable": "/bin/echo"})
     until(lambda: faulty.asked(BLOBS, NODE), "the node pulls")
     with outage(pool.lab):

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lab.oci import BUSYBOX, CONFIG, LAYER, MANIFEST, Entry, OciImage, Pusher, digest_of, layer, shell
@@ -119,6 +119,30 @@ def test_an_image_for_several_platforms(pool: Pool, pusher: Pusher) -> None:
     assert result(_job(pool, _tag(reference), Story(image()))).text == "fine\n"
 
 
+ODD_PLATFORMS: list[dict[str, Any]] = [
+    {"variant": "v1"},
+    {"architecture": "x86_64"},
+    {"os": "Linux"},
+    {"os.features": ["none"]},
+    {"variant": "v2"},
+    {},
+]
+"""Of the first of two images, which some clients take and others do not."""
+
+
+def test_of_an_image_with_odd_platforms_the_one_runs_that_was_looked_at(pool: Pool, pusher: Pusher) -> None:
+    begun = []
+    for number, platform in enumerate(ODD_PLATFORMS):
+        first, second = (
+            image(layer(Entry("runs", data=name.encode())), Entrypoint=["/bin/sh", "-c", f"echo {name}; cat /runs"])
+            for name in ("first", "second")
+        )
+        reference = pusher.push(f"e2e-odd:platform-{number}", replace(first, platform=platform), second)
+        begun.append(_job(pool, _tag(reference), Story(image())))
+    told = [result(jobs).text.splitlines() for jobs in begun]
+    assert told == [["second", "second"]] * (len(ODD_PLATFORMS) - 1) + [["first", "first"]]
+
+
 def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pusher: Pusher) -> None:
     # The status names an image by the first tag and the first digest that the node knows it by.
     one, other = image(Env=["A=known"]), image(Env=["A=known"], architecture="s390x")
@@ -141,7 +165,7 @@ def test_an_image_that_cannot_run_holds_its_job_with_the_reason(pool: Pool, push
         "arm64": (pusher.push("e2e-odd:arm64", image(architecture="arm64")), "not compatible with this machine"),
         "no platform": (
             pusher.push("e2e-odd:platforms", image(architecture="arm64"), image(architecture="s390x")),
-            'architecture "amd64"',
+            "none for linux/amd64",
         ),
         "half a layer": (
             _push(pusher, "half", half, digest_of(whole), kind=f"{LAYER}+gzip"),

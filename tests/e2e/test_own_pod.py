@@ -3,17 +3,11 @@
 The tests have a service account of their own, which may do everything to pods: what stops it is the policy alone.
 """
 
-import base64
 import json
 import re
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,134 +17,13 @@ from lab import jobs, pilot
 from lab.api import Lab
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, until
-
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
-POLICIES = CHECKOUT / "components/own-pod/policies.yaml"
-DENIED = (403, 422)
-PARTS = ("ephemeralcontainers", "resize", "exec", "attach", "portforward", "proxy", "eviction", "status", "binding")
-"""Of a pod, for the authorizer: it knows no pods/*."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Of the API server."""
-
-    status: int
-    text: str
-
-    @property
-    def denied(self) -> bool:
-        """Whether it was the policy that said no: not the authorizer, not validation."""
-        return self.status in DENIED and "ValidatingAdmissionPolicy" in self.text
-
-
-class Thief:
-    """Somebody who has a token, and the network."""
-
-    def __init__(self, lab: Lab, token: str) -> None:
-        config = json.loads(lab.kubectl("config", "view", "--minify", "--raw", "-o", "json"))["clusters"][0]["cluster"]
-        authority = config.get("certificate-authority-data")
-        text = base64.b64decode(authority) if authority else Path(config["certificate-authority"]).read_bytes()
-        self._context = ssl.create_default_context(cadata=text.decode())
-        self._context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        self._server, self._token = config["server"], token
-
-    def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Answer:
-        """A request to the API; paths without a slash at the beginning are below the pilots' namespace."""
-        url = self._server + (path if path.startswith("/") else f"/api/v1/namespaces/{PILOT_NAMESPACE}/{path}")
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:  # noqa: S310
-                return Answer(answer.status, answer.read().decode())
-        except urllib.error.HTTPError as error:
-            return Answer(error.code, error.read().decode())
-
-    def patch(self, pod: str, *operations: dict[str, Any], dry: bool = False) -> Answer:
-        """A JSON patch of a pod."""
-        return self.ask("PATCH", f"pods/{pod}{'?dryRun=All' if dry else ''}", list(operations), JSON_PATCH)
-
-    def add(self, pod: str, container: dict[str, Any]) -> Answer:
-        """Add an ephemeral container, for show."""
-        body = {"spec": {"ephemeralContainers": [container]}}
-        return self.ask("PATCH", f"pods/{pod}/ephemeralcontainers?dryRun=All", body, STRATEGIC)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A pilot under the policies, a pod that is nobody's business, and who has the pilot's token."""
-
-    pool: Pool
-    pilot: str
-    other: str
-    account: str
-    thief: Thief
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The pilot's pod."""
-        spec: dict[str, Any] = self.pool.of_pod(self.pilot).status()["spec"]
-        return spec
-
-    @property
-    def image(self) -> str:
-        """The pilot's own."""
-        return str(self.spec["containers"][0]["image"])
-
-    def sampler(self, **changes: Any) -> dict[str, Any]:
-        """What may be added, with changes; None takes a field away."""
-        security = {
-            "runAsUser": 65533,
-            "runAsGroup": 65533,
-            "runAsNonRoot": True,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        }
-        whole = {"name": "gpu-metrics-1", "image": self.image, "command": ["true"], "securityContext": security}
-        if changes.get("securityContext") is not None:
-            changes["securityContext"] = {**security, **changes["securityContext"]}
-        return {name: value for name, value in {**whole, **changes}.items() if value is not None}
-
-
-def _account(name: str) -> list[dict[str, Any]]:
-    """A service account with the pilots' role, and all rights to pods beside."""
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": PILOT_NAMESPACE}
-    group, metadata = "rbac.authorization.k8s.io", {"name": name, "namespace": PILOT_NAMESPACE}
-    everything = {"apiGroups": [""], "resources": ["pods", *(f"pods/{one}" for one in PARTS)], "verbs": ["*"]}
-    events = {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
-    role = {"apiGroup": group, "kind": "Role", "name": name}
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [everything, events]},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": role,
-            "subjects": [subject],
-        },
-    ]
-
-
-def _policies(account: str) -> str:
-    """The component's, for another account: other pilots of the lab are left alone."""
-    documents = list(yaml.safe_load_all(POLICIES.read_text()))
-    for one in documents:
-        one["metadata"]["name"] += f"-{account}"
-        if "policyName" in one["spec"]:
-            one["spec"]["policyName"] += f"-{account}"
-        for condition in one["spec"].get("matchConditions", ()):
-            assert ":k8spilot'" in condition["expression"]
-            condition["expression"] = condition["expression"].replace(":k8spilot'", f":{account}'")
-    return yaml.safe_dump_all(documents)
+from tests.e2e.thief import ACCOUNT, POLICIES, STRATEGIC, Place, Thief, account_of, policies_of
 
 
 @pytest.fixture(scope="module")
 def place(lab: Lab, pod: str, owner: str) -> Iterator[Place]:
     name, account = f"e2e-{owner}-own", f"k8spilot-{owner}"
-    objects = yaml.safe_dump_all(_account(account)) + "---\n" + _policies(account)
+    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
     lab.kubectl("apply", "-f", "-", input=objects)
     other = f"{name}-other"
     try:

@@ -1,7 +1,8 @@
 """Pulls that take long, fail for good, or fail for now."""
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -45,16 +46,17 @@ def _job(pool: Pool, image: str) -> Jobs:
     return pool.submit({"container_image": image, "executable": "/bin/echo", "arguments": "fine"})
 
 
-def _pulls(faulty: FaultyRegistry) -> None:
-    """Wait until the node asks for a blob: HTCondor's pull is under way."""
-    until(lambda: faulty.asked(BLOBS, NODE), "the node pulls")
+def _hangs(faulty: FaultyRegistry, agent: str = NODE) -> Callable[[], object]:
+    """Let `agent` wait for blobs; what waits until it does: HTCondor's pull is under way."""
+    faulty.fails(Fault(BLOBS, hang=True, agent=agent))
+    return lambda: until(lambda: faulty.asked(BLOBS, agent), f"{agent} asks for a blob")
 
 
 def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: FaultyRegistry, images: Images) -> None:
-    faulty.fails(Fault(BLOBS, hang=True))
+    waits = _hangs(faulty)
     image = images.fresh()
     submitted = _job(pool, image)
-    _pulls(faulty)
+    waits()
     pulling = f"pulling {image.removeprefix('docker://')} since "
     until(lambda: pool.of_slot("K8SImageStatus").startswith(pulling), "the slot says what is pulled")
     submitted.look()
@@ -65,18 +67,19 @@ def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: Faulty
 
 
 @pytest.mark.parametrize(
-    ("tool", "event"),
+    ("tool", "event", "agent"),
     [
-        ("condor_rm", "JobAbortedEvent"),
-        ("condor_hold", "JobHeldEvent"),
+        ("condor_rm", "JobAbortedEvent", NODE),
+        ("condor_hold", "JobHeldEvent", NODE),
+        ("condor_rm", "JobAbortedEvent", "skopeo"),
     ],
 )
 def test_a_job_that_is_ended_while_its_image_is_pulled_frees_the_slot(
-    pool: Pool, faulty: FaultyRegistry, images: Images, tool: str, event: str
+    pool: Pool, faulty: FaultyRegistry, images: Images, tool: str, event: str, agent: str
 ) -> None:
-    faulty.fails(Fault(BLOBS, hang=True))
+    waits = _hangs(faulty, agent)
     ended = _job(pool, images.fresh())
-    _pulls(faulty)
+    waits()
     ended.command(tool)
     ended.wait(event, ignore=BAD_NEWS, timeout=10)
     until(lambda: _is_free(pool), "the slot is free", timeout=15)
@@ -88,9 +91,9 @@ def test_a_job_that_is_ended_while_its_image_is_pulled_frees_the_slot(
 def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
     pool: Pool, faulty: FaultyRegistry, images: Images
 ) -> None:
-    faulty.fails(Fault(BLOBS, hang=True))
+    waits = _hangs(faulty)
     vacated = _job(pool, images.fresh())
-    _pulls(faulty)
+    waits()
     vacated.command("condor_vacate_job")
     until(lambda: _state(pool, vacated) == IDLE, "it is back in the queue", timeout=15)
     faulty.is_well()
@@ -148,7 +151,7 @@ def test_a_registry_that_is_well_again_in_time_was_never_ill(
 ) -> None:
     _fail(faulty, case)
     submitted = _job(pool, images.fresh())
-    until(lambda: faulty.address in _complaint(pool), "the kubelet complains of it")
+    _has_trouble(pool, faulty)
     faulty.is_well()
     assert result(submitted, timeout=PATIENCE_SECONDS + 15).stdout == b"fine\n"
 
@@ -165,7 +168,7 @@ def test_the_entrypoint_of_an_image_counts_though_its_registry_was_away_first(
 ) -> None:
     faulty.goes_away()
     submitted = _job(pool, images.fresh(Entrypoint=["/bin/echo", "wrapped"]))
-    until(lambda: faulty.address in _complaint(pool), "the kubelet complains of it")
+    _has_trouble(pool, faulty)
     faulty.is_well()
     assert result(submitted, timeout=PATIENCE_SECONDS + 15).stdout == b"wrapped /bin/echo fine\n"
 
@@ -192,24 +195,10 @@ def test_an_image_that_the_pod_has_had_runs_while_its_registry_is_away(
     assert result(_job(pool, image)).stdout == b"wrapped /bin/echo fine\n"
 
 
-def test_an_image_on_the_node_runs_by_its_digest_while_its_registry_is_away(
-    pool: Pool, lab: Lab, pusher: Pusher, faulty: FaultyRegistry, images: Images
-) -> None:
-    tag = images.fresh().rpartition(":")[2]
-    digest = pusher.digest("e2e-pulls", tag)
-    image = f"{faulty.address}/e2e-pulls@{digest}"
-    other = pool.of_pod(f"{pool.pod}-other")  # brings it to the node
-    lab.kubectl("run", other.pod, "-n", "pilots", "--image", image, "--restart", "Never", "--", "true")
-    until(lambda: other.status()["status"]["phase"] == "Succeeded", "it is on the node")
-    lab.kubectl("delete", "pod", other.pod, "-n", "pilots", "--grace-period=0", "--force", "--wait=false")
-    faulty.goes_away()
-    assert result(_job(pool, f"docker://{image}")).stdout == b"fine\n"
-
-
-def _complaint(pool: Pool) -> str:
-    statuses = pool.status()["status"]["initContainerStatuses"]
-    waiting = next(one for one in statuses if one["name"] == "payload")["state"].get("waiting", {})
-    return str(waiting.get("message", ""))
+def _has_trouble(pool: Pool, faulty: FaultyRegistry) -> None:
+    """Wait until the pilot tells that the registry, which it or the kubelet asks, is not well."""
+    words = re.compile(rf"registry of image {faulty.address}.* did not answer|Image {faulty.address}.* cannot be had")
+    until(lambda: words.search(pool.log(60)), "the pilot complains of it")
 
 
 def _is_free(pool: Pool) -> bool:

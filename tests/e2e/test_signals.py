@@ -96,7 +96,7 @@ def test_a_fast_vacate_asks_nobody(pool: Pool) -> None:
 
 
 def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_continued(pool: Pool) -> None:
-    script = "for i in 1 2; do setsid sh -c 'while :; do :; done' & done\necho ready\nsleep 6; echo slept"
+    script = "for i in 1 2; do setsid sh -c 'while :; do :; done' & done\necho ready\nsleep 15; echo slept"
     jobs = pool.shell(script, stream_output="true")
     _said(jobs, "ready")
     jobs.command("condor_suspend")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.kube import client, stream, watch
+from k8spilot.kube import client, stream, troubles, watch
 from lab.api import Lab
 from tests.engine.faulty import Place, faulty_simulator
 from tests.engine.node import NodePod
@@ -75,7 +75,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot loses patience with an API server that is silent within a second."""
     for module, name, seconds in (
         (watch, "_REQUEST_SECONDS", 0.4),
-        (watch, "SILENCE_SECONDS", 1.0),
+        (troubles, "SILENCE_SECONDS", 1.0),
         (stream, "SILENCE_SECONDS", 1.0),
         (client, "_SECONDS", 0.4),
     ):

@@ -164,11 +164,11 @@ async def test_a_job_that_cannot_be_bound_goes_back_to_the_queue(
         FAULTS[fault](place)
         name = await engine.create(engine.image("busybox"), "true", **JOB)
         assert "cannot be changed now" in await lost(engine, name)
-        assert pod.trouble
+        assert pod.troubles.words
         await engine.remove(name)
         place.is_well()
         async with asyncio.timeout(40):  # by itself: the unbind is tried again, and the watch is
-            await pod.untroubled()
+            await pod.troubles.over()
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
@@ -179,7 +179,8 @@ async def test_an_outage_that_begins_after_the_patch_gives_the_job_back(
         engine = place.simulator
         pulled = engine.cluster.kubelet.hold("registry.test:5000/debian")
         creating = asyncio.create_task(engine.create(engine.image("debian"), "true", **JOB))
-        await eventually(lambda: so("/debian:" in payload_image(engine.cluster.server.pod)))
+        # The pilot knows that the pod is changed.
+        await eventually(lambda: so(engine.cluster.pilot.pod.api.requests["patch", "200"] > 0))
         place.api.goes_away()
         name = await creating
         assert "has been away" in await lost(engine, name)

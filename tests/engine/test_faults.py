@@ -14,7 +14,6 @@ from k8spilot.payload_init.listener import Listener
 from k8spilot.pilot import Pilot
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.cluster import simulate
-from tests.simulator.kubelet import Timing
 from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
 
@@ -93,20 +92,35 @@ async def test_an_image_that_only_the_kubelet_cannot_pull_fails_create_in_the_ru
     assert words in again.message
 
 
-async def test_a_registry_that_cannot_be_asked_makes_binds_by_tag(simulator: Simulated) -> None:
-    simulator.cluster.images.set_reachable(reachable=False)
-    assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3
-    assert simulator.cluster.kubelet.starts[-1] == simulator.image("busybox")
-    simulator.cluster.images.set_reachable(reachable=True)
-    assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
+@pytest.mark.parametrize("what", ["", "config"])
+@pytest.mark.parametrize("pinned", [False, True])
+async def test_an_image_of_which_only_the_node_is_told_runs_no_job(programs: Programs, what: str, pinned: bool) -> None:
+    """Its entrypoint would be left out, and its volumes would lie where it likes: a registry may be the job's own."""
+    async with simulated(programs, patience_seconds=0.5) as simulator:
+        image = simulator.cluster.images.add("odd:1", entrypoint=["sh", "-c", "exit 9"], volumes=["/k8spilot/evil"])
+        named = f"{image.repository}@{image.digest}" if pinned else image.reference
+        simulator.cluster.images.set_reachable(reachable=False, what=what)
+        answer = await simulator.ask("POST", "/containers/create", {"Image": named, "Cmd": ["true"]})
+        assert answer.status == 500
+        assert "for which the job is not to blame: the registry of image" in answer.message
+        assert not [one for one in simulator.cluster.kubelet.starts if "odd" in one]
+        simulator.cluster.images.set_reachable(reachable=True, what=what)
+        assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
 
 
-async def test_the_same_tag_again_is_bound_even_if_the_registry_cannot_be_asked(programs: Programs) -> None:
-    async with simulated(programs, timing=Timing(back_off=0.5)) as simulator:
+async def test_a_registry_that_is_away_for_longer_than_a_bind_may_take_holds_no_job(programs: Programs) -> None:
+    async with simulated(programs, patience_seconds=0.8, bind_timeout_seconds=0.2) as simulator:
         simulator.cluster.images.set_reachable(reachable=False)
-        for code in (3, 4):
-            assert (await simulator.shell(simulator.image("busybox"), f"exit {code}")).code == code
-        assert simulator.cluster.kubelet.back_offs == 1  # known, and logged as a warning
+        body = {"Image": simulator.image("busybox"), "Cmd": ["true"]}
+        answer = await simulator.ask("POST", "/containers/create", body)
+        assert "for which the job is not to blame: the registry of image" in answer.message
+
+
+async def test_an_image_that_the_pod_has_had_runs_while_its_registry_is_away(simulator: Simulated) -> None:
+    image = simulator.cluster.images.add("wrapped:1", entrypoint=["sh", "-c", "exit 9"]).reference
+    assert (await simulator.run(image, "true")).code == 9
+    simulator.cluster.images.set_reachable(reachable=False)
+    assert (await simulator.run(image, "true")).code == 9
 
 
 async def test_an_image_by_digest_is_bound_by_it(simulator: Simulated) -> None:

@@ -238,6 +238,20 @@ async def test_a_job_sees_as_many_gpus_as_it_asked_for(start: Start, ad: str, cu
             sandbox.rmdir()
 
 
+@pytest.mark.parametrize(
+    ("count", "cuda"), [("1", A), ("2", f"{A},{B}"), ("0", "10000"), ("", f"{A},{B}"), ("-1", f"{A},{B}")]
+)
+async def test_where_the_engine_has_no_sandboxes_it_is_told_how_many(start: Start, count: str, cuda: str) -> None:
+    async with start() as engine:
+        got = await engine.run(
+            engine.image("busybox"),
+            "sh", "-c", "echo $CUDA_VISIBLE_DEVICES",
+            Labels={**JOB, "k8spilot.gpus": count},
+            Env=ENVIRONMENT,
+        )  # fmt: skip
+        assert got.stdout == f"{cuda}\n".encode()
+
+
 async def test_a_device_that_the_pod_has_not_is_refused(start: Start) -> None:
     async with start() as engine:
         body = {"Image": engine.image("busybox"), "HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia2"}]}}

@@ -40,7 +40,7 @@ async def outage(place: Place, fault: str) -> None:
     FAULTS[fault](place)
     await asyncio.sleep(FAULT_SECONDS)
     place.is_well()
-    await asyncio.wait_for(place.simulator.cluster.pilot.pod.untroubled(), 20)
+    await asyncio.wait_for(place.simulator.cluster.pilot.pod.troubles.over(), 20)
     assert (await place.engine.shell(place.engine.image("busybox"), "exit 3")).code == 3
 
 

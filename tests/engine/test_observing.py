@@ -166,15 +166,15 @@ async def test_an_api_server_that_is_away_makes_no_pilot_unhealthy(programs: Pro
 
 async def test_an_outage_of_the_api_server_is_told_when_it_is_over(programs: Programs) -> None:
     async with observed(programs) as (engine, _):
-        engine.cluster.pilot.pod.returned(29.0)
-        engine.cluster.pilot.pod.returned(301.0)
+        engine.cluster.pilot.pod.troubles.returned(29.0)
+        engine.cluster.pilot.pod.troubles.returned(301.0)
         assert "301 s" in (await told(engine, "ApiUnreachable"))["message"]
         assert len(events(engine)) == 1
 
 
 async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simulated) -> None:
     seconds: list[float] = []
-    simulator.cluster.pilot.pod.returned = seconds.append
+    simulator.cluster.pilot.pod.troubles.returned = seconds.append
     async with simulator.cluster.server.away():
         await asyncio.sleep(1.0)
 
@@ -183,7 +183,7 @@ async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simula
 
     await eventually(is_over)
     assert 0.8 < seconds[0] < 5
-    assert simulator.cluster.pilot.pod.away is None
+    assert simulator.cluster.pilot.pod.troubles.since is None
 
 
 async def test_normal_jobs_make_one_event_for_an_image(simulator: Simulated) -> None:

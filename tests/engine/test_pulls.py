@@ -99,15 +99,14 @@ async def test_a_pull_that_failed_is_not_tried_once_more_by_create(programs: Pro
 
 
 async def test_the_entrypoint_counts_though_the_registry_was_away_at_first(simulator: Simulated) -> None:
-    cluster = simulator.cluster
+    images = simulator.cluster.images
 
-    async def failed() -> bool:
-        return cluster.kubelet.failed_pulls > 0
+    async def asked() -> bool:
+        return "raw registry.test:5000/wrapped:1" in images.asked
 
-    cluster.images.add("wrapped:1", entrypoint=["sh", "-c", "exit 9"])
-    cluster.images.set_reachable(reachable=False)
-    cluster.kubelet.fail_pulls("registry.test:5000/wrapped", FOR_NOW["refused"], times=2)
+    images.add("wrapped:1", entrypoint=["sh", "-c", "exit 9"])
+    images.set_reachable(reachable=False)
     job = asyncio.ensure_future(simulator.run("registry.test:5000/wrapped:1", "true", **JOB))
-    await eventually(failed)
-    cluster.images.set_reachable(reachable=True)
+    await eventually(asked)
+    images.set_reachable(reachable=True)
     assert (await job).code == 9

@@ -91,7 +91,7 @@ async def test_a_job_finds_a_server_that_the_watch_does_not_look_for_yet(steady:
     place.api.comes_back()
     engine = place.engine
     assert (await engine.shell(engine.image("busybox"), "exit 6")).code == 6
-    assert not place.simulator.cluster.pilot.pod.trouble
+    assert not place.simulator.cluster.pilot.pod.troubles.words
 
 
 async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: None, place: Place) -> None:
@@ -101,7 +101,7 @@ async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: N
     place.api.goes_away()
     await asyncio.sleep(0.5)
     place.api.comes_back()
-    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.trouble))
+    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.troubles.words))
 
 
 # --- what others are told ---

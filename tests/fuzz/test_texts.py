@@ -8,19 +8,21 @@ from typing import Any
 from hypothesis import strategies as st
 
 from k8spilot import logs
-from k8spilot.condor.logs import is_end_of_startd
+from k8spilot.condor.logs import end_of_startd
 from k8spilot.docker.lines import _whole_lines
+from k8spilot.docker.options import IGNORED
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.translate import IGNORED, Place, check_name, execution_command, specification
+from k8spilot.docker.translate import Place, check_name, execution_command, specification
 from k8spilot.errors import ImageError, PilotError, Refused
 from k8spilot.foreign import read_json
 from k8spilot.kube.pod import container
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
+from k8spilot.model.manifests import choose
 from k8spilot.model.reference import Reference
 from k8spilot.model.refusals import may_pass
 from k8spilot.payload.tail import Tail
-from k8spilot.registry import _entries, _image, _words
+from k8spilot.registry import _image, _words
 from tests.fuzz.drawing import JSON, drawn
 
 REFERENCE = Reference.parse("registry.test/a:1")
@@ -124,11 +126,12 @@ def test_json_is_read_or_is_a_value_error_and_can_be_written_again(document: byt
     manifest=st.binary(max_size=60) | st.builds(lambda value: json.dumps({"manifests": value}).encode(), JSON),
 )
 def test_what_an_image_says_of_itself_is_understood_or_refused(config: Any, manifest: bytes) -> None:
-    _entries(manifest)
-    document = {"id": "sha256:0", "architecture": "amd64", "config": config}
+    with contextlib.suppress(ValueError):  # which registry.py tells as an ImageError
+        choose(read_json(manifest, unique=True), "amd64")
+    document = {"architecture": "amd64", "rootfs": {}, "config": config}
     try:
-        image = _image(REFERENCE, "sha256:0", read_json(json.dumps(document)))
-    except (AttributeError, TypeError, ValueError):  # which registry.py tells as an ImageError
+        image = _image(REFERENCE, "sha256:0", json.dumps(document).encode())
+    except ImageError:
         return
     with contextlib.suppress(PilotError):
         specification({"Image": "a"}, PLACE).resolve(image).encode()
@@ -169,7 +172,7 @@ def test_what_others_say_makes_one_line_of_the_log(line: str) -> None:
     assert "\n" not in logs.TextFormatter().format(record)
     assert "\n" not in logs.JsonFormatter().format(record)
     logs.TextFormatter().format(record).encode()  # it can be written
-    is_end_of_startd("MasterLog", line)
+    end_of_startd("MasterLog", line)
     may_pass(_words(line))
 
 

@@ -155,6 +155,7 @@ async def _put_together(
             "execute": Path("/var/lib/condor/execute"),
             "scratch_folders": (volumes.tmp, volumes.var_tmp),
             "pull_secret": folder / "no-pull-secret",
+            "gpu_metrics": folder / "gpu-metrics",  # which this pod does not have
             "metrics_port": 0,  # several run side by side
             **changed,
         }

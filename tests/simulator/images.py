@@ -31,7 +31,9 @@ fail() {
     exit 1
 }
 echo "$what $reference" >>"$folder/asked"
-[ -e "$folder/away" ] && fail "pinging container registry ${reference%%%%/*}: dial tcp: connect: connection refused"
+for one in away "away-$what"; do
+    [ -e "$folder/$one" ] && fail "pinging container registry ${reference%%%%/*}: dial tcp: connect: connection refused"
+done
 [ -e "$folder/$what/$reference" ] || fail "reading manifest ${tag#?} in $repository: manifest unknown: manifest unknown"
 exec cat "$folder/$what/$reference"
 """
@@ -94,7 +96,8 @@ class Images:
             },
         }
         config = json.dumps(configuration)
-        manifest = json.dumps({"schemaVersion": 2, "config": {"digest": f"sha256:{_digest(config + reference)}"}})
+        named = {"digest": f"sha256:{_digest(config)}"}
+        manifest = json.dumps({"schemaVersion": 2, "config": named, "annotations": {"name": reference}})
         digest = f"sha256:{_digest(manifest)}"
         image = LocalImage(reference, (DEVICES, *mounts), dict(environment or {}), digest)
         for known in (reference, f"{image.repository}@{digest}"):
@@ -113,9 +116,9 @@ class Images:
                 return image
         return None
 
-    def set_reachable(self, *, reachable: bool) -> None:
-        """Let the pilot reach the registry, or not; the kubelet has a way of its own."""
-        away = self._folder / "away"
+    def set_reachable(self, *, reachable: bool, what: str = "") -> None:
+        """Let the pilot reach the registry, or not, or not for `what` (raw, config); the kubelet has its own way."""
+        away = self._folder / (f"away-{what}" if what else "away")
         if reachable:
             away.unlink(missing_ok=True)
         else:

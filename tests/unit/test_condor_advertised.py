@@ -14,7 +14,7 @@ from k8spilot.kube.client import Access, Api
 from k8spilot.kube.node import image_names
 from k8spilot.model.reference import Reference
 from k8spilot.settings import Settings
-from tests.unit.test_condor_config import STARTED, accepts, evaluated, parsed, settings, written
+from tests.unit.condor_reads import STARTED, accepts, evaluated, parsed, settings, written
 
 
 def docker(image: str) -> dict[str, Any]:

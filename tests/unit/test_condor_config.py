@@ -1,10 +1,8 @@
 """HTCondor's configuration, read by HTCondor's own parser (of its Python bindings) and evaluated with its ClassAds."""
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,75 +16,8 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.errors import SettingsError
 from k8spilot.model.reference import FILE_IMAGE
-from k8spilot.settings import Settings
 from k8spilot.values import image_rules
-
-STARTED = 1_800_000_000
-BROKERS = 10
-
-_DUMP = "import htcondor2, sys; [print(f'{name}={htcondor2.param.get(name)}') for name in sys.argv[1:]]"
-
-
-def settings(**changes: Any) -> Settings:
-    known = {
-        "pod_name": "pilot-7",
-        "pod_namespace": "pilots",
-        "pod_uid": "0b5d9a6e-1c2d-4e3f-8a9b-0123456789ab",
-        "node_name": "node-1",
-        "glidein_site": "Site (A)",
-        "glidein_resource_name": "Resource A",
-        "condor_host": "cm.example",
-        "payload_cpus": 2,
-        "payload_memory_mb": 1024,
-    }
-    return Settings(**{**known, **changes})
-
-
-def written(**changes: Any) -> str:
-    known = settings(**changes)
-    return render(known, Folders.of(known), started=STARTED)
-
-
-def parsed(folder: Path, text: str, *names: str) -> dict[str, str]:
-    """Values that HTCondor reads from a configuration; `None` for what has none."""
-    file = folder / "condor_config"
-    file.write_text(text)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("_CONDOR_")}
-    dump = subprocess.run(
-        [sys.executable, "-c", _DUMP, *names],
-        env={**kept, "CONDOR_CONFIG": str(file)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert not dump.stderr
-    return dict(line.split("=", 1) for line in dump.stdout.splitlines())
-
-
-def evaluated(folder: Path, job: dict[str, Any], name: str, *, at: int, slot: dict[str, Any], **changes: Any) -> object:
-    """What the configuration's `name` is for `job` at the time `at`, with the attributes of the slot."""
-    text = written(**changes)
-    names = parsed(folder, text, "STARTD_ATTRS")["STARTD_ATTRS"].split()
-    values = parsed(folder, text, name, *names)
-    # As in HTCondor's daemons: what the slot advertises has the old syntax of ClassAds, what the starter reads the new.
-    text = "".join(f"{one} = {values[one]}\n" for one in (*names, *({name} & {"START"})))
-    ad = classad2.parseOne(text.replace("time()", str(at)), classad2.ParserType.Old)
-    ad.update(classad2.ClassAd(slot))
-    expression = ad.lookup(name) if name in ad else classad2.ExprTree(values[name])
-    return expression.eval(ad, classad2.ClassAd({"JobUniverse": 5, **job}))
-
-
-def accepts(
-    folder: Path, job: dict[str, Any], *, at: int = STARTED, slot: dict[str, Any] | None = None, **changes: Any
-) -> bool:
-    """Whether the slot's START takes `job` at the time `at`."""
-    return evaluated(folder, job, "START", at=at, slot={"HasDocker": True, **(slot or {})}, **changes) is True
-
-
-def image(folder: Path, job: dict[str, Any], **changes: Any) -> object:
-    """The image that `job` gets if HTCondor does not find one by itself."""
-    return evaluated(folder, job, "DEFAULT_CONTAINER_IMAGE", at=STARTED, slot={"HasDocker": True}, **changes)
-
+from tests.unit.condor_reads import BROKERS, STARTED, accepts, image, parsed, settings, written
 
 DOCKER = {"WantDocker": True, "DockerImage": "busybox"}
 CONTAINER = {"WantContainer": True, "WantDockerImage": True, "ContainerImage": "docker://busybox"}

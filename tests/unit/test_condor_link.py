@@ -17,7 +17,7 @@ from k8spilot.condor.link import LinkedSlot, facts_route
 from k8spilot.condor.slot import SlotAd
 from k8spilot.keeper import DONE
 from k8spilot.settings import Settings
-from tests.unit.test_condor_config import settings as known_settings
+from tests.unit.condor_reads import settings as known_settings
 
 END_OF_STARTD = "The STARTD (pid 17) exited with status 0"
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.logs import follow, is_end_of_startd, startd_runs
+from k8spilot.condor.logs import end_of_startd, follow, startd_has_ended, startd_runs
+
+END = "The STARTD (pid 36) exited with status"
 
 
 @pytest.fixture
@@ -83,15 +85,37 @@ async def test_an_engine_that_follows_one_that_died_reads_what_was_logged_in_bet
 @pytest.mark.parametrize(
     ("log", "words", "ended"),
     [
-        ("MasterLog", "exited with status 99 (daemon will not restart automatically)", True),
-        ("MasterLog", "exited with status 0", True),
-        ("MasterLog", "exited with status 44", False),
-        ("MasterLog", "died due to signal 9 (Killed)", False),
-        ("StartLog", "exited with status 0", False),
+        ("MasterLog", "exited with status 99 (daemon will not restart automatically)", 99),
+        ("MasterLog", "exited with status 0", 0),
+        ("MasterLog", "exited with status 44", None),
+        ("MasterLog", "died due to signal 9 (Killed)", None),
+        ("StartLog", "exited with status 0", None),
     ],
 )
-def test_a_startd_that_has_ended_for_good_is_told_from_one_that_crashed(log: str, words: str, ended: bool) -> None:
-    assert is_end_of_startd(log, f"11/21/26 21:01:31.030 (pid:33) The STARTD (pid 36) {words}") is ended
+def test_a_startd_that_has_ended_by_itself_is_told_from_one_that_crashed(
+    log: str, words: str, ended: int | None
+) -> None:
+    assert end_of_startd(log, f"11/21/26 21:01:31.030 (pid:33) The STARTD (pid 36) {words}") == ended
+
+
+@pytest.mark.parametrize("status", [0, 99])
+async def test_a_startd_that_no_other_follows_has_ended_for_good(status: int) -> None:
+    assert await startd_has_ended("MasterLog", f"{END} {status}", os.getpid(), seconds=0.1)
+
+
+async def test_a_startd_that_another_follows_has_not_ended_for_good(tmp_path: Path) -> None:
+    looking = asyncio.create_task(startd_has_ended("MasterLog", f"{END} 0", os.getpid(), seconds=0.5))
+    await asyncio.sleep(0.1)
+    with _startd(tmp_path, of="condor_master"):
+        assert not await looking
+
+
+async def test_a_startd_that_runs_has_not_ended_whatever_the_log_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with _startd(tmp_path, of="condor_master"):
+        assert not await startd_has_ended("MasterLog", f"{END} 99", os.getpid())
+    assert "may have forged" in caplog.text
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.slot import SlotAd
-from tests.unit.test_condor_config import settings
+from tests.unit.condor_reads import settings
 
 
 @pytest.fixture

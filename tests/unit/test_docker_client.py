@@ -59,6 +59,56 @@ def test_what_an_engine_that_died_was_asked_is_asked_of_the_next(tmp_path: Path,
     assert len(asked(tmp_path)) == 3
 
 
+def created(folder: Path, *more: str) -> str:
+    """The label that `create` gives a job with GPUs whose sandbox is `folder`."""
+    arguments = ("-e", f"_CONDOR_SCRATCH_DIR={folder}", "-e", "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2", *more)
+    script = rootless_client(folder / "slot")
+    assert docker(folder, "echo id", "create", *arguments, script=script).stdout == "id\n"
+    words = asked(folder)[-1].split()
+    assert words[:3] == ["create", "--interactive", "--label"]
+    assert words[4:] == list(arguments)
+    return words[3]
+
+
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ('Cmd = "x"\nRequestGPUs = 2\nA = 1\n', "2"),
+        ("requestgpus=0\n", "0"),
+        ("RequestGPUs \t= \t 3 \t\r\n", "3"),
+        ("RequestCpus = 1\n", "0"),
+        ("", "0"),
+        ("RequestGPUs = ifThenElse(x = 1, 1, 2)\n", ""),
+        ("RequestGPUs = -1\n", ""),
+        ("RequestGPUs = 1.5\n", ""),
+        ("RequestGPUs = 12345\n", ""),
+        ("RequestGPUs = 1" + " " * 300_000 + "x\n", ""),
+    ],
+)
+def test_the_jobs_own_ad_says_how_many_gpus_it_asked_for(tmp_path: Path, ad: str, wanted: str) -> None:
+    (tmp_path / ".job.ad").write_text(ad)
+    assert created(tmp_path) == f"k8spilot.gpus={wanted}"
+
+
+def test_an_ad_that_is_none_is_not_read(tmp_path: Path) -> None:
+    assert created(tmp_path) == "k8spilot.gpus="
+    (tmp_path / "elsewhere").write_text("RequestGPUs = 1\n")
+    (tmp_path / ".job.ad").symlink_to("elsewhere")
+    assert created(tmp_path) == "k8spilot.gpus="
+    (tmp_path / ".job.ad").unlink()
+    (tmp_path / ".job.ad").mkdir()
+    assert created(tmp_path) == "k8spilot.gpus="
+    (tmp_path / ".job.ad").rmdir()
+    os.mkfifo(tmp_path / ".job.ad")
+    assert created(tmp_path) == "k8spilot.gpus=0"
+
+
+def test_a_job_without_gpus_is_asked_nothing(tmp_path: Path) -> None:
+    arguments = ("-e", f"_CONDOR_SCRATCH_DIR={tmp_path}", "-e", "CUDA_VISIBLE_DEVICES=10000")
+    assert docker(tmp_path, "echo id", "create", *arguments, script=rootless_client(tmp_path / "slot")).returncode == 0
+    assert asked(tmp_path) == [" ".join(("create", "--interactive", *arguments))]
+
+
 def test_an_engine_that_stays_away_is_told_of_at_last(tmp_path: Path) -> None:
     answer = docker(tmp_path, GONE, "create", "x")
     assert (answer.returncode, "EOF" in answer.stderr) == (1, True)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from k8spilot.docker.translate import _LIMITS as LIMITS
-from k8spilot.docker.translate import IGNORED, REMOVED, Place, check_name, specification
+from k8spilot.docker.options import _LIMITS as LIMITS
+from k8spilot.docker.options import IGNORED
+from k8spilot.docker.translate import REMOVED, Place, check_name, specification
 from k8spilot.errors import Refused
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference

@@ -45,3 +45,9 @@ def test_a_document_takes_no_more_memory_than_texts_do() -> None:
         assert tracemalloc.get_traced_memory()[1] < 30 * len(document)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("document", [b'{"a": "\xed\xa0\x80"}', b"\xff\xfe{\x00}\x00", b"\xef\xbb\xbf{}", b'"\xff"'])
+def test_bytes_that_are_no_utf_8_are_refused(document: bytes) -> None:
+    with pytest.raises(ValueError, match=r"codec|BOM|column"):
+        read_json(document)

@@ -116,6 +116,30 @@ def test_where_nobody_is_root_the_pod_is_valid_under_restricted(pod: dict[str, A
     assert users == {101, 64100, 65534}
 
 
+@pytest.mark.parametrize("is_restricted", [False, True])
+def test_the_sampler_and_the_engine_alone_have_the_volume_of_the_figures(
+    pod: dict[str, Any], is_restricted: bool
+) -> None:
+    settings = Settings(pod_name="pilot", pod_namespace="pilots", services=("engine",))
+    found = containers(restricted(pod) if is_restricted else pod)
+    mounts = {
+        name: mount["mountPath"]
+        for name, one in found.items()
+        for mount in one["volumeMounts"]
+        if mount["name"] == "gpu-metrics"
+    }
+    assert mounts == {"engine" if is_restricted else "pilot": str(settings.gpu_metrics)}
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "gpu-metrics"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Mi"}
+
+
+@pytest.mark.parametrize("is_restricted", [False, True])
+def test_no_runtime_gives_the_pilot_gpus(pod: dict[str, Any], is_restricted: bool) -> None:
+    found = containers(restricted(pod) if is_restricted else pod)
+    void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    assert {name for name, one in found.items() if void in one.get("env", ())} == found.keys() - {"install", "payload"}
+
+
 def test_where_nobody_is_root_engine_and_htcondor_share_no_secret(pod: dict[str, Any]) -> None:
     restricted(pod)
     secret = {volume["name"] for volume in pod["spec"]["volumes"] if {"secret", "projected"} & set(volume)}
@@ -175,4 +199,5 @@ def test_every_variable_of_the_manifests_is_a_setting(pod: dict[str, Any]) -> No
         for generator in yaml.safe_load(file.read_text())["configMapGenerator"]
         for literal in generator["literals"]
     ]
-    assert {*literals, *(one["name"] for one in containers(pod)["pilot"]["env"])} <= set(variables())
+    own = {one["name"] for one in containers(pod)["pilot"]["env"]} - {"NVIDIA_VISIBLE_DEVICES"}
+    assert {*literals, *own} <= set(variables())

@@ -92,6 +92,14 @@ def test_an_image_may_not_put_volumes_over_the_pilots(volume: str) -> None:
         ImagePolicy(reserved=[Path("/k8spilot")]).admit_volumes(image)
 
 
+def test_volumes_can_be_refused() -> None:
+    policy = ImagePolicy(allows_volumes=settings("", K8SPILOT_ALLOW_IMAGE_VOLUMES="false").allow_image_volumes)
+    with pytest.raises(ImageNotAllowed, match="declares a volume at /data"):
+        policy.admit_volumes(Image(Reference.parse("a"), DIGEST, volumes=("/data",)))
+    policy.admit_volumes(Image(Reference.parse("a"), DIGEST))
+    ImagePolicy().admit_volumes(Image(Reference.parse("a"), DIGEST, volumes=("/data",)))
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -1,10 +1,14 @@
 """What a soak makes of what it saw."""
 
+import re
 from itertools import islice
 
+import pytest
+
+from soak import faults
 from soak.faults import drawn
 from soak.ledger import Life
-from soak.verdict import Story, judge
+from soak.verdict import Story, judge, unmade
 
 PLAIN = [("SubmitEvent", 0.0), ("ExecuteEvent", 1.0), ("JobTerminatedEvent", 3.0)]
 AGAIN = [("SubmitEvent", 0.0), ("ExecuteEvent", 1.0), ("JobEvictedEvent", 2.0), *[(k, t + 4) for k, t in PLAIN[1:]]]
@@ -42,3 +46,26 @@ def test_a_seed_draws_the_same_faults_again() -> None:
     one, two = (list(islice(drawn(7), 50)) for _ in range(2))
     assert one == two
     assert not any(fault.whole_node for fault in islice(drawn(7, whole_node=False), 200))
+
+
+COMMAND_LINES = {
+    "KEEPER": "/opt/k8spilot/bin/python -IS /opt/k8spilot/lib/python3.14/site-packages/k8spilot/keeper.py 4",
+    "ENGINE": "/opt/k8spilot/bin/python -P -m k8spilot.engine",
+    "STARTD": "condor_startd",
+    "STARTER": "/usr/sbin/condor_starter -f -local-name slot_type_1 -a slot1 10.234.0.3",
+    "CLIENT": "/usr/bin/docker start --interactive -a HTCJob75_0_slot1_PID80",
+    "PAYLOAD_INIT": "/k8spilot/bin/payload-init /k8spilot/payload.sock",
+    "": "condor_master -f",
+}
+"""Of a pod that runs a job."""
+
+
+@pytest.mark.parametrize("pattern", [name for name in COMMAND_LINES if name])
+def test_each_pattern_finds_its_own_process_and_no_other(pattern: str) -> None:
+    assert [name for name, line in COMMAND_LINES.items() if re.search(getattr(faults, pattern), line)] == [pattern]
+
+
+def test_a_fault_that_never_meets_what_it_is_about_is_told() -> None:
+    assert unmade(["starter killed"] * 4, []) == []
+    assert unmade(["starter killed"] * 9, ["starter killed"]) == []
+    assert unmade(["starter killed"] * 5, ["engine killed"]) == ["starter killed"]

@@ -139,8 +139,8 @@ STARTD_NOCLAIM_SHUTDOWN = $idle
 # A slot that takes no more jobs and has none is of no use.
 STARTD.DAEMON_SHUTDOWN = time() > GLIDEIN_ToRetire && State == "Unclaimed" && Activity == "Idle"
 # The master ends, and with it the pod, at the end of its life: a job is vacated as at any eviction. When its startd has
-# ended for good (condor_drain -exit-on-completion, condor_off), the engine sees it in the master's log: an expression
-# here could not tell that from a startd that has crashed.
+# ended for good (condor_drain -exit-on-completion, condor_off), the engine sees it in the master's log, and that no
+# other follows (as after condor_restart): an expression here could not tell that from a startd that has crashed.
 MASTER.DAEMON_SHUTDOWN = time() > GLIDEIN_ToDie
 
 # --- Which jobs ---

@@ -11,6 +11,7 @@ from typing import Final
 import psutil
 
 from k8spilot.condor.folders import Folders
+from k8spilot.keeper import NO_RESTART
 
 logger = logging.getLogger(__name__)
 
@@ -21,32 +22,41 @@ MASTER: Final = "condor_master"
 STARTD: Final = "condor_startd"
 
 _END_OF_STARTD: Final = re.compile(r"The STARTD \(pid \d+\) exited with status (0|99)\b")
-"""What the master logs of a startd that ended as it was to: drained, told to by condor_off, unclaimed for too long
-(condor_master.V6/masterDaemon.cpp, Exited). One that crashed has another status, and the master starts it again."""
+"""What the master logs of a startd that ended as it was to: drained, unclaimed for too long (99, DAEMON_NO_RESTART), or
+told to by condor_off or condor_restart (condor_master.V6/masterDaemon.cpp, Exited). One that crashed has another
+status, and the master starts it again."""
+_ANEW_SECONDS: Final = 10.0
+"""Within this time there is another startd after condor_restart, and after a jump of the clock (MAX_TIME_SKIP)."""
 
 _AGAIN_SECONDS: Final = 60.0
 _BEFORE: Final = 100
 
 
-def is_end_of_startd(log: str, line: str) -> bool:
-    """Whether a line of the log `log` says that the startd has ended for good.
+def end_of_startd(log: str, line: str) -> int | None:
+    """The status with which the startd has ended by itself, if a line of the log `log` says so.
 
     It may lie: whoever reaches a daemon's port, the job too, can have words of their own in its log, line breaks among
     them (daemon_command.cpp tells of a session that it does not know). `startd_runs` tells.
     """
-    return log == "MasterLog" and _END_OF_STARTD.search(line) is not None
+    match = _END_OF_STARTD.search(line) if log == "MasterLog" else None
+    return None if match is None else int(match[1])
 
 
-def startd_has_ended(log: str, line: str, above: int) -> bool:
+async def startd_has_ended(log: str, line: str, above: int, seconds: float = _ANEW_SECONDS) -> bool:
     """Whether a line of the log `log` says that the startd has ended for good, and that is true.
 
-    `above` is the process whose child the master is.
+    `above` is the process whose child the master is. Where the master may start another startd, nothing tells whether
+    it will: it is given some seconds.
     """
-    if not is_end_of_startd(log, line):
+    status = end_of_startd(log, line)
+    if status is None:
         return False
-    if runs := startd_runs(above):
-        logger.warning("HTCondor's log says that its startd has ended, which runs; somebody may have forged that.")
-    return not runs
+    if startd_runs(above):
+        logger.warning("HTCondor's log says that its startd has ended, and one runs; somebody may have forged that.")
+        return False
+    if status != NO_RESTART:
+        await asyncio.sleep(seconds)
+    return not startd_runs(above)
 
 
 def startd_runs(above: int) -> bool:

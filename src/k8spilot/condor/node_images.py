@@ -12,6 +12,7 @@ from k8spilot.condor.slot import Slot
 from k8spilot.errors import ClusterError
 from k8spilot.kube.client import Api
 from k8spilot.kube.node import image_names, read_node
+from k8spilot.latest import Latest
 from k8spilot.model.reference import Reference
 
 logger = logging.getLogger(__name__)
@@ -43,16 +44,13 @@ class NodeImages:
         self._node_name = node
         self._on_node: list[str] | None = None
         """What the Node object tells; None as long as it has not been read."""
-        self._had: dict[str, None] = {}
+        self._had: Latest[str, None] = Latest(_HAD)
         """What this pod has bound, the last one at the end."""
         self._told = ""
 
     async def bound(self, reference: Reference) -> None:
         """Take note of an image that runs here."""
-        self._had.pop(reference.source, None)
         self._had[reference.source] = None
-        if len(self._had) > _HAD:
-            del self._had[next(iter(self._had))]
         if not self.slot.there:
             return
         if self._on_node is None:

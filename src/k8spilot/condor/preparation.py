@@ -102,7 +102,7 @@ _BY_ROOT: Final = """\
     "create "*) shift; ask_again create --interactive "$@" ;;
 """
 _BY_ANOTHER: Final = """\
-    "create "*) shift; (ask_again create --interactive "$@") || exit; open_sandbox; exit 0 ;;
+    "create "*) shift; (create "$@") || exit; open_sandbox; exit 0 ;;
 """
 _OPEN_SANDBOX: Final = """\
 # HTCondor is not root, and sandboxes are its own: the job, whose container has the group of their folder, may
@@ -113,6 +113,30 @@ open_sandbox() {
         find "$folder/scratch" "$folder/user" -xdev ! -type l -user "$(id -u)" \\
             -exec chgrp "$(stat --format %g EXECUTE)" {} + -exec chmod g+rwX {} + -type d -exec chmod g+s {} +
     done 2>/dev/null
+}
+
+# The engine has no sandboxes here, so that how many of the slot's GPUs the job has asked for is to be told: HTCondor
+# names all of them to each job.
+create() {
+    case " $*" in
+        *" CUDA_VISIBLE_DEVICES=GPU-"* | *" CUDA_VISIBLE_DEVICES=MIG-"*)
+            set -- --label "k8spilot.gpus=$(count_gpus "$@")" "$@" ;;
+    esac
+    ask_again create --interactive "$@"
+}
+
+# Nothing where that is not known. A job can have put a link or a pipe in the place of its ad, and any figure into it.
+count_gpus() {
+    for one; do
+        case $one in
+            _CONDOR_SCRATCH_DIR=*)
+                said=$(dd "if=${one#*=}/.job.ad" iflag=nofollow,nonblock bs=64K count=64 2>/dev/null) || return
+                said=$(printf '%s\\n' "$said" |
+                    sed -n '/^RequestGPUs[ \\t]*=/I{s/^[^=]*=[ \\t]*//;s/[ \\t\\r]*$//;p;q}')
+                case ${said:=0} in *[!0-9]* | ?????*) ;; *) echo "$said" ;; esac
+                return ;;
+        esac
+    done
 }
 
 ask_again() {"""

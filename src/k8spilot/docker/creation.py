@@ -57,7 +57,7 @@ async def _create_as(engine: Engine, name: str, body: JSON) -> Container:
     if not asked.is_job:
         engine.check_room()
     elif place.gpus.usable:
-        wanted = requested_gpus(asked.environment, place.execute)
+        wanted = requested_gpus(asked.environment, place.execute) if asked.gpus is None else asked.gpus
         asked = replace(asked, environment=tuple(visible(asked.environment, wanted)))
     signalled = engine.begin_create(name)
     try:

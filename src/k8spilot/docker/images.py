@@ -13,11 +13,11 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.docker import system
 from k8spilot.docker.answers import json_answer
 from k8spilot.docker.state import ENGINE, NotFound
 from k8spilot.errors import PilotError, Refused
 from k8spilot.foreign import read_json
+from k8spilot.model.manifests import architecture
 from k8spilot.model.reference import Reference
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ async def inspect(request: web.Request) -> web.Response:
             "RepoDigests": [f"{image.reference.repository}@{image.digest}"] if image.digest else [],
             "Created": image.created,
             # HTCondor holds jobs whose image has another architecture; without a registry's word the kubelet's must do.
-            "Architecture": image.architecture or system.architecture(),
+            "Architecture": image.architecture or architecture(),
             "Os": image.os,
             "Size": image.size,
             "Config": {

@@ -14,7 +14,7 @@ _REQUEST: Final = re.compile(rb"^RequestGPUs[ \t]*=([^\n]*)$", re.IGNORECASE | r
 
 
 def requested_gpus(environment: Iterable[str], execute: str) -> int | None:
-    """How many GPUs a job has asked for.
+    """How many GPUs a job has asked for, where the engine has the sandboxes: where HTCondor is root.
 
     A job can have a file of its own there, with any figure: that changes what it is told of GPUs that it has anyway.
 

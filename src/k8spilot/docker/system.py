@@ -9,6 +9,7 @@ from aiohttp import web
 import k8spilot
 from k8spilot.docker.answers import json_answer
 from k8spilot.docker.state import ENGINE
+from k8spilot.model.manifests import architecture
 
 API_VERSION: Final = "1.45"
 _OLDEST: Final = "1.24"
@@ -70,12 +71,6 @@ async def info(request: web.Request) -> web.Response:
             "Warnings": None,
         }
     )
-
-
-def architecture() -> str:
-    """This machine's architecture in Go's words, which Docker uses."""
-    machine = platform.machine()
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 ROUTES: Final = [

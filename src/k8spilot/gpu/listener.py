@@ -1,8 +1,8 @@
 """The engine's end of the sampler's socket.
 
-The socket lies in a volume that only the pilot and the sampler's container have, in a folder in which nobody but the
-pilot can write. The kernel tells who connects. What comes is checked (messages.py) and read at the engine's own pace: a
-sampler that talks without end waits.
+The socket lies in a volume that only the engine's container and the sampler's have. Where the engine is root, nobody
+else can write there (pilot.py). The kernel tells who connects. What comes is checked (messages.py) and read at the
+engine's own pace: a sampler that talks without end waits.
 """
 
 import asyncio
@@ -57,19 +57,12 @@ class Listener:
 
     async def __aenter__(self) -> Self:
         """Listen."""
-        path = self._folder / SOCKET
-        if os.geteuid() == 0:
-            # The kubelet makes it writable for all. The sampler needs nothing in it but the socket.
-            self._folder.chmod(0o755)
-        aside = path.with_name(f".{path.name}.new")
-        aside.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        self._socket.bind(str(aside))
-        aside.chmod(0o600)
-        if os.geteuid() == 0:
-            os.chown(aside, self._uid, -1)
-        self._socket.listen(2)
-        aside.rename(path)
+        try:
+            self._listen()
+        except OSError:
+            self._socket.close()
+            raise
         self._serving = asyncio.create_task(self._serve(), name="GPU sampler's socket")
         return self
 
@@ -79,6 +72,20 @@ class Listener:
         self._serving.cancel()
         await asyncio.wait([self._serving])
         self._socket.close()
+
+    def _listen(self) -> None:
+        path, is_root = self._folder / SOCKET, os.geteuid() == 0
+        aside = path.with_name(f".{path.name}.new")
+        aside.unlink(missing_ok=True)
+        before = os.umask(0o177 if is_root else 0o111)  # who is not root cannot give it away; no other uid gets there
+        try:
+            self._socket.bind(str(aside))
+        finally:
+            os.umask(before)
+        if is_root:
+            os.chown(aside, self._uid, -1)
+        self._socket.listen(2)
+        aside.rename(path)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

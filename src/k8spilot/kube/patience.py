@@ -1,4 +1,4 @@
-"""When to try again with an API server that did not do its part."""
+"""When to try again with an API server, or a registry, that did not do its part."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from k8spilot.errors import ClusterError
+from k8spilot.errors import ClusterError, PilotError
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,16 @@ class BackOff:
         return random.uniform(0, SCATTER_SECONDS)  # noqa: S311
 
 
-async def persist(work: Callable[[], Awaitable[T]], seconds: float, back_off: BackOff | None = None) -> T:
-    """Do `work` until it succeeds, again and again for `seconds` where the API server is the reason.
+async def persist(
+    work: Callable[[], Awaitable[T]],
+    seconds: float,
+    back_off: BackOff | None = None,
+    passing: type[PilotError] = ClusterError,
+) -> T:
+    """Do `work` until it succeeds, again and again for `seconds` where `passing` is the reason.
 
     Raises:
-        ClusterError: the last one, when time is up.
+        PilotError: the last one that is `passing`, when time is up.
     """
     back_off = back_off or BackOff(0.5, 10.0)
     loop = asyncio.get_running_loop()
@@ -53,7 +58,7 @@ async def persist(work: Callable[[], Awaitable[T]], seconds: float, back_off: Ba
     while True:
         try:
             return await work()
-        except ClusterError as error:
+        except passing as error:
             pause = back_off.pause(error)
             if loop.time() + pause > until:
                 raise

@@ -20,7 +20,8 @@ from k8spilot.errors import ClusterError, ClusterRefused
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.kube.patience import BackOff
 from k8spilot.kube.pod import image_of, marked, unmanaged, version_of
-from k8spilot.kube.stream import SILENCE_SECONDS, events
+from k8spilot.kube.stream import events
+from k8spilot.kube.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -55,23 +56,19 @@ class OwnPod:
         self.namespace = namespace
         self.name = name
         self.gone = False
-        self.away: float | None = None
-        """Since when the pod cannot be watched or changed (the event loop's clock, seconds); None while it can."""
-        self.returned: Callable[[float], None] = lambda _: None
-        """Told when that is over, and after how many seconds."""
+        self.troubles = Troubles(lambda: api.heard)
+        """Why it cannot be watched or changed, while that is so."""
         self._uid = uid
         """A pod of the same name may follow this one, while a node that was cut off still runs this one."""
         self._pod: dict[str, Any] | None = None
         self._version = ""
         """Where the watch is; empty when the pod has to be listed first."""
-        self._troubles: dict[str, str] = {}
-        """What does not work now, watch or patch, and why."""
         self._changed = asyncio.Condition()
-        """Of the pod, or of the troubles."""
+        """Of the pod."""
         self._answered = asyncio.Event()
+        """Set when the API server did something, which is a reason to watch again now."""
         self._unmanage = True
         """Whether the account of who manages the pod's fields is ended where there is one."""
-        """Set when the API server did something, which is a reason to watch again now."""
         self._asked = -_NEED_SECONDS
         """When a change was asked for last (the event loop's clock, seconds)."""
         self._patching = asyncio.Lock()
@@ -105,27 +102,6 @@ class OwnPod:
                 if self._pod is not None and (found := look(self._pod)) is not None:
                     return found
                 await self._changed.wait()
-
-    @property
-    def trouble(self) -> str:
-        """Why no image can be bound now, as far as that is known; empty when all works."""
-        return "; ".join(self._troubles.values())
-
-    async def troubled(self, seconds: float) -> ClusterError:
-        """Wait until something has not worked for `seconds` on end; the error that says what."""
-        while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._troubles)
-            try:
-                async with asyncio.timeout(seconds):
-                    await self.untroubled()
-            except TimeoutError:
-                return ClusterError(f"the Kubernetes API has been away for {seconds:.0f} s ({self.trouble})")
-
-    async def untroubled(self) -> None:
-        """Wait until all works."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._troubles)
 
     async def refresh(self) -> None:
         """Read the pod, for when it has to be known that the watch did not miss anything.
@@ -161,16 +137,12 @@ class OwnPod:
         except ClusterError as error:
             fault = error
         else:
-            await self._note("patch", "")
+            await self.troubles.note("patch", "")
             self._answered.set()
             return answer
         words = f"the image of container {container} in pod {self.namespace}/{self.name} cannot be changed now: {fault}"
-        await self._note("patch", words)
+        await self.troubles.note("patch", words)
         raise _like(fault, words) from fault
-
-    async def has_trouble(self, words: str) -> None:
-        """Know that patches do not work, for a reason that only the caller can see."""
-        await self._note("patch", words)
 
     async def follow(self) -> None:
         """List and watch until the pod is gone. Comes back from every failure, later each time."""
@@ -211,7 +183,7 @@ class OwnPod:
             logger.info("The watch of the own pod has ended; watching again in %.1f s.", seconds)
         else:
             logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(fault), seconds)
-            await self._note("watch", f"the own pod cannot be watched: {_words(fault)}")
+            await self.troubles.note("watch", f"the own pod cannot be watched: {_words(fault)}")
         if getattr(fault, "retry_after", None):
             await asyncio.sleep(seconds)
             return
@@ -293,7 +265,7 @@ class OwnPod:
             "allowWatchBookmarks": "true",
         }
         async with self._opened(query) as response:
-            await self._note("watch", "")
+            await self.troubles.note("watch", "")
             async for event in events(response.content):
                 self.api.hear()
                 seen = event["object"]
@@ -306,7 +278,7 @@ class OwnPod:
 
     @asynccontextmanager
     async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a watch, whose headers come at once or never; its events are waited for by `_lines`."""
+        """The answer to a watch, whose headers come at once or never; its events are waited for by `events`."""
         async with AsyncExitStack() as parts:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 response = await parts.enter_async_context(self.api.open("watch", self._path, query=query))
@@ -324,24 +296,6 @@ class OwnPod:
         async with self._changed:
             self._pod = pod
             self._changed.notify_all()
-
-    async def _note(self, what: str, words: str) -> None:
-        """Know that `what` does not work, or that it does."""
-        if words == self._troubles.get(what, ""):
-            return
-        async with self._changed:
-            if words:
-                self._troubles[what] = words
-            else:
-                self._troubles.pop(what, None)  # another task may have done so
-            self._changed.notify_all()
-        now, heard = asyncio.get_running_loop().time(), self.api.heard
-        if self._troubles and self.away is None:
-            # The server may have been silent for long before that was noticed.
-            self.away = heard if heard is not None and now - heard >= SILENCE_SECONDS else now
-        elif not self._troubles and self.away is not None:
-            seconds, self.away = now - self.away, None
-            self.returned(seconds)
 
     async def _lose(self) -> None:
         logger.warning("Pod %s/%s is gone from the Kubernetes API.", self.namespace, self.name)

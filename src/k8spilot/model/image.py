@@ -18,9 +18,9 @@ class Image:
 
     reference: Reference
     digest: str | None
-    """Of the manifest or index that the reference names now; None when the registry could not be asked."""
-    manifests: tuple[str, ...] = ()
-    """Digests of the manifests for this machine's platform, where `digest` is an index's."""
+    """What is bound: of the manifest or index that the reference names now; None where nobody has looked."""
+    manifest: str | None = None
+    """Digest of the manifest for this machine's platform, where `digest` is an index's."""
     identifier: str = UNKNOWN
     """Docker's image id: the digest of the configuration. Images with the same one are the same."""
     architecture: str = ""

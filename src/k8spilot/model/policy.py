@@ -18,6 +18,9 @@ class ImagePolicy:
     """Registries, and beginnings of repositories' names up to a slash; with none, all are allowed."""
     needs_digest: bool = False
     """Whether the job has to name the image by its digest, so that it is the same image every time."""
+    allows_volumes: bool = True
+    """Whether the image may declare volumes. The runtime puts folders of the node's disk there, which the kubelet does
+    not count for the pod (docs/security.md has how that was tried)."""
     reserved: Sequence[Path] = ()
     """Where the pilot's own volumes are in the payload container; an image may not put others there."""
 
@@ -38,11 +41,17 @@ class ImagePolicy:
             )
 
     def admit_volumes(self, image: Image) -> None:
-        """See whether the image leaves the pilot's volumes alone.
+        """See whether the image may have the volumes that it declares.
 
         Raises:
-            ImageError: it does not.
+            ImageNotAllowed: no image here may have one.
+            ImageError: one of them is where the pilot's are.
         """
+        if image.volumes and not self.allows_volumes:
+            raise ImageNotAllowed(
+                f"image {image.reference} is not allowed here: it declares a volume at {image.volumes[0]}, and this "
+                "site's jobs may have no images with volumes; build it without that VOLUME"
+            )
         for volume in image.volumes:
             path = PurePosixPath(posixpath.normpath(f"/{volume.lstrip('/')}"))  # two slashes would stay two
             if any(path.is_relative_to(place) for place in self.reserved):

@@ -27,7 +27,7 @@ from k8spilot.gpu.sampler import UNWANTED
 from k8spilot.kube.ephemeral import Ephemeral, Forbidden, add, ephemerals
 from k8spilot.kube.patience import BackOff
 from k8spilot.kube.watch import OwnPod
-from k8spilot.settings import PILOT, Settings
+from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -113,13 +113,12 @@ class GpuMetrics:
         volume = self._volume(folder)
         if volume is None:
             self._give_up(
-                f"the pilot container has no volume at {folder}, over which they would come; use the component "
-                "gpu-metrics of k8spilot's manifests"
+                f"the pilot has no volume at {folder}, over which they would come; use the pod of k8spilot's manifests"
             )
             return
-        if self._job_has(volume):
+        if self._others_have(volume):
             self._give_up(
-                f"the payload container has the volume {volume}, too, and jobs could put figures of their own there"
+                f"another container has the volume {volume}, too, and jobs could put figures of their own there"
             )
             return
         async with Listener(folder, self._judge, self._take, self._lost):
@@ -259,18 +258,19 @@ class GpuMetrics:
         self._tell(words)
 
     def _volume(self, folder: Path) -> str | None:
-        """The volume that the pilot container has at `folder`."""
-        for one in self._pod.pod["spec"].get("containers", []):
-            if one["name"] == PILOT:
-                mounts = one.get("volumeMounts", [])
-                return next((str(m["name"]) for m in mounts if m["mountPath"] == str(folder)), None)
-        return None
+        """The volume that the engine has at `folder`."""
+        mounts = self._mounts(without=self._settings.payload_container)
+        return next((str(one["name"]) for one in mounts if one["mountPath"] == str(folder)), None)
 
-    def _job_has(self, volume: str) -> bool:
-        """Whether jobs could put figures of their own there."""
-        spec, pilot = self._pod.pod["spec"], PILOT
-        others = [one for one in (*spec.get("initContainers", []), *spec["containers"]) if one["name"] != pilot]
-        return any(mount["name"] == volume for one in others for mount in one.get("volumeMounts", []))
+    def _others_have(self, volume: str) -> bool:
+        """Whether anybody but the engine has it: jobs could put figures of their own there."""
+        return [mount["name"] for mount in self._mounts()].count(volume) != 1
+
+    def _mounts(self, without: str = "") -> list[dict[str, Any]]:
+        """What the pod's containers have mounted, but for those that came later."""
+        spec = self._pod.pod["spec"]
+        every = (*spec.get("initContainers", []), *spec["containers"])
+        return [mount for one in every if one["name"] != without for mount in one.get("volumeMounts", [])]
 
     # --- what samplers say ---
 

@@ -40,8 +40,8 @@ def unready(pod: OwnPod, listener: Listener) -> str:
     if not pod.seen:
         return "the own pod has not been seen yet"
     channel = listener.current
-    if pod.away is not None and (channel is None or not channel.still_open()):
-        seconds = asyncio.get_running_loop().time() - pod.away
+    if pod.troubles.since is not None and (channel is None or not channel.still_open()):
+        seconds = asyncio.get_running_loop().time() - pod.troubles.since
         return (
             "payload-init is not connected, and no image can be bound, since the Kubernetes API cannot be reached for "
             f"{seconds:.0f} s"

@@ -96,7 +96,7 @@ class Observer:
             )
             serving = partial(keep_open, port, app, self.journal.port_taken)
             work.append(tasks.create_task(beside(serving, "serving metrics"), name="metrics"))
-        self._pod.returned = self.journal.returned
+        self._pod.troubles.returned = self.journal.returned
         self.journal.recovered(self._restarts)
         try:
             yield
@@ -116,7 +116,7 @@ class Observer:
             state=State.IDLE if payload is None else payload.state,
             restarts=self._restarts,
             requests=pod.api.requests,
-            reachable=pod.away is None,
+            reachable=pod.troubles.since is None,
             heard=None if heard is None else wall_time(heard, asyncio.get_running_loop().time()),
             running_since=None if payload is None else payload.running_since,
         )

@@ -43,11 +43,11 @@ class Status:
         problems = [one for one in (dead, health.unready(self._pod, self._listener)) if one]
         if condor is not None and not condor["up"]:
             problems.append("HTCondor's startd does not answer; its words are in the pilot's log")
-        if self._pod.trouble:
-            problems.append(f"no image can be bound: {self._pod.trouble}")
+        if self._pod.troubles.words:
+            problems.append(f"no image can be bound: {self._pod.troubles.words}")
         if gpus.verdict.problem:
             problems.append(f"GPUs: {gpus.verdict.problem}")
-        away = self._pod.away
+        away = self._pod.troubles.since
         faults = [one.json() for one in self._journal.faults]
         return {
             "fit": not problems,

@@ -19,16 +19,14 @@ from k8spilot.errors import (
     ClusterError,
     ClusterRefused,
     Displaced,
-    ImageNotNow,
     NotNow,
     PayloadLost,
-    RegistryUnreachable,
+    PilotError,
 )
 from k8spilot.kube.patience import BackOff, persist
 from k8spilot.kube.pod import bind_of
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.image import Image
-from k8spilot.model.policy import ImagePolicy
 from k8spilot.model.reference import Reference
 from k8spilot.payload.change import Binding, Changes
 from k8spilot.payload.launch import first_of
@@ -40,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _THAW_SECONDS: Final = 2.0
 """payload-init ends at once on the kubelet's SIGTERM. One that does not has been stopped by its job."""
-_HAD: Final = 1000
+_ASKED: Final = 1000
 """References that are remembered."""
 _CONFIRM_SECONDS: Final = 60.0
 _AGAIN_SECONDS: Final = 10.0
@@ -62,84 +60,74 @@ class Binder:
         listener: Listener,
         registry: Registry,
         idle: Callable[[], str],
-        policy: ImagePolicy,
         patience: float = 120.0,
     ) -> None:
-        self._name = name
+        self.name = name
         self._pod = pod
         self._listener = listener
-        self._registry = registry
         self._idle = idle
-        self._policy = policy
         self._patience = patience
-        """How long what is away is waited for: the registry, by the kubelet, and the API server; seconds."""
-        self._had: dict[str, str | None] = {}
-        """What this pod has had: reference as asked for -> digest that it meant the last time."""
+        """How long what is away is waited for: the API server, and by the kubelet the registry; seconds."""
         self._changes = Changes(name, pod, registry, patience)
         self._replaced: Channel | None = None
         """The connection of the container that a change of ours has ended, or ends."""
-        self._asked: deque[str] = deque(maxlen=_HAD)
+        self._asked: deque[str] = deque(maxlen=_ASKED)
         """References that were asked for since that change began: a container of each may be under way."""
 
-    @property
-    def unheard(self) -> bool:
-        """Whether nothing shows that the kubelet has begun to do what it was asked last."""
-        return self._changes.unheard
-
-    def admit(self, reference: Reference) -> None:
-        """See whether a job may have the image at all.
-
-        Raises:
-            ImageNotAllowed: the operator's policy is against it.
-        """
-        self._policy.admit(reference)
-
-    def has_had(self, reference: Reference) -> bool:
-        """Whether this pod has had the image, so that it is most likely on the node."""
-        return reference.source in self._had
-
-    async def bind(self, reference: Reference, attempt: str) -> Binding:
-        """Change to the image `reference`; return when payload-init runs in it. The caller sets the time limit.
+    async def bind(self, image: Image, attempt: str, seconds: float) -> Binding:
+        """Change to `image`; return when payload-init runs in it.
 
         Args:
-            reference: the image, as it was asked for.
+            image: what is known of it, with a digest.
             attempt: what makes the reference in the pod a fresh one.
+            seconds: how long that may take.
 
         Raises:
-            BindError: the image is not to be had, or the kubelet cannot run it.
+            BindError: the kubelet cannot pull or run it, or not in that time.
             ClusterRefused: the API server does not allow it.
             NotNow: it could not be had for a while, for a reason that may pass.
         """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._persist(image, attempt)
+        except TimeoutError:
+            raise self._late(image.reference, seconds) from None
+
+    def _late(self, reference: Reference, seconds: float) -> PilotError:
+        """What is told of a bind that has taken too long."""
+        if trouble := self._pod.troubles.words:
+            return ClusterError(f"image {reference} could not be bound: {trouble}")
+        if self._changes.unheard:
+            return NotNow(
+                f"the node has not begun to change to image {reference} within {seconds:.0f} s; it may be overloaded, "
+                "or its kubelet away"
+            )
+        return BindError(
+            f"image {reference} did not come to run within {seconds:.0f} s; it may be too large for the node or its "
+            "registry too slow"
+        )
+
+    async def _persist(self, image: Image, attempt: str) -> Binding:
+        """Bind, again if somebody else has asked for another image meanwhile."""
         for number in range(1, _TRIES):
             try:
-                return await self._bind(reference, f"{attempt}-{number}")
+                return await self._bind(image, f"{attempt}-{number}")
             except Displaced as error:
                 logger.warning("%s; asking for it again.", error)
-        return await self._bind(reference, attempt)
+        return await self._bind(image, attempt)
 
-    async def _bind(self, reference: Reference, attempt: str) -> Binding:
-        digest = await self._digest(reference)
-        wanted = str(reference) if digest is None else reference.fresh(digest, attempt)
-        now = self._changes.view(self._pod.pod)
-        # Without a digest no reference is fresh, and one that does not change starts no container. After a container
-        # that could not start, the same words in the status could be meant for it or for the next.
-        if wanted == now.wanted or now.refused is not None or self._may_come_late(digest):
+    async def _bind(self, image: Image, attempt: str) -> Binding:
+        assert image.digest is not None
+        wanted = image.reference.fresh(image.digest, attempt)
+        # After a container that could not start, the same words in the status could be meant for it or for the next.
+        if self._changes.view(self._pod.pod).refused is not None or self._may_come_late(image.digest):
             await self._pass_by_idle()
-        async with asyncio.TaskGroup() as both:
-            image = both.create_task(self._image(reference, digest), name="image configuration")
-            binding = both.create_task(self._change(Image(reference, digest), wanted), name="change of image")
-        changed, found = binding.result(), image.result()
-        troubled = asyncio.Event()
-        await self._arrive(changed, self._changes.refused(changed, troubled), self._arrived(changed))
-        if troubled.is_set() and digest is None:
-            found = await self._image_by_now(reference)
-        logger.info("Container %s runs %s %.3f s after the change.", self._name, wanted, _now() - changed.asked)
-        self._had[reference.source] = digest or self._had.pop(reference.source, None)
-        if len(self._had) > _HAD:
-            del self._had[next(iter(self._had))]
-        return replace(changed, image=found)
+        binding = await self._change(image, wanted)
+        await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
+        logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - binding.asked)
+        return binding
 
-    def _may_come_late(self, digest: str | None) -> bool:
+    def _may_come_late(self, digest: str) -> bool:
         """Whether a container may come yet whose status would be taken for the bound one's, whose image is `digest`.
 
         One that ended by itself the kubelet starts once more, and one of a bind that was given up may be under way. No
@@ -148,7 +136,7 @@ class Binder:
         last = self._listener.current
         if last is None or last is not self._replaced:
             return last is None or not last.still_open()
-        return digest is None or any(one.endswith(digest) for one in self._asked)
+        return any(one.endswith(digest) for one in self._asked)
 
     async def _pass_by_idle(self) -> None:
         """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
@@ -176,14 +164,6 @@ class Binder:
             raise
         except BindError as error:
             logger.warning("%s; it is done without.", error)
-
-    async def _image_by_now(self, reference: Reference) -> Image:
-        """The configuration of an image that was bound by its tag, from a registry that was away and came back."""
-        try:
-            image = await self._image(reference, await self._registry.digest(reference))
-        except (RegistryUnreachable, ImageNotNow):
-            return Image(reference, None)
-        return replace(image, digest=None)  # the tag may have been moved since the kubelet pulled it
 
     async def confirm(self, binding: Binding) -> tuple[Channel, str]:
         """The connection and the id of the container that the pod's status shows to run the bound image.
@@ -231,47 +211,23 @@ class Binder:
 
         async def change() -> None:
             try:
-                await self._pod.set_image(self._name, wanted, name)
+                await self._pod.set_image(self.name, wanted, name)
             except ClusterRefused as error:
                 # Not even the pilot's own image: then the next job's is not to blame, and none is to come here.
-                await self._pod.has_trouble(str(error))
+                await self._pod.troubles.note("patch", str(error))
                 raise ClusterError(str(error)) from error
 
         await persist(change, math.inf, BackOff(*_REST_SECONDS))
         await _thaw(last)
 
-    async def _digest(self, reference: Reference) -> str | None:
-        try:
-            return await self._registry.digest(reference)
-        except RegistryUnreachable as error:
-            if (known := self._had.get(reference.source)) is not None:
-                logger.warning("%s; binding what it meant the last time, %s.", error, known)
-                return known
-            logger.warning(
-                "%s; binding by tag: this can take the kubelet's back-off of 10 s and more when the tag was used "
-                "before, and the image's own entrypoint is not known.",
-                error,
-            )
-            return None
-
-    async def _image(self, reference: Reference, digest: str | None) -> Image:
-        if digest is None:
-            return Image(reference, None)
-        try:
-            image = await self._registry.image(reference, digest)
-        except RegistryUnreachable as error:
-            raise ImageNotNow(str(error)) from error
-        self._policy.admit_volumes(image)
-        return image
-
     async def _change(self, image: Image, wanted: str) -> Binding:
         now, name = self._changes.view(self._pod.pod), _new_name()
         binding = Binding(image, wanted, name, now, self._ask(wanted), _now())
-        then = await persist(lambda: self._pod.set_image(self._name, wanted, name), self._patience)
+        then = await persist(lambda: self._pod.set_image(self.name, wanted, name), self._patience)
         # What the watch told may have been old, after an outage: the answer has the status of the container before.
         if then is not None:
             return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
-        # It was asked for before, by a try whose answer was lost, or, without a digest, by an unbind.
+        # It was asked for before: by a try whose answer was lost, or, an idle image without a digest, by an unbind.
         return replace(binding, name=bind_of(self._pod.pod))
 
     def _ask(self, wanted: str) -> Channel | None:
@@ -297,7 +253,7 @@ class Binder:
         arrived = asyncio.ensure_future(arrival)
         refused = asyncio.ensure_future(refusal)
         displaced = asyncio.ensure_future(self._changes.displaced(binding))
-        away = asyncio.ensure_future(self._pod.troubled(self._patience))
+        away = asyncio.ensure_future(self._pod.troubles.lasting(self._patience))
         thaw = asyncio.ensure_future(self._end_last(binding))
         try:
             await first_of(arrived, refused, displaced, away)

@@ -74,29 +74,23 @@ class Changes:
             f"somebody else changed the image of container {self._name} from {binding.wanted} to {now} in the meantime"
         )
 
-    async def refused(self, binding: Binding, troubled: asyncio.Event) -> BindError:
+    async def refused(self, binding: Binding) -> BindError:
         """Wait for the kubelet's word that the container cannot start, for good or for too long."""
-        image, words = binding.image.reference, "nothing is known of it"
+        image = binding.image.reference
+        words = await self._pod.until(lambda pod: self._refusal(pod, binding))
 
         def definite(pod: dict[str, Any]) -> str | None:
             nonlocal words
-            if (refusal := self._refusal(pod, binding)) is not None:
-                words = refusal
-                troubled.set()
+            words = self._refusal(pod, binding) or words
             return None if may_pass(words) else words
 
-        # Where the registry cannot even be asked, a pull may hang, or wait for a back-off: the clock runs at once.
-        if binding.image.digest is not None:
-            words = await self._pod.until(lambda pod: self._refusal(pod, binding))
-            if may_pass(words):
-                logger.warning("Image %s cannot be had; the kubelet tries for %.0f s: %s", image, self._patience, words)
+        if may_pass(words):
+            logger.warning("Image %s cannot be had; the kubelet tries for %.0f s: %s", image, self._patience, words)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._pod.until(definite)
                 return BindError(f"image {image} cannot be run here: {words}")
-        return ImageNotNow(
-            f"image {image} could not be had within {self._patience:.0f} s, for which the job is not to blame: {words}"
-        )
+        return not_now(image, self._patience, words)
 
     async def unavailable(self, binding: Binding) -> BindError:
         """Wait for any word against the change that names its image. Words about a failed start name none."""
@@ -157,6 +151,13 @@ class Changes:
         return view
 
 
+def not_now(image: Reference, seconds: float, words: str) -> ImageNotNow:
+    """What is told of an image that could not be had for so long, with the words about it."""
+    return ImageNotNow(
+        f"image {image} could not be had within {seconds:.0f} s, for which the job is not to blame: {words}"
+    )
+
+
 def _mark(wanted: str) -> str:
     """What is in the words about a reference: its digest, or all of it."""
     return wanted.rpartition("@")[2]
@@ -164,5 +165,5 @@ def _mark(wanted: str) -> str:
 
 def _is_named(view: ContainerView, image: Image) -> bool:
     """Whether the status names the image: by the bound digest, by its platform's, or by its id."""
-    names = (image.digest or "", image.identifier, *image.manifests)
+    names = tuple(one for one in (image.digest, image.identifier, image.manifest) if one)
     return image.digest is None or view.image_id.endswith(names) or view.image.endswith(names)

@@ -149,12 +149,12 @@ async def _tell_of_slow(notices: Notices, reference: Reference) -> None:
 async def tell_of_outages(pod: OwnPod, notices: Notices) -> None:
     """Tell of each time that the API server is away, or does not let this pilot bind, for as long as the pilot runs."""
     while True:
-        logger.warning("No job is taken for now: %s.", await pod.troubled(_AWAY_SECONDS))
+        logger.warning("No job is taken for now: %s.", await pod.troubles.lasting(_AWAY_SECONDS))
         while True:
             await notices.away()
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_SECONDS):
-                    await pod.untroubled()
+                    await pod.troubles.over()
                     break
         await notices.back()
         logger.info("The Kubernetes API does its part again; jobs are taken.")

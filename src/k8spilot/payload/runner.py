@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from k8spilot import logs
-from k8spilot.errors import BindError, ClusterError, NotNow, PayloadLost, PilotError, Refused, Untimely, first_cause
+from k8spilot.errors import PayloadLost, PilotError, Refused, Untimely
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
@@ -25,6 +25,7 @@ from k8spilot.payload.binding import Binder
 from k8spilot.payload.change import Binding
 from k8spilot.payload.cleaners import Cleaner
 from k8spilot.payload.cleaning import Cleaning
+from k8spilot.payload.lookup import Lookup
 from k8spilot.payload.notices import Notices, told
 from k8spilot.payload.run import Place, Run
 from k8spilot.payload.session import Session
@@ -43,7 +44,7 @@ class Pace:
     """Times of a payload container."""
 
     bind_seconds: float
-    """How long a bind may take."""
+    """How long a bind may take, once it is known what the image is."""
     idle_seconds: float
     """How long it stays with the last job's image when no new job comes."""
     patience_seconds: float
@@ -55,8 +56,8 @@ class PayloadContainer:
 
     def __init__(
         self,
-        name: str,
         pod: OwnPod,
+        lookup: Lookup,
         binder: Binder,
         cleaner: Cleaner,
         tasks: asyncio.TaskGroup,
@@ -64,16 +65,17 @@ class PayloadContainer:
         pace: Pace,
         notices: Notices,
     ) -> None:
-        self.name = name
+        self.name = binder.name
         self.state = State.IDLE
         self.since = datetime.now(UTC)
         """When it came to its state."""
         self.subject = logs.Subject()
         """The last bind, and the job that it is for."""
         self._pod = pod
+        self._lookup = lookup
         self._binder = binder
         self._cleaner = cleaner
-        self._work = Work(name, tasks, lambda: self.subject)
+        self._work = Work(self.name, tasks, lambda: self.subject)
         self._pace = pace
         self._notices = notices
         self._reference: Reference | None = None
@@ -118,7 +120,7 @@ class PayloadContainer:
             ImageNotAllowed: no job here may have that image.
             Refused: another job has the container.
         """
-        self._binder.admit(reference)
+        self._lookup.admit(reference)
         if self.state is State.BINDING and not self._claimed:
             if _is_of(self._reference, reference) and not _failed(self._binding):
                 return
@@ -136,7 +138,8 @@ class PayloadContainer:
         self._run = None
         self.subject = replace(logs.subject(), attempt=uuid.uuid4().hex[:12])
         self._binding = self._work.start(lambda: self._bind(reference), "bind")
-        self._work.start_later(self._pace.bind_seconds + _UNCLAIMED_SECONDS, "unclaimed bind", self._drop_unclaimed)
+        longest = self._pace.patience_seconds + self._pace.bind_seconds + _UNCLAIMED_SECONDS
+        self._work.start_later(longest, "unclaimed bind", self._drop_unclaimed)
 
     def give_up(self) -> bool:
         """Drop a bind that nobody has claimed yet; False when there is none."""
@@ -155,7 +158,7 @@ class PayloadContainer:
         binding = self._binding
         if binding is None or not _is_of(self._reference, reference):
             return None
-        if not self._binder.has_had(reference):
+        if not self._lookup.has_had(reference):
             await asyncio.wait([binding])
         return binding.result().image if binding.done() and not _failed(binding) else None
 
@@ -323,23 +326,9 @@ class PayloadContainer:
     async def _bind(self, reference: Reference) -> Binding:
         began = asyncio.get_running_loop().time()
         async with told(self._notices, reference, self._work.start):
-            try:
-                async with asyncio.timeout(self._pace.bind_seconds):
-                    binding = await self._binder.bind(reference, self.subject.attempt)
-            except TimeoutError:
-                if trouble := self._pod.trouble:
-                    raise ClusterError(f"image {reference} could not be bound: {trouble}") from None
-                if self._binder.unheard:
-                    raise NotNow(
-                        f"the node has not begun to change to image {reference} within "
-                        f"{self._pace.bind_seconds:.0f} s; it may be overloaded, or its kubelet away"
-                    ) from None
-                raise BindError(
-                    f"image {reference} did not come to run within {self._pace.bind_seconds:.0f} s; "
-                    "it may be too large for the node or its registry too slow"
-                ) from None
-            except ExceptionGroup as group:
-                raise first_cause(group) from group
+            image = await self._lookup.find(reference)
+            binding = await self._binder.bind(image, self.subject.attempt, self._pace.bind_seconds)
+        self._lookup.keep(image)
         logger.info("Bound %s in %.3f s.", reference, asyncio.get_running_loop().time() - began)
         return binding
 

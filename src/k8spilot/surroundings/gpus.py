@@ -7,7 +7,7 @@ from typing import Any, Final
 from k8spilot.gpu.found import Gpus
 from k8spilot.gpu.promise import Promise
 from k8spilot.gpu.strategy import VISIBLE
-from k8spilot.settings import PILOT
+from k8spilot.settings import ENGINE, PILOT
 from k8spilot.surroundings.findings import Finding, good, warning
 
 Json = dict[str, Any]
@@ -47,8 +47,8 @@ def gpu_warnings(payload: Json, others: list[Json]) -> Iterator[str]:
         if asked.nvidia or asked.others:
             devices = ", ".join([*asked.nvidia, *asked.others])
             yield f"move the limit {devices} from {other['name']} to {name}, in which the jobs run"
-        elif promise.nvidia and other["name"] == PILOT and _variables(other).get(VISIBLE) not in _NOTHING:
-            yield f"set {VISIBLE}=void for {PILOT}, so that no node's runtime gives it the GPUs of other pods"
+        elif promise.nvidia and other["name"] in (ENGINE, PILOT) and _variables(other).get(VISIBLE) not in _NOTHING:
+            yield f"set {VISIBLE}=void for {other['name']}, so that no node's runtime gives it the GPUs of other pods"
 
 
 def _variables(container: Json) -> dict[str, str]:

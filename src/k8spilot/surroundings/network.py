@@ -1,6 +1,6 @@
 """What the pilot asks over the network beside the API: the image's registry, and the pool.
 
-Neither is needed at the very start: images are bound by tag where no registry can be asked, and HTCondor goes on
+Neither is needed at the very start: jobs whose image's registry is away go back to the queue, and HTCondor goes on
 trying to reach its pool. So what is away is a warning. What a registry says for good is one, too: images of other
 registries may be had all the same.
 """
@@ -44,7 +44,7 @@ async def registry_finding(settings: Settings, pod: dict[str, Any]) -> Finding |
     return warning(
         "registry",
         f"{words}; the pod needs the network to its images' registries, credentials (Secret pull-secret) and "
-        "mirrors (ConfigMap registries) as the node has them, or images are bound by tag, with the kubelet's back-off",
+        "mirrors (ConfigMap registries) as the node has them; jobs whose registry cannot be asked go back to the queue",
     )
 
 

@@ -50,9 +50,11 @@ def be_plugin() -> None:
     if "-upload" not in sys.argv:
         gained = {name: ATTACKS[name]() for name in url.split("/")[-2].split("+")}
         Path(target).write_text(json.dumps({"gained": gained, "names": sorted(os.environ), "uid": os.getuid()}))
-    for folder in ("/tmp", "/var/tmp", "/run/lock", "/dev/shm", "/dev/mqueue"):
+    for folder, inside, _ in os.walk("/"):
         with suppress(OSError):
             Path(folder, MARK).write_text(MARK)
+        if folder == "/":
+            inside[:] = [name for name in inside if name not in ("proc", "sys")]
     if os.fork() == 0:
         _lie_in_wait()
     facts = {"TransferFileName": Path(target).name, "TransferUrl": url, "TransferProtocol": "evil"}

@@ -1,0 +1,1 @@
+"""The ephemeral container that measures the GPUs."""
