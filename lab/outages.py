@@ -9,12 +9,16 @@ All of them raise LabError, as faults of the node do where the cluster is not th
 """
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psutil
 
@@ -29,6 +33,10 @@ from lab.shell import run
 PATIENCE_S = 30.0
 _LATE_S = 100
 """A kubelet may look for its pods so late after an outage of the API server, and takes some seconds for one."""
+_FEW_INODES = 16
+"""So many are left for what a pod makes at the same moment, and then used up."""
+_CHUNK = 1 << 20
+"""Bytes that are written at once to fill a volume."""
 
 
 # --- the node's daemons ---
@@ -194,21 +202,36 @@ def volume_full(lab: Lab, pod: str, volume: str, *, inodes: bool = False) -> Ite
         raise LabError(f"volume {volume} of pod {pod} is no emptyDir with `medium: Memory`")
     facts = os.statvfs(folder)
     had = f"size={facts.f_blocks * facts.f_frsize},nr_inodes={facts.f_files}"
-    filler = folder / ".full"
+    fillers = folder / ".full"
+    fillers.mkdir()
     try:
         if inodes:
-            used = facts.f_files - facts.f_ffree
-            run(["mount", "-o", f"remount,nr_inodes={used}", folder], what=f"use up the inodes of {volume}")
-        else:
-            run(["fallocate", "--length", str(facts.f_bavail * facts.f_frsize), filler], what=f"fill {volume}")
+            few = facts.f_files - facts.f_ffree + _FEW_INODES
+            run(["mount", "-o", f"remount,nr_inodes={few}", folder], what=f"use up the inodes of {volume}")
+        _fill(fillers, with_files=inodes)
         yield
     finally:
-        filler.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # a pilot empties its jobs' /tmp
+            shutil.rmtree(fillers)
         if inodes:
             run(["mount", "-o", f"remount,{had}", folder], what=f"give {volume} its inodes back")
 
 
 # --- how ---
+
+
+def _fill(folder: Path, *, with_files: bool) -> None:
+    """Write until there is no room: what was free a moment ago may be less by now, since others write there too."""
+    try:
+        if with_files:
+            for number in itertools.count():
+                (folder / f"{number}").touch()
+        with (folder / "bytes").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(_CHUNK))
+    except OSError as problem:
+        if problem.errno != errno.ENOSPC:
+            raise
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 from lab import jobs, outages, pilot
 from lab.api import Lab
 from lab.jobs import BAD_NEWS
-from tests.e2e.pool import Pool, result, runs, slot_takes_a_job_of_bob
+from tests.e2e.pool import Pool, result, runs, slot_takes_a_job_of_bob, until
 
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
@@ -41,6 +41,7 @@ def test_a_job_whose_input_has_no_room_is_held_by_htcondor_and_the_slot_is_fit_w
 
 
 def test_a_job_for_whose_sandbox_there_are_no_inodes_runs_later(pool: Pool) -> None:
+    until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "no job's sandbox can leave inodes free")
     with outages.volume_full(pool.lab, pool.pod, "execute", inodes=True):
         submitted = pool.shell("cat in", files=_FILES, transfer_input_files="in")
         submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", ignore=BAD_NEWS)
