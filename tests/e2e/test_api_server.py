@@ -13,7 +13,7 @@ from lab.errors import LabError
 from lab.faulty import Fault, FaultyRegistry
 from lab.faulty_api import FaultyApi, faulty_api
 from lab.jobs import BAD_NEWS, Jobs
-from tests.e2e.pool import Pool, ads, hold_reason, result, runs, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import MATCHED_SECONDS, Pool, ads, hold_reason, result, runs, slot_takes_a_job_of_bob, until
 from tests.simulator.pod import payload_image
 
 PATIENCE_SECONDS = 15
@@ -82,7 +82,11 @@ def test_a_job_that_comes_in_an_outage_goes_back_to_the_queue_and_runs_after_it(
     submitted = pool.shell(
         "test -s list && echo fine", transfer_input_files=f"http://{faulty.address}/v2/busybox/tags/list"
     )
-    until(lambda: faulty.asked(".*/tags/list"), "the job's input is on its way, so that the slot is its own")
+    until(
+        lambda: faulty.asked(".*/tags/list"),
+        "the job's input is on its way, so that the slot is its own",
+        MATCHED_SECONDS,
+    )
     well.goes_away()
     faulty.is_well()
     submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=PATIENCE_SECONDS + 45, ignore=BAD_NEWS)
@@ -181,7 +185,7 @@ def test_a_policy_that_refuses_the_image_holds_the_job_with_its_words(pool: Pool
         until(lambda: _is_refused(pool), "the API server knows the policy")
         reason = hold_reason(pool.shell("true", image="debian:forky"))
         assert "no Debian here, says the cluster" in reason
-        slot_takes_a_job_of_bob(pool, 30)
+        slot_takes_a_job_of_bob(pool)
     assert not _takes_no_job(pool)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lab.jobs import BAD_NEWS
-from tests.e2e.pool import Pool, result, until
+from tests.e2e.pool import MATCHED_SECONDS, Pool, result, until
 
 STEPS = """
 step=$(cat state 2>/dev/null || echo 0)
@@ -71,10 +71,12 @@ def test_a_checkpoint_outlives_the_eviction_of_its_job(pool: Pool) -> None:
         transfer_output_files="state",
         stream_output="true",
     )
-    until(lambda: b"step 2" in jobs.files().get("out.0", b""), "the job has begun its second step")
+    until(lambda: b"step 2" in jobs.files().get("out.0", b""), "the job has begun its second step", MATCHED_SECONDS)
     jobs.command("condor_vacate_job", "-fast")
     jobs.wait("JobEvictedEvent", ignore=BAD_NEWS)
-    until(lambda: jobs.files()["out.0"].count(b"step 2") == 2, "the job has begun its second step again")
+    until(
+        lambda: jobs.files()["out.0"].count(b"step 2") == 2, "the job has begun its second step again", MATCHED_SECONDS
+    )
 
 
 def test_a_job_is_asked_for_a_checkpoint_with_its_own_signal(pool: Pool) -> None:
@@ -96,7 +98,7 @@ def test_a_job_is_asked_for_a_checkpoint_with_its_own_signal(pool: Pool) -> None
         },
         files={"job.sh": script},
     )
-    until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs")
+    until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs", MATCHED_SECONDS)
     # After PERIODIC_CHECKPOINT's hours HTCondor signals the docker CLI that waits for the job (vanilla_proc.cpp, Ckpt).
     pool.inside("kill -USR2 $(pgrep -f '^/usr/bin/docker start ')")
     assert result(jobs).text == "ready\nasked\nagain\n"
@@ -109,7 +111,7 @@ def test_files_come_back_at_an_eviction_and_the_job_goes_on_from_them(pool: Pool
         transfer_output_files="state, ready",
         stream_output="true",
     )
-    until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs")
+    until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs", MATCHED_SECONDS)
     jobs.command("condor_vacate_job")
     jobs.wait("JobEvictedEvent", ignore=BAD_NEWS)
     event = jobs.ended(ignore=BAD_NEWS)

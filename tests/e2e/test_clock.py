@@ -62,6 +62,7 @@ def test_a_job_under_which_the_clock_jumps_far_forwards_goes_back_to_the_queue_a
 
 # In a pod of its own, which waits for its timers for ten minutes afterwards.
 @pytest.mark.parametrize("pod", ["clock-2"], indirect=True)
+@pytest.mark.timeout(400)
 def test_a_clock_that_jumps_by_ten_minutes_costs_a_running_job_nothing(pool: Pool) -> None:
     submitted = pool.shell("echo begun; sleep 75; echo done; exit 4")
     runs(pool, "sleep 75")

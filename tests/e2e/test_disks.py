@@ -52,8 +52,8 @@ def test_a_job_for_whose_sandbox_there_are_no_inodes_runs_later(pool: Pool) -> N
 
 
 def test_output_for_which_there_is_no_room_is_no_good_result(pool: Pool) -> None:
-    submitted = pool.shell("echo begun; sleep 6; head -c 1000000 /dev/zero; echo done")
-    runs(pool, "sleep 6")
+    submitted = pool.shell("echo begun; sleep 20; head -c 1000000 /dev/zero; echo done")
+    runs(pool, "sleep 20")
     with outages.volume_full(pool.lab, pool.pod, "execute"):
         submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=60, ignore=BAD_NEWS)
     submitted.ended(timeout=AGAIN_SECONDS, ignore=BAD_NEWS)
@@ -74,8 +74,8 @@ def test_jobs_run_and_follow_one_another_while_the_exchange_is_full(pool: Pool, 
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
 def test_a_job_whose_tmp_is_full_ends_and_the_next_one_has_room(pool: Pool, inodes: bool) -> None:
-    submitted = pool.shell("sleep 6; echo more >/tmp/mine; echo $?")
-    runs(pool, "sleep 6")
+    submitted = pool.shell("sleep 20; echo more >/tmp/mine; echo $?")
+    runs(pool, "sleep 20")
     with outages.volume_full(pool.lab, pool.pod, "tmp", inodes=inodes):
         assert result(submitted).stdout == b"1\n"
         assert result(pool.shell("echo more >/tmp/mine && echo room", user="bob")).stdout == b"room\n"

@@ -95,6 +95,7 @@ def is_measured(measured: Measured) -> None:
     until(lambda: measured.metrics().get("k8spilot_gpu_sampler_up") == 1, "the GPUs are measured", 60)
 
 
+@pytest.mark.timeout(300)
 def test_a_jobs_ad_has_what_its_gpus_did(two: Measured) -> None:
     is_measured(two)
     assert two.containers() == ["gpu-metrics-1"]

@@ -11,7 +11,7 @@ from lab.api import Lab
 from lab.faulty import BLOBS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
-from tests.e2e.pool import Images, Pool, ads, result, runs, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, runs, slot_takes_a_job_of_bob, until
 
 pytestmark = pytest.mark.disruptive
 
@@ -65,7 +65,7 @@ def test_a_job_whose_image_is_pulled_meanwhile_runs(
 ) -> None:
     faulty.fails(Fault(BLOBS, hang=True, agent=NODE))
     submitted = pool.submit({"container_image": Images(pusher, faulty).fresh(), "executable": "/bin/echo"})
-    until(lambda: faulty.asked(BLOBS, NODE), "the node pulls")
+    until(lambda: faulty.asked(BLOBS, NODE), "the node pulls", MATCHED_SECONDS)
     with outage(pool.lab):
         faulty.is_well()
         time.sleep(LASTS_SECONDS)
@@ -95,10 +95,10 @@ def test_a_job_that_runs_meanwhile_runs_on(pool: Pool, outage: Outage) -> None:
 
 
 def test_a_job_that_ends_meanwhile_has_its_result_at_once(pool: Pool, outage: Outage) -> None:
-    submitted = pool.shell("sleep 2; echo done; exit 7")
-    runs(pool, "sleep 2")
+    submitted = pool.shell("sleep 12; echo done; exit 7")
+    runs(pool, "sleep 12")
     with outage(pool.lab):
-        done = submitted.ended(timeout=10)
+        done = submitted.ended(timeout=25)
         time.sleep(LASTS_SECONDS)  # and the pilot changes to the idle image, or tries to
     assert done.attributes["ReturnValue"] == 7
     assert submitted.files()["out.0"] == b"done\n"

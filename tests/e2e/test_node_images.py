@@ -41,8 +41,8 @@ def pod(lab: Lab, owner: str, idle: FaultyRegistry) -> Iterator[str]:
 @contextmanager
 def _without_idle_image(pool: Pool) -> Iterator[None]:
     """Run a job, and take the idle image from the node meanwhile; in the context the unbind has been asked for."""
-    submitted = pool.shell("sleep 4; echo done")
-    runs(pool, "sleep 4")
+    submitted = pool.shell("sleep 15; echo done")
+    runs(pool, "sleep 15")
     image = next(one for one in _statuses(pool) if one["name"] == "install")["image"]
     outages.remove_image(pool.lab, str(image))
     assert result(submitted).stdout == b"done\n"

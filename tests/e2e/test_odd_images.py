@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from lab.oci import BUSYBOX, CONFIG, LAYER, MANIFEST, Entry, OciImage, Pusher, digest_of, layer, shell
 from lab.settings import PILOT_NAMESPACE
-from tests.e2e.pool import Pool, hold_reason, result, until
+from tests.e2e.pool import Pool, ads, hold_reason, result, until
 
 PASSWD = layer(Entry("etc"), Entry("etc/passwd", 0o644, b"own:x:1000:1000::/home/own:/bin/sh\n"))
 
@@ -101,6 +103,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''").replace('"', '""') + "'"
 
 
+@pytest.mark.timeout(400)
 def test_however_an_image_is_its_job_runs(pool: Pool, pusher: Pusher) -> None:
     begun = {
         name: _job(pool, _tag(pusher.push(f"e2e-odd:{number}", story.image)), story)
@@ -154,7 +157,9 @@ def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pu
     finally:
         pool.lab.kubectl("delete", "pod", pod, "-n", PILOT_NAMESPACE, "--grace-period=0", "--force", "--wait=false")
     assert result(_job(pool, known.replace(":known@", "@"), Story(image()))).text == "fine\n"
-    assert result(_job(pool, _tag(reference), Story(image())), timeout=15).text == "fine\n"
+    jobs = _job(pool, _tag(reference), Story(image()))
+    assert result(jobs).text == "fine\n"
+    assert ads(jobs)[0]["NumShadowStarts"] == 1
 
 
 def test_an_image_that_cannot_run_holds_its_job_with_the_reason(pool: Pool, pusher: Pusher) -> None:

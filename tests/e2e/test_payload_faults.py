@@ -83,7 +83,7 @@ def _is_idle(pool: Pool) -> bool:
 
 
 def test_a_job_whose_payload_init_is_killed_runs_again(pool: Pool) -> None:
-    submitted = _begin(pool, "sleep 6; echo done", "sleep 6")
+    submitted = _begin(pool, "sleep 15; echo done", "sleep 15")
     pool.inside(f"kill -KILL {pool.first_process()}")
     _runs_again(submitted, b"done\n")
     slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
@@ -166,7 +166,7 @@ def test_a_job_that_leaves_no_memory_for_payload_init_is_held_for_its_memory(poo
 
 @pytest.mark.parametrize("image", ["busybox", "nothing-of-that-name"])
 def test_a_job_whose_image_somebody_changes_runs_again(pool: Pool, image: str) -> None:
-    submitted = _begin(pool, "sleep 6; echo done", "sleep 6")
+    submitted = _begin(pool, "sleep 15; echo done", "sleep 15")
     _set_image(pool, f"{pool.lab.registry}/{image}:latest")
     _runs_again(submitted, b"done\n")
 
@@ -179,7 +179,7 @@ def test_an_image_that_somebody_sets_between_jobs_is_of_no_account(pool: Pool, i
 
 
 def test_labels_annotations_and_a_debugging_container_are_of_no_account(pool: Pool) -> None:
-    submitted = _begin(pool, "sleep 6; echo done", "sleep 6")
+    submitted = _begin(pool, "sleep 15; echo done", "sleep 15")
     where = ("-n", PILOT_NAMESPACE)
     pool.lab.kubectl("label", "pod", pool.pod, *where, "app.kubernetes.io/name-", "somebody=was-here")
     pool.lab.kubectl("annotate", "pod", pool.pod, *where, "somebodys=note")

@@ -11,7 +11,7 @@ from lab.api import Lab
 from lab.faulty import ALL, BLOBS, MANIFESTS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
-from tests.e2e.pool import Images, Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
 
 PATIENCE_SECONDS = 75
 """K8SPILOT_PATIENCE_SECONDS of the pod: the kubelet's pauses between pulls are 10, 20 and 40 s."""
@@ -49,7 +49,7 @@ def _job(pool: Pool, image: str) -> Jobs:
 def _hangs(faulty: FaultyRegistry, agent: str = NODE) -> Callable[[], object]:
     """Let `agent` wait for blobs; what waits until it does: HTCondor's pull is under way."""
     faulty.fails(Fault(BLOBS, hang=True, agent=agent))
-    return lambda: until(lambda: faulty.asked(BLOBS, agent), f"{agent} asks for a blob")
+    return lambda: until(lambda: faulty.asked(BLOBS, agent), f"{agent} asks for a blob", MATCHED_SECONDS)
 
 
 def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: FaultyRegistry, images: Images) -> None:
@@ -85,7 +85,7 @@ def test_a_job_that_is_ended_while_its_image_is_pulled_frees_the_slot(
     until(lambda: _is_free(pool), "the slot is free", timeout=15)
     # The kubelet does nothing else for the pod until its pull has ended, whatever the pod's image is by then.
     faulty.is_well()
-    slot_takes_a_job_of_bob(pool, 25)
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
@@ -182,7 +182,7 @@ def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
     until(lambda: pool.of_slot("K8SAvoidedRegistry") == faulty.address, "the slot says what it avoids")
     assert int(pool.of_slot("K8SAvoidUntil")) > time.time() + AVOIDED_SECONDS / 2
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
     faulty.comes_back()
 
 

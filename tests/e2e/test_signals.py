@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from lab.jobs import BAD_NEWS, Jobs
-from tests.e2e.pool import Pool, result, until
+from tests.e2e.pool import MATCHED_SECONDS, Pool, result, until
 
 HEAR = """
 for name in HUP INT QUIT USR1 USR2 TERM; do trap "echo heard $name; sleep 0.5; echo done; exit 0" $name; done
@@ -47,7 +47,7 @@ def _said(jobs: Jobs, word: str, proc: int = 0) -> str:
         text = jobs.files().get(f"out.{proc}", b"").decode()
         return text if word in text else ""
 
-    return until(look, f"job {proc} has said {word!r}")
+    return until(look, f"job {proc} has said {word!r}", MATCHED_SECONDS)
 
 
 def test_each_tool_sends_the_signal_that_the_job_wants_and_gives_it_time_to_react(pool: Pool) -> None:
@@ -76,7 +76,7 @@ def test_a_job_that_does_not_end_is_killed_when_its_time_is_over_with_all_that_i
     once: Any = {"job_max_vacate_time": "3", "requirements": "MY.NumJobStarts == 0"}
     jobs = pool.shell(CROWD, image="debian:forky", stream_output="true", **once)
     _said(jobs, "ready")
-    until(lambda: len(pool.processes()) >= 4, "its processes run")
+    until(lambda: len(pool.processes()) >= 4, "its processes run", MATCHED_SECONDS)
     container = pool.first_process()
     jobs.command("condor_vacate_job")
     asked = time.monotonic()
@@ -101,7 +101,7 @@ def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_co
     _said(jobs, "ready")
     jobs.command("condor_suspend")
     jobs.wait("JobSuspendedEvent")
-    until(lambda: set(pool.inside(STATES).split()) == {"T"}, "every process is stopped", 4)
+    until(lambda: set(pool.inside(STATES).split()) == {"T"}, "every process is stopped", 20)
     jobs.command("condor_continue")
     jobs.wait("JobUnsuspendedEvent")
     until(lambda: "T" not in pool.inside(STATES).split(), "every process goes on")

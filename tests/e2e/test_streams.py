@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from tests.e2e.pool import Pool, result, until
+from tests.e2e.pool import MATCHED_SECONDS, Pool, result, until
 
 ODD_ENDS = r"""
 case $1 in
@@ -66,7 +66,7 @@ def test_streamed_output_is_there_while_the_job_runs(pool: Pool) -> None:
         files = jobs.files()
         return files.get("out.0") == b"first\n" and files.get("err.0") == b"trouble\n"
 
-    until(both, "both streams have come")
+    until(both, "both streams have come", MATCHED_SECONDS)
     assert not [event for event in jobs.events if event.kind == "JobTerminatedEvent"]
 
 
