@@ -226,7 +226,7 @@ def runs(pool: Pool, command: str) -> None:
     until(lambda: any(command in one for one in pool.processes()), "the job runs", MATCHED_SECONDS)
 
 
-def slot_takes_a_job_of_bob(pool: Pool, seconds: float = MATCHED_SECONDS) -> None:
+def slot_takes_a_job_of_bob(pool: Pool, seconds: float) -> None:
     """The slot is fit for somebody else's job, within `seconds`."""
     began = time.monotonic()
     assert result(pool.shell("echo fine", user="bob"), timeout=seconds + 30).stdout == b"fine\n"

@@ -98,7 +98,7 @@ def test_a_job_that_ends_meanwhile_has_its_result_at_once(pool: Pool, outage: Ou
     submitted = pool.shell("sleep 12; echo done; exit 7")
     runs(pool, "sleep 12")
     with outage(pool.lab):
-        done = submitted.ended(timeout=25)
+        done = submitted.ended(timeout=20)
         time.sleep(LASTS_SECONDS)  # and the pilot changes to the idle image, or tries to
     assert done.attributes["ReturnValue"] == 7
     assert submitted.files()["out.0"] == b"done\n"

@@ -41,7 +41,7 @@ def test_a_pilot_container_that_starts_again_finds_its_folders_as_new(pool: Pool
     before = restarts(pool)
     pool.inside(LEFT)
     kill(pool, "keeper[.]py")
-    until(lambda: restarts(pool) > before, "the pilot container starts again", 90)
+    until(lambda: restarts(pool) > before, "the pilot container starts again")
     slot_takes_a_job_of_bob(pool, 90)
     assert _modes(pool) == FOLDERS
     assert pool.inside("ls -d /run/left /run/link /tmp/left /var/tmp/.left 2>/dev/null || true") == ""

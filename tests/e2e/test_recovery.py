@@ -18,7 +18,7 @@ echo again; ls /tmp; exit 7
 """
 """A job that does not come to its end the first time."""
 
-AGAIN_SECONDS = 120.0
+AGAIN_SECONDS = 60.0
 """HTCondor's own 20 s of asking for the container, its transfer of files, and a negotiation if it needs one."""
 
 
@@ -57,7 +57,7 @@ def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool:
     runs(jobs, pool)
     began = time.monotonic()
     kill_engine(pool)
-    until(lambda: not any("sleep 600" in line for line in pool.processes()), "the job is ended", 20)
+    until(lambda: not any("sleep 600" in line for line in pool.processes()), "the job is ended", 5)
     ended_the_second_time(jobs)
     assert time.monotonic() - began < AGAIN_SECONDS
     assert restarts(pool) == before
@@ -114,7 +114,7 @@ def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_po
     runs(jobs, pool)
     before = restarts(pool)
     kill(pool, "keeper[.]py")
-    slot_takes_a_job_of_bob(pool)
+    slot_takes_a_job_of_bob(pool, 30)
     assert restarts(pool) == before + 1
     ended_the_second_time(jobs, 150)
 
