@@ -1,9 +1,9 @@
 """The first process of the pilot container: it starts the engine and HTCondor, and keeps the engine running.
 
-`k8spilot run` becomes it (start.py) when all is ready. The two children share nothing but the Docker socket, and each
+`k8spilot run` becomes it (start.py) when all is ready. The two children share nothing but the Docker sockets, and each
 outlives what happens to the other. An engine that dies is started again at once, while HTCondor lives on: the job goes
-back to the queue, and the slot stays. The socket is open here all the time, so that docker's clients wait for the next
-engine instead of being told that there is none.
+back to the queue, and the slot stays. The sockets are open here all the time, so that docker's clients wait for the
+next engine instead of being told that there is none.
 
 What dies here takes the whole container with it. So this is small, imports next to nothing (its memory is part of every
 pilot's), waits for signals and does nothing else.
@@ -25,8 +25,8 @@ and would make no other one after a drain or an eviction (pkg/controller/job/job
 DEATHS = "K8SPILOT_ENGINE_DEATHS"
 """Variable that tells an engine how many there were before it in this container."""
 
-DOCKER_SOCKET = 3
-"""Descriptor of the Docker socket, on which all engines listen."""
+DOCKER_SOCKETS = (3, 4)
+"""Descriptors of the Docker sockets, on which all engines listen: the one for people, and HTCondor's."""
 
 _MOST_DEATHS = 20
 """An engine that dies more often than this in _DEATHS_SECONDS will not do better the next time."""
@@ -45,7 +45,7 @@ class Child:
 
     def __init__(self, name: str, argv: list[str], env: dict[str, str], inherits: bool = False) -> None:
         self.name = name
-        self._inherited = [DOCKER_SOCKET] if inherits else []
+        self._inherited = DOCKER_SOCKETS if inherits else ()
         self.pid = 0
         """0 when it does not run."""
         self._argv = argv
@@ -219,7 +219,8 @@ def _fail(sentence: str) -> None:
 def main() -> int:
     """Run what the plan says; its descriptor is the only argument."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    os.set_inheritable(DOCKER_SOCKET, False)  # HTCondor must not have it, nor what it runs
+    for end in DOCKER_SOCKETS:
+        os.set_inheritable(end, False)  # HTCondor must not have it, nor what it runs
     with open(int(sys.argv[1]), "rb") as file:  # noqa: PTH123
         plan = marshal.load(file)  # noqa: S302 -- written by what this process was; json would be a sixth of its memory
     children = {

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from k8spilot.docker.translate import Place
 from k8spilot.docker.turns import next_job
 from k8spilot.errors import PilotError, SurroundingsError, first_cause
 from k8spilot.gpu.found import Gpus
-from k8spilot.keeper import DEATHS, DOCKER_SOCKET, DONE, GONE
+from k8spilot.keeper import DEATHS, DOCKER_SOCKETS, DONE, GONE
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.grace import hurry
 from k8spilot.kube.pod import container, same_volumes
@@ -73,7 +73,7 @@ class Pilot:
         settings: Settings,
         api: Api,
         cgroup: str | None = None,
-        listening: socket.socket | None = None,
+        listening: Sequence[socket.socket] = (),
         end: Callable[[], None] = lambda: None,
         tidy: Path = TIDY_OF_ROOT,
     ) -> None:
@@ -84,7 +84,7 @@ class Pilot:
         """Tells HTCondor's keeper to end it, and with it the pilot."""
         self._linked = linked
         self._listening = listening
-        """The Docker socket, where the keeper has it; otherwise one is made."""
+        """The Docker sockets, where the keeper has them; otherwise they are made."""
         self._cgroup = cgroup
         """Of the pilot container, where nothing of the jobs' account may stay; None where that is not a container."""
         self._gpus = Gpus()
@@ -166,11 +166,11 @@ class Pilot:
             payload = observer.payload = self._payload(listener, tasks, notices)
             parts.callback(payload.close)
             engine = Engine([payload], self._place, tasks, notices)
-            listening = self._listening or listen(settings.socket)
+            listening = self._listening or [listen(path) for path in settings.sockets]
             routes = [*observer.routes, web.get(NEXT_JOB, next_job)]
             if self._linked is not None:
                 routes += [*self._linked.routes, facts_route(self._started)]
-            await parts.enter_async_context(serve(engine, listening, routes))
+            await parts.enter_async_context(serve(engine, listening, routes, str(settings.htcondor_socket)))
             await parts.enter_async_context(observer.telling(tasks))
             found = self._gpus.verdict
             measured = Found(found.strategy, found.expected, [one.uuid for one in found.usable])
@@ -310,7 +310,7 @@ def _listening() -> set[int]:
 
 
 def main() -> int:
-    """Be the engine that the keeper starts: settings from the environment, the Docker socket as descriptor 3."""
+    """Be the engine that the keeper starts: settings from the environment, the Docker sockets as descriptors."""
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
@@ -324,7 +324,8 @@ async def _run(settings: Settings) -> int:
     async with Api(Access.in_cluster()) as api:
         tell_keeper = partial(os.kill, os.getppid())
         done = partial(tell_keeper, DONE)
-        pilot = Pilot(settings, api, own_cgroup(), socket.socket(fileno=DOCKER_SOCKET), end=done)
+        listening = [socket.socket(fileno=end) for end in DOCKER_SOCKETS]
+        pilot = Pilot(settings, api, own_cgroup(), listening, end=done)
         enough = settings.vacate_seconds + KILLING_SECONDS + MARGIN_SECONDS
         # For the keeper the kubelet's SIGTERM was the first, and a second one is in a hurry.
         again = partial(tell_keeper, signal.SIGTERM) if "condor" in settings.services else pilot.end

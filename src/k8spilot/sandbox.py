@@ -12,6 +12,7 @@ then need not be removed again; and only what belongs to the job's uid goes wher
 """
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -36,6 +37,8 @@ _KINDS: Final = {"shm": ("shmid", "-m"), "sem": ("semid", "-s"), "msg": ("msqid"
 """Kind of System V IPC -> column of its identifier in its table, option of ipcrm(1) that removes it."""
 
 
+_RECOVERY: Final = re.compile(r"dir_\d+\.recover")
+"""The startd's note of a starter's container, by which it removes that when the starter has died (util.cpp)."""
 _SECONDS: Final = 120.0
 UNLOCK_SECONDS: Final = 10.0
 """A job that locks more than can be unlocked in this time does not get the rest of it back."""
@@ -67,7 +70,7 @@ class Scratch:
         self._cgroup = cgroup
         """The pilot container's control group, by which its processes are told from the payload container's."""
         self._sandboxes = sandboxes
-        """HTCondor's folder of the jobs' sandboxes, which are all folders in it; no job can make one there."""
+        """HTCondor's folder of the jobs' sandboxes. All else in it but the startd's own files is left over."""
 
     def clean(self) -> None:
         """Remove all that jobs left. Cheap when there is nothing. Blocks: call it in a thread.
@@ -109,10 +112,15 @@ class Scratch:
         if self._sandboxes is None:
             return
         try:
-            if folders := [Path(one) for one in _entries(self._sandboxes) if one.is_dir(follow_symlinks=False)]:
+            left = [one for one in _entries(self._sandboxes) if not _RECOVERY.fullmatch(one.name)]
+            folders = [Path(one) for one in left if one.is_dir(follow_symlinks=False)]
+            if folders:
                 _run([str(self._tidy), "remove", *map(str, folders)])
             for folder in folders:
                 folder.rmdir()
+            for one in left:
+                if not one.is_dir(follow_symlinks=False):
+                    Path(one).unlink(missing_ok=True)
         except (OSError, subprocess.SubprocessError) as error:
             raise _stays(error) from error
 

@@ -215,6 +215,16 @@ class Settings:
     """Credentials for registries, as in a Secret of type kubernetes.io/dockerconfigjson; may be missing."""
 
     @property
+    def htcondor_socket(self) -> Path:
+        """The socket on which the same API is served to HTCondor's docker client alone."""
+        return self.socket.with_name(f"htcondor-{self.socket.name}")
+
+    @property
+    def sockets(self) -> tuple[Path, Path]:
+        """The Docker sockets, in the order of their descriptors (keeper.py)."""
+        return (self.socket, self.htcondor_socket)
+
+    @property
     def accept_seconds(self) -> int:
         """How long new jobs are taken."""
         longest = self.accept_jobs_for_hours * 3600

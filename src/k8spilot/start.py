@@ -26,7 +26,7 @@ from k8spilot.settings import Settings
 from k8spilot.surroundings.cluster import Cluster
 from k8spilot.writable import make_fresh
 
-_PLAN: Final = 4
+_PLAN: Final = keeper.DOCKER_SOCKETS[-1] + 1
 """Descriptor of the keeper's plan."""
 
 
@@ -69,15 +69,16 @@ def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
 
 def _become_keeper(settings: Settings, plan: dict[str, Any]) -> NoReturn:
     if "engine" in settings.services:
-        listening = listen(settings.socket, _group("condor")).detach()
+        group = _group("condor")
+        listening = [listen(path, group).detach() for path in settings.sockets]
     else:
-        listening = os.open(os.devnull, os.O_RDONLY)
+        listening = [os.open(os.devnull, os.O_RDONLY) for _ in settings.sockets]
     text = os.memfd_create("plan", 0)
     os.write(text, marshal.dumps(plan))
     os.lseek(text, 0, os.SEEK_SET)
     # Out of each other's way, then to where they are looked for; what is put there is inherited, all else is not.
-    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (listening, text)]
-    for end, number in zip(ends, (keeper.DOCKER_SOCKET, _PLAN), strict=True):
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (*listening, text)]
+    for end, number in zip(ends, (*keeper.DOCKER_SOCKETS, _PLAN), strict=True):
         os.dup2(end, number, inheritable=True)
     os.closerange(_PLAN + 1, 1024)
     # A core of any process from here on, of HTCondor's too, would have tokens in it.

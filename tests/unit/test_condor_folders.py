@@ -81,7 +81,7 @@ def test_what_is_no_token_is_told(text: bytes) -> None:
 def test_the_daemons_get_neither_the_token_nor_the_clusters_address(folders: Folders) -> None:
     inherited = {"TOKEN": "x", "KUBERNETES_SERVICE_HOST": "y", "_CONDOR_START": "z", "https_proxy": "p", "HOME": "/h"}
     env = environment(settings(), folders, inherited)
-    assert env["DOCKER_HOST"] == "unix:///run/k8spilot/docker.sock"
+    assert env["DOCKER_HOST"] == "unix:///run/k8spilot/htcondor-docker.sock"
     assert env["CONDOR_CONFIG"] == str(folders.config)
     assert (env["_CONDOR_START"], env["https_proxy"], env["HOME"]) == ("z", "p", "/root")
     assert not {"TOKEN", "KUBERNETES_SERVICE_HOST"} & set(env)

@@ -40,8 +40,8 @@ def _kept(engine: str | None, condor: str | None) -> Iterator["subprocess.Popen[
     }
     file = Path("plan")
     file.write_bytes(marshal.dumps(plan))
-    # As start.py leaves it: the socket at 3, the plan at 4.
-    shell = f'exec 3<plan 4<plan; exec "{sys.executable}" -IS "{keeper.__file__}" 4'
+    # As start.py leaves it: the sockets at 3 and 4, the plan at 5.
+    shell = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{keeper.__file__}" 5'
     with subprocess.Popen(["sh", "-c", shell], stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -87,7 +87,7 @@ def test_an_engine_that_dies_is_started_again_and_htcondor_lives_on(start: Start
 def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_pod(tmp_path: Path) -> None:
     plan = {"engine": None, "condor": {"argv": ["sh", "-c", CONDOR], "env": dict(os.environ), "inherits": False}}
     (tmp_path / "plan").write_bytes(marshal.dumps(plan))
-    program = f'exec 3<plan 4<plan; exec "{sys.executable}" -IS "{keeper.__file__}" 4'
+    program = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{keeper.__file__}" 5'
     pod = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", program]
     with subprocess.Popen(pod, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         eventually((tmp_path / "condor").exists)

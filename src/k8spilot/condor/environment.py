@@ -25,6 +25,6 @@ def environment(settings: Settings, folders: Folders, inherited: Mapping[str, st
         **own,
         "HOME": "/root" if os.geteuid() == 0 else "/nonexistent",
         "CONDOR_CONFIG": str(folders.config),
-        "DOCKER_HOST": f"unix://{settings.socket}",
+        "DOCKER_HOST": f"unix://{settings.htcondor_socket}",
         "DOCKER_CONFIG": str(folders.docker_config),
     }

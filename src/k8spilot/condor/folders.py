@@ -86,6 +86,11 @@ class Folders:
         return self.private / "docker-client"
 
     @property
+    def docker_client_settings(self) -> Path:
+        """What that program reads of this pilot, as assignments of a shell."""
+        return self.private / "docker-client.settings"
+
+    @property
     def sessions(self) -> Path:
         """A file for each session that there may be beside a job, locked by its client."""
         return self.private / "sessions"
@@ -167,3 +172,11 @@ def _make(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() in (0, folder.stat().st_uid):  # the folder of a volume is root's
         folder.chmod(mode)
+
+
+def write(target: Path, text: str, mode: int) -> None:
+    """Write a file aside and rename it: after a restart in place, daemons of the last run may be about to read it."""
+    aside = target.with_name(f"{target.name}.new")
+    aside.write_text(text)
+    aside.chmod(mode)
+    os.replace(aside, target)  # noqa: PTH105 -- the atomic one is meant

@@ -28,6 +28,9 @@ status, and the master starts it again."""
 _ANEW_SECONDS: Final = 10.0
 """Within this time there is another startd after condor_restart, and after a jump of the clock (MAX_TIME_SKIP)."""
 
+_CLAIM: Final = re.compile(r"(<[^<>\s]*>#\d+#\d+#)(?!\.\.\.)(?:\[[^\]]*\]?)?\w*")
+"""A ClaimId with its secret part, by which whoever has it commands the slot (condor_claimid_parser.h)."""
+
 _AGAIN_SECONDS: Final = 60.0
 _BEFORE: Final = 100
 
@@ -75,6 +78,11 @@ def _is_startd(process: psutil.Process) -> bool:
     return False
 
 
+def masked(line: str) -> str:
+    """A line of a daemon's log without the secret parts of claims, as HTCondor itself writes most of them (`#...`)."""
+    return _CLAIM.sub(r"\1...", line)
+
+
 async def follow(folders: Folders, heed: Callable[[str, str], Awaitable[None]], *, before: bool = False) -> None:
     """Copy new lines of the logs until cancelled, and show each to `heed`: name of the file, line.
 
@@ -111,7 +119,7 @@ async def _follow(log: Path, heed: Callable[[str, str], Awaitable[None]], lines:
     daemon = logging.getLogger(DAEMONS[log.name])
     try:
         while line := (await _line(tail.stdout)).decode(errors="replace"):
-            if line := line.rstrip("\n"):
+            if line := masked(line.rstrip("\n")):
                 daemon.info("%s", line)
                 await heed(log.name, line)
     finally:

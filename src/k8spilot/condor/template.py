@@ -30,6 +30,10 @@ COLLECTOR_HOST = $collector_host
 # works in a flat network as well.
 CCB_ADDRESS = $ccb_address
 CCB_HEARTBEAT_INTERVAL = 120
+# A job shares the pod's network namespace, and by that all abstract sockets in it. Behind a shared port, each daemon
+# has such a socket and trusts who connects to it: a job could end or stop HTCondor with one message. Without, each
+# daemon has a TCP port of its own, and asks there who it is that connects.
+USE_SHARED_PORT = False
 # The machine's name in the pool; saves looking up the pod's name, which DNS seldom has.
 NETWORK_HOSTNAME = $machine
 # Shared with no other machine: an account of the same name here is not the submitter.

@@ -12,9 +12,10 @@ from aiohttp import web
 from k8spilot import logs
 from k8spilot.docker.answers import json_answer, json_body, keep
 from k8spilot.docker.devices import visible
+from k8spilot.docker.htcondor import check_request, follow_starter
 from k8spilot.docker.job_ad import requested_gpus
-from k8spilot.docker.removal import evict_orphans, whole
-from k8spilot.docker.state import ENGINE, JSON, Container, Engine, subject_of
+from k8spilot.docker.removal import clear_slot, whole
+from k8spilot.docker.state import ENGINE, JSON, Container, Engine, is_htcondors, subject_of
 from k8spilot.docker.translate import Specification, check_name, specification
 from k8spilot.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
 from k8spilot.model.command import Command
@@ -41,8 +42,12 @@ async def create(request: web.Request) -> web.Response:
     check_name(name)
     logs.about(subject_of(name))
     try:
+        if is_htcondors(request):
+            check_request(name, body)
         container = await _create_as(engine, name, body)
         container.kept = keep(request)
+        if is_htcondors(request):
+            engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {name}")
     except PilotError as error:
         engine.notices.held(error, "create")
         raise
@@ -62,7 +67,7 @@ async def _create_as(engine: Engine, name: str, body: JSON) -> Container:
     signalled = engine.begin_create(name)
     try:
         if asked.is_job:
-            await evict_orphans(engine)
+            await clear_slot(engine, but=name)
         container = await _create(engine, name, asked, signalled)
     finally:
         engine.end_create(name)

@@ -1,7 +1,9 @@
 """The end of a container: what it holds is given back."""
 
 import asyncio
+import itertools
 import logging
+import signal
 from collections.abc import Awaitable
 from typing import Any
 
@@ -43,10 +45,24 @@ async def whole(work: Awaitable[Any]) -> None:
     await asyncio.shield(doing)
 
 
-async def evict_orphans(engine: Engine) -> None:
-    """Remove jobs that HTCondor has lost sight of: a slot has one job, and its startd has just begun another."""
-    for orphan in [one for one in engine.containers.values() if one.specification.is_job]:
-        logger.warning("%s was never removed; it is now, since HTCondor has begun another job.", orphan.name)
-        await remove(engine, orphan)
+async def clear_slot(engine: Engine, but: str = "") -> None:
+    """Remove whatever has the payload container: a slot has one job, and its startd has just begun another.
+
+    Jobs that HTCondor has lost sight of are meant, and what somebody runs by hand, whatever its name and labels are.
+
+    Args:
+        engine: the containers.
+        but: name of the container that is created for the new job. What is created after it is not looked at.
+
+    Raises:
+        PilotError: something cannot be removed.
+    """
+    for name, creation in itertools.takewhile(lambda one: one[0] != but, list(engine.creating.items())):
+        logger.warning("%s is not created, since HTCondor has begun another job.", name)
+        engine.kill_early(name, signal.SIGKILL)
+        await creation.ended.wait()
+    for left in list(engine.containers.values()):
+        logger.warning("%s was never removed; it is now, since HTCondor has begun another job.", left.name)
+        await remove(engine, left)
     for last in list(engine.leaving.values()):  # whoever removed it may not have waited for that
         await last.removed.wait()

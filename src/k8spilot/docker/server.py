@@ -15,7 +15,7 @@ from aiohttp import web
 from k8spilot.connections import Door, Guarded
 from k8spilot.docker import attachments, containers, executions, images, stats, system
 from k8spilot.docker.answers import MEMORY, BadRequest, json_answer, release
-from k8spilot.docker.state import ENGINE, Engine, NotFound
+from k8spilot.docker.state import ENGINE, HTCONDORS_SOCKET, Engine, NotFound
 from k8spilot.docker.streams import Connection
 from k8spilot.errors import PilotError, Refused
 
@@ -75,10 +75,17 @@ def _answer(status: HTTPStatus, message: str) -> web.Response:
     return json_answer({"message": message}, status=status)
 
 
-def application(engine: Engine, more: Sequence[web.RouteDef] = ()) -> web.Application:
-    """The paths of the Engine API, with and without a version before them (HTCondor itself asks without); and more."""
+def application(engine: Engine, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
+    """The paths of the Engine API, with and without a version before them (HTCondor itself asks without); and more.
+
+    Args:
+        engine: the state that they serve.
+        more: paths beside the Engine API.
+        htcondors: path of the socket that is HTCondor's alone.
+    """
     app = web.Application(middlewares=[_tell_errors], client_max_size=_BODY_LIMIT)
     app[ENGINE] = engine
+    app[HTCONDORS_SOCKET] = htcondors
     app[MEMORY] = engine.memory
     for route in (
         *system.ROUTES,
@@ -115,21 +122,27 @@ def listen(path: Path, group: int | None = None) -> socket.socket:
 
 
 @asynccontextmanager
-async def serve(engine: Engine, listening: socket.socket, more: Sequence[web.RouteDef] = ()) -> AsyncIterator[None]:
-    """Serve on a socket for as long as the context lasts, also `more` than the Engine API; closes it."""
+async def serve(
+    engine: Engine, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
+) -> AsyncIterator[None]:
+    """Serve on sockets for as long as the context lasts, and close them. For the arguments see `application`."""
     # Who hangs up gives up: a docker CLI that was killed with its starter leaves nobody who would remove a container.
-    runner = web.AppRunner(application(engine, more), access_log=None, handle_signals=False, handler_cancellation=True)
+    app = application(engine, more, htcondors)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True)
     await runner.setup()
     assert runner.server is not None
     loop, manager = asyncio.get_running_loop(), runner.server
-    listening.setblocking(False)
     door, idle = Door(_CONNECTIONS, _OF_ONE_USER), dict[Guarded, None]()
-    server = await loop.create_server(
-        lambda: Connection(door, idle, manager, loop=loop, access_log=_QUIET), sock=listening
-    )
+    servers = []
+    for one in listening:
+        one.setblocking(False)
+        servers.append(
+            await loop.create_server(lambda: Connection(door, idle, manager, loop=loop, access_log=_QUIET), sock=one)
+        )
     try:
         yield
     finally:
-        server.close()
+        for server in servers:
+            server.close()
         await manager.shutdown(_CLOSE_SECONDS)
         await runner.cleanup()

@@ -32,13 +32,13 @@ _CONTAINERS: Final = 64
 _MEMORY_BYTES: Final = 96 * 1024 * 1024
 """For all requests that are served or whose containers are kept; that of one job has at most a quarter of it."""
 _JOB_PREFIX: Final = "HTCJob"
-_JOB: Final = re.compile(rf"{_JOB_PREFIX}(\d+)_(\d+)_(.+)_PID\d+")
+JOB_NAME: Final = re.compile(rf"{_JOB_PREFIX}(\d+)_(\d+)_(.+)_PID\d+")
 """How HTCondor names containers: cluster, proc, slot (docker_proc.cpp, StartJob)."""
 
 
 def subject_of(name: str) -> logs.Subject:
     """What is logged of the container `name` is about its job."""
-    found = _JOB.fullmatch(name)
+    found = JOB_NAME.fullmatch(name)
     return logs.Subject(job=f"{found[1]}.{found[2]}", slot=found[3]) if found else logs.Subject(job=name)
 
 
@@ -147,8 +147,17 @@ class Execution:
         return self.session is not None and not self.session.ended.done()
 
 
+@dataclass(slots=True)
+class Creation:
+    """One `docker create` that waits for its bind."""
+
+    signalled: asyncio.Future[int]
+    """Done with the signal that was sent to the container, once there is one."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Engine:
-    """The state behind the socket.
+    """The state behind the sockets.
 
     `slots` has a payload container for each slot; there is one now.
     """
@@ -167,8 +176,8 @@ class Engine:
         self.executions: OrderedDict[str, Execution] = OrderedDict()
         self.leaving: dict[str, Container] = {}
         """By their ids, containers that are being removed, and have the slot until they are."""
-        self.creating: dict[str, asyncio.Future[int]] = {}
-        """Names whose `create` waits for its bind -> the signal that was sent to them, once there is one."""
+        self.creating: dict[str, Creation] = {}
+        """By their names, containers whose `create` waits for its bind, the oldest first."""
         self.unused_credentials = ""
         """Source of the image that was pulled last, if credentials were sent along: the kubelet cannot be given any."""
         self._doomed: tuple[str, int] | None = None
@@ -204,8 +213,8 @@ class Engine:
         learn it from `create`, but a slot has one job.
         """
         if (creation := self.creating.get(name)) is not None:
-            if not creation.done():
-                creation.set_result(number)
+            if not creation.signalled.done():
+                creation.signalled.set_result(number)
             return True
         if name.startswith(_JOB_PREFIX) and name not in self.containers and self.payload.give_up():
             self._doomed = (name, number)
@@ -214,15 +223,15 @@ class Engine:
 
     def begin_create(self, name: str) -> asyncio.Future[int]:
         """Register a `create`; the future gets a signal when one is sent to it. End it with `end_create`."""
-        signalled = self.creating[name] = asyncio.get_running_loop().create_future()
+        creation = self.creating[name] = Creation(asyncio.get_running_loop().create_future())
         if self._doomed is not None and self._doomed[0] == name:
-            signalled.set_result(self._doomed[1])
+            creation.signalled.set_result(self._doomed[1])
         self._doomed = None
-        return signalled
+        return creation.signalled
 
     def end_create(self, name: str) -> None:
-        """Forget a `create`."""
-        del self.creating[name]
+        """Forget a `create`, whose container is in `containers` by now or never will be."""
+        self.creating.pop(name).ended.set()
 
     def add_execution(self, execution: Execution) -> None:
         """Know `execution`; the oldest that do not run are forgotten in the end."""
@@ -275,5 +284,15 @@ class Engine:
 
 
 ENGINE: Final = web.AppKey("engine", Engine)
+
+HTCONDORS_SOCKET: Final = web.AppKey("htcondors_socket", str)
+"""Path of the socket that HTCondor's docker client is told of, and nobody else."""
+
+
+def is_htcondors(request: web.Request) -> bool:
+    """Whether a request came by HTCondor's own socket."""
+    assert request.transport is not None
+    return str(request.transport.get_extra_info("sockname")) == request.app[HTCONDORS_SOCKET]
+
 
 JSON = dict[str, Any]

@@ -7,16 +7,19 @@ HTCondor runs a user's transfer plugins and sessions (condor/preparation.py has 
 
 from aiohttp import web
 
-from k8spilot.docker.removal import evict_orphans
+from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.state import ENGINE
-from k8spilot.model.lifecycle import ALIVE
+from k8spilot.errors import Untimely
 
 
 async def next_job(request: web.Request) -> web.Response:
-    """Answer when nothing of earlier jobs is left."""
+    """Answer when nothing of earlier jobs is left, nor of what people have run by hand."""
     engine = request.app[ENGINE]
-    await evict_orphans(engine)
-    if engine.payload.state not in ALIVE:  # else somebody runs a container by hand, and no job comes to it
-        await engine.payload.cleaning.before_files()
+    await clear_slot(engine)
+    if not engine.payload.free:  # somebody was faster, and must not see the files that come now
+        raise Untimely(
+            f"payload container {engine.payload.name} is {engine.payload.state.value}; no job can begin in it"
+        )
+    await engine.payload.cleaning.before_files()
     await engine.payload.cleaning.remove_sandboxes()
     return web.Response(text="nothing is left of earlier jobs\n")

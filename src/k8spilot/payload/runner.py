@@ -99,6 +99,11 @@ class PayloadContainer:
         return self._run
 
     @property
+    def free(self) -> bool:
+        """Whether nobody has it: it is idle, or an image is being bound for somebody who has not come yet."""
+        return self.state is State.IDLE or (self.state is State.BINDING and not self._claimed)
+
+    @property
     def reference(self) -> Reference | None:
         """The image that is bound, or about to be, for a job."""
         return self._reference
