@@ -23,6 +23,7 @@ import aiohttp
 from k8spilot import logs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.link import FACTS_PATH, HEARTBEAT_SECONDS, PATH
+from k8spilot.condor.liveness import end_hanging_daemons
 from k8spilot.condor.logs import follow, startd_has_ended
 from k8spilot.condor.slot import SlotAd
 from k8spilot.errors import PilotError, SurroundingsError
@@ -62,16 +63,23 @@ class Companion:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(follow(self._slot.folders, self._heed, before=before), name="HTCondor's logs")
             tasks.create_task(self._link(), name="link")
+            tasks.create_task(
+                end_hanging_daemons(self._slot.folders, os.getppid(), self._pass_on), name="HTCondor answers"
+            )
             tasks.create_task(self._close_slot(), name="absence of the engine")
 
     async def _heed(self, log: str, line: str) -> None:
         await self._slot.heed(log, line)
-        if self._lines.full():
-            self._lines.get_nowait()
-        self._lines.put_nowait((log, line))
+        await self._pass_on(log, line)
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
             self._tell_keeper(DONE)
+
+    async def _pass_on(self, log: str, line: str) -> None:
+        """Have the engine told of a line; the oldest gives way."""
+        if self._lines.full():
+            self._lines.get_nowait()
+        self._lines.put_nowait((log, line))
 
     async def _link(self) -> None:
         while True:

@@ -24,6 +24,7 @@ from aiohttp import web
 from k8spilot import logs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.link import LinkedSlot, facts_route
+from k8spilot.condor.liveness import end_hanging_daemons
 from k8spilot.condor.logs import follow, startd_has_ended
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.notices import SlotNotices
@@ -205,7 +206,14 @@ class Pilot:
                 self.end()
 
         reading = beside(partial(follow, slot.folders, heed, before=not is_first), "reading HTCondor's logs")
-        return [looking, tasks.create_task(reading, name="HTCondor's logs")]
+        asking = beside(
+            partial(end_hanging_daemons, slot.folders, os.getppid(), observer.heed), "asking HTCondor's daemons"
+        )
+        return [
+            looking,
+            tasks.create_task(reading, name="HTCondor's logs"),
+            tasks.create_task(asking, name="HTCondor answers"),
+        ]
 
     async def _hear_payload(self, listener: Listener) -> None:
         """Wait for payload-init: the first bind then knows which container it ends.

@@ -1,12 +1,13 @@
 """Attacks on HTCondor's daemons and starter, by what they read of a job that they cannot keep away."""
 
 import json
+from typing import Any, cast
 
 import pytest
 
 from lab.jobs import BAD_NEWS
 from tests.attacks.ground import BASELINE, MARK, RESTRICTED, Ground
-from tests.e2e.pool import collect, until
+from tests.e2e.pool import collect, result, until
 
 
 def test_words_of_a_job_in_htcondors_logs_are_not_believed(ground: Ground) -> None:
@@ -17,6 +18,38 @@ def test_words_of_a_job_in_htcondors_logs_are_not_believed(ground: Ground) -> No
     assert {"/var/log/condor/MasterLog", "/var/log/condor/StartLog"} <= set(logged.split())
     ground.is_fit()
     assert ground.of_slot("HasDocker") == "true"
+
+
+def test_a_job_that_stops_talking_to_htcondor_in_the_middle_is_removed_as_any_other(ground: Ground) -> None:
+    """Its connections to all daemons stay open; none of them waits for it."""
+    jobs = ground.alice("python3 ./arsenal.pyz silence_for_htcondors_daemons")
+    jobs.wait("ExecuteEvent")
+    held = "cat /var/lib/condor/execute/slot/dir_*/scratch/held 2>/dev/null; true"
+    until(lambda: int(ground.inside(held) or 0) >= 700, "it holds all connections", 60)
+    jobs.command("condor_rm")
+    until(lambda: not ground.processes(), "the job is ended by its removal", 45)  # 10 s of them are its time to end
+    ground.is_fit()
+
+
+def test_a_job_that_makes_htcondor_hang_is_ended_and_the_slot_fit_within_two_minutes(attacked: Ground) -> None:
+    """The daemon that does not answer is ended, and another one started. The job's removal takes effect then."""
+    _, before = attacked.lives()
+    jobs = attacked.alice("python3 ./arsenal.pyz half_a_word_for_htcondors_daemons")
+    jobs.wait("ExecuteEvent")
+    held = "cat /var/lib/condor/execute/slot/dir_*/scratch/held 2>/dev/null; true"
+    until(lambda: int(attacked.inside(held) or 0) >= 700, "it holds all connections", 90)
+    jobs.command("condor_rm")
+    until(lambda: not attacked.processes(), "the job is ended by its removal", 120)
+    attacked.is_fit(timeout=120)
+    assert attacked.lives()[1] == before, "a container has been started again"
+
+
+@BASELINE
+def test_a_claim_that_a_job_wants_kept_is_another_users_soon(ground: Ground) -> None:
+    kept = cast("dict[str, Any]", {"+KeepClaimIdle": "3600"})
+    result(ground.shell("true", **kept))
+    until(lambda: (ground.of_slot("State"), ground.of_slot("Activity")) == ("Claimed", "Idle"), "the claim is kept")
+    result(ground.bob(), timeout=150)
 
 
 @BASELINE

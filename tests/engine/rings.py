@@ -84,6 +84,11 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
             await asyncio.sleep(0.02)
 
 
+async def patched(simulator: Simulated) -> bool:
+    """Whether the pilot has changed its pod."""
+    return simulator.cluster.server.requests["patch"] > 0
+
+
 def read(path: Path) -> str:
     """A file's text; empty when there is none."""
     return path.read_text() if path.exists() else ""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine.client import unique_name
-from tests.engine.rings import Engine, Simulated, eventually
+from tests.engine.rings import Engine, Simulated, eventually, patched
 
 JOB: dict[str, Any] = {"Labels": {"org.htcondorproject": "True"}}
 
@@ -33,15 +33,11 @@ async def test_a_container_of_somebody_else_is_not_running_yet_as_with_docker(en
     assert (await engine.ask("POST", f"/containers/{name}/kill")).status == 409
 
 
-async def _patched(simulator: Simulated) -> bool:
-    return simulator.cluster.server.requests["patch"] > 0
-
-
 async def test_a_job_whose_image_is_being_bound_is_created_and_ends(simulator: Simulated) -> None:
     image, name = simulator.image("busybox"), unique_name()
     pulled = simulator.cluster.kubelet.hold(image.rpartition(":")[0])
     creating = asyncio.ensure_future(simulator.create(image, "true", name=name, **JOB))
-    await eventually(lambda: _patched(simulator))
+    await eventually(lambda: patched(simulator))
     await simulator.call("POST", f"/containers/{name}/kill", params={"signal": "15"})
     assert await creating == name
     await _ends_as_killed(simulator, name, 143)
@@ -64,7 +60,7 @@ async def test_a_job_whose_image_is_being_pulled_is_remembered_and_the_pull_ends
     image, name = simulator.image("busybox"), unique_name()
     pulled = simulator.cluster.kubelet.hold(image.rpartition(":")[0])
     pulling = asyncio.ensure_future(simulator.pull(image))
-    await eventually(lambda: _patched(simulator))
+    await eventually(lambda: patched(simulator))
     await simulator.call("POST", f"/containers/{name}/kill", params={"signal": "9"})
     await pulling
     await simulator.create(image, "true", name=name, **JOB)
@@ -93,7 +89,7 @@ async def test_a_pull_lasts_until_the_image_is_there_but_not_the_second_time(sim
     repository = image.rpartition(":")[0]
     pulled = simulator.cluster.kubelet.hold(repository)
     pulling = asyncio.ensure_future(simulator.pull(image))
-    await eventually(lambda: _patched(simulator))
+    await eventually(lambda: patched(simulator))
     await asyncio.sleep(0.2)
     assert not pulling.done()
     pulled.set()

@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from k8spilot.sandbox import Scratch
-from tests.engine.rings import SANDBOX, Engine, Simulated, simulated
+from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, patched, simulated
 from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs
 
@@ -112,18 +112,27 @@ async def test_the_next_job_of_htcondor_takes_the_place_of_one_that_it_has_lost(
     assert (await engine.ask("GET", f"/containers/{lost.name}/json")).status == 404
 
 
-async def test_no_job_of_htcondors_is_left_when_the_next_one_brings_its_files(engine: Engine) -> None:
-    """They have the same user. What somebody has started by hand goes on: it is nobody's predecessor."""
-    image = engine.image("busybox")
-    lost = await engine.begin_shell(image, "echo ready; sleep 300", Labels={"org.htcondorproject": "True"})
+@pytest.mark.parametrize("label", ["True", "False"])
+async def test_nothing_is_left_in_the_slot_when_the_next_job_brings_its_files(engine: Engine, label: str) -> None:
+    """All that runs there has the same user: a job that HTCondor has lost, and what somebody has started by hand."""
+    labels = {"org.htcondorproject": label}
+    lost = await engine.begin_shell(engine.image("busybox"), "echo ready; sleep 300", Labels=labels)
     await lost.until_output(b"ready")
     assert (await engine.ask("GET", "/k8spilot/next-job", version="")).status == 200
     assert (await engine.ask("GET", f"/containers/{lost.name}/json")).status == 404
-    own = await engine.begin_shell(image, "echo ready; read word; exit 4", OpenStdin=True)
-    await own.until_output(b"ready")
-    assert (await engine.ask("GET", "/k8spilot/next-job", version="")).status == 200
-    assert (await engine.ask("GET", f"/containers/{own.name}/json")).json["State"]["Running"]
-    await engine.call("DELETE", f"/containers/{own.name}?force=1")
+    assert await engine.processes() == []
+
+
+async def test_what_somebody_begins_by_hand_gives_way_to_a_job_while_its_image_is_bound(simulator: Simulated) -> None:
+    image = simulator.image("debian")
+    pulled = simulator.cluster.kubelet.hold(image.rpartition(":")[0])
+    by_hand = asyncio.create_task(simulator.ask("POST", "/containers/create", {"Image": image}, {"name": "by-hand"}))
+    await eventually(lambda: patched(simulator))
+    assert (await simulator.ask("GET", "/k8spilot/next-job", version="")).status == 200
+    assert (await by_hand).status == 201
+    assert (await simulator.ask("GET", "/containers/by-hand/json")).status == 404
+    pulled.set()
+    assert (await simulator.run(simulator.image("busybox"), "true")).code == 0
 
 
 async def test_sandboxes_that_are_left_go_before_a_jobs_files_come_whatever_somebody_runs_by_hand(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.logs import end_of_startd, follow, startd_has_ended, startd_runs
+from k8spilot.condor.logs import end_of_startd, follow, masked, startd_has_ended, startd_runs
 
 END = "The STARTD (pid 36) exited with status"
 
@@ -53,6 +53,21 @@ async def test_new_lines_are_told_under_their_daemons_names(
     assert ("condor.master", logging.INFO, "one") in caplog.record_tuples
     assert ("condor.startd", logging.INFO, "two") in caplog.record_tuples
     assert "of the last time" not in caplog.text
+
+
+CLAIM = "<10.1.2.3:9618?addrs=10.1.2.3-9618&alias=x.y>#1764000000#12#"
+SESSION = '[Encryption="YES";Integrity="YES";CryptoMethods="AES,BLOWFISH";]'
+
+
+@pytest.mark.parametrize("secret", [f"{SESSION}750df7ab01", "750df7ab01", f"{SESSION}", "[Encryption="])
+def test_the_secret_part_of_a_claim_is_not_copied(secret: str) -> None:
+    line = f"ClaimId ({CLAIM}{secret}) and GlobalJobId (x#1.0#2) not found"
+    assert masked(line) == f"ClaimId ({CLAIM}...) and GlobalJobId (x#1.0#2) not found"
+
+
+def test_a_claim_that_htcondor_has_masked_itself_stays_as_it_is() -> None:
+    line = f"slot1: Called deactivate_claim ({CLAIM}...) of job 1.0#3"
+    assert masked(line) == line
 
 
 async def test_a_line_that_looks_like_the_heading_of_another_log_is_one_of_its_own(

@@ -159,7 +159,7 @@ def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
     yield "MY.K8SAvoidedRegistry isnt MY.K8SJobRegistry || time() >= (MY.K8SAvoidUntil ?: 0)"
     # Without the Kubernetes API no image can be bound (k8spilot.condor.notices).
     yield "time() >= (MY.K8SApiAwayUntil ?: 0)"
-    # A job can have its claim kept for its user's next one (keep_claim_idle), for as long as it likes: for a minute here.
+    # A job can have its claim kept for its user's next one (keep_claim_idle), for as long as it likes: a minute here.
     yield (
         'MY.State =!= "Claimed" || MY.Activity =!= "Idle" || '
         f"time() - MY.EnteredCurrentActivity < {_IDLE_CLAIM_SECONDS}"

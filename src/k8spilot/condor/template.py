@@ -34,6 +34,7 @@ CCB_HEARTBEAT_INTERVAL = 120
 # has such a socket and trusts who connects to it: a job could end or stop HTCondor with one message. Without, each
 # daemon has a TCP port of its own, and asks there who it is that connects.
 USE_SHARED_PORT = False
+WANT_UDP_COMMAND_SOCKET = False
 # The machine's name in the pool; saves looking up the pod's name, which DNS seldom has.
 NETWORK_HOSTNAME = $machine
 # Shared with no other machine: an account of the same name here is not the submitter.

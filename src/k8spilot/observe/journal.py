@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from k8spilot import logs
+from k8spilot.condor.liveness import LOG as LIVENESS
 from k8spilot.errors import (
     BindError,
     ClusterError,
@@ -120,8 +121,10 @@ class Journal(Notices):
         self._blame("GpusUnmeasured", words)
 
     async def heed(self, log: str, line: str) -> None:
-        """Read what HTCondor's daemons log: file, line."""
-        if log == "MasterLog" and _TOLD_TO_END in line:
+        """Read what HTCondor's daemons log: file, line; and which of them were ended since they hung."""
+        if log == LIVENESS:
+            self._blame("HTCondorHangs", f"HTCondor's {line}", always=True)
+        elif log == "MasterLog" and _TOLD_TO_END in line:
             self._teller.tell(
                 "Draining",
                 "The pilot was told to end: HTCondor takes no more jobs, and vacates the one that runs.",

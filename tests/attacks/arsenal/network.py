@@ -29,13 +29,12 @@ def docker_socket() -> list[str]:
 
 @attack
 def abstract_sockets() -> list[str]:
-    """Abstract sockets belong to the network namespace, which the pod shares: no one but HTCondor may serve one."""
+    """Abstract sockets belong to the network namespace, which the pod shares: the pilot serves none."""
     gained = []
     listed = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
     for line in listed:
         fields = line.split(None, 7)
-        # HTCondor's daemons have theirs there; what they ask of who connects, htcondors_daemons tries.
-        if len(fields) == 8 and fields[7].startswith("@") and not re.match(r"@[0-9a-f]{64}/", fields[7]):
+        if len(fields) == 8 and fields[7].startswith("@"):
             for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
                 with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as one:
                     one.connect("\0" + fields[7][1:])

@@ -101,7 +101,8 @@ def main() -> None:
         return
     alone = (
         through_sessions, htcondor.words_in_the_logs, htcondor.sessions_without_end, htcondor.a_session_without_a_word,
-        htcondor.a_session_of_four_gigabytes,
+        htcondor.a_session_of_four_gigabytes, htcondor.silence_for_htcondors_daemons,
+        htcondor.half_a_word_for_htcondors_daemons,
     )  # fmt: skip
     by_name = {**ATTACKS, **{one.__name__: one for one in alone}}
     gained = {}

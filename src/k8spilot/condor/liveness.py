@@ -1,0 +1,115 @@
+"""Whether HTCondor's daemons answer, asked at their own command ports; one that hangs is ended, and another one comes.
+
+A daemon that hangs takes no command and keeps its claim: for the pool the slot is busy as long as a lease lasts. A
+job can make one hang: a daemon waits a second for the rest of a packet, and then for the next connection's. HTCondor
+has a keep-alive of its own (NOT_RESPONDING_TIMEOUT), which nobody heeds for the master.
+"""
+
+import asyncio
+import logging
+import re
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.logs import MASTER, STARTD
+
+logger = logging.getLogger(__name__)
+
+LOG: Final = "Liveness"
+"""The name under which the end of a daemon is told of, where others are files of HTCondor's."""
+
+Heed = Callable[[str, str], Awaitable[None]]
+
+_EVERY_SECONDS: Final = 15.0
+_ANSWER_SECONDS: Final = 10.0
+_SILENT_SECONDS: Final = 75.0
+"""A daemon that is busy is silent for some seconds, and only one that hangs for so long. With the time until another
+one is there (10 s for a startd, the kubelet's for a master) the slot is fit again within two minutes."""
+_ADDRESS: Final = re.compile(r"<\[?([0-9A-Fa-f.:]+?)\]?:(\d+)[?>]")
+"""The beginning of a daemon's address file (condor_sinful.cpp)."""
+_FILES: Final = {MASTER: ".master_address", STARTD: ".startd_address"}
+"""Program -> its address file in LOG (MASTER_ADDRESS_FILE, STARTD_ADDRESS_FILE)."""
+
+
+async def end_hanging_daemons(
+    folders: Folders, above: int, heed: Heed, *, silent_seconds: float = _SILENT_SECONDS
+) -> None:
+    """Ask the master and the startd again and again, until cancelled; end one that has been silent for too long.
+
+    The master starts another startd. An end of the master is the end of its container, which the kubelet starts again.
+
+    Args:
+        folders: where HTCondor's files are.
+        above: the process whose child the master is.
+        heed: gets LOG and one sentence for each daemon that is ended.
+        silent_seconds: how long a daemon may be silent.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        for program, file in _FILES.items():
+            tasks.create_task(
+                _look_after(program, folders.log / file, above, heed, silent_seconds), name=f"{program} answers"
+            )
+
+
+async def _look_after(program: str, file: Path, above: int, heed: Heed, silent_seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    heard = loop.time()
+    pause = min(_EVERY_SECONDS, silent_seconds / 5)
+    while True:
+        await asyncio.sleep(pause)
+        if await _answers(file):
+            heard = loop.time()
+        elif loop.time() - heard >= silent_seconds and (daemon := _find(program, above)) is not None:
+            seconds = loop.time() - heard
+            words = (
+                f"{program} has not answered on its command port for {seconds:.0f} s; it is killed, and started again"
+            )
+            logger.warning("%s.", words)
+            with suppress(psutil.NoSuchProcess):
+                daemon.send_signal(signal.SIGKILL)
+            heard = loop.time()
+            await heed(LOG, words)
+
+
+async def _answers(file: Path) -> bool:
+    """Whether a daemon lives, or is not there at all.
+
+    It ends a connection at once whose other end has nothing to say, before it asks who that is.
+    """
+    try:
+        found = _ADDRESS.match(file.read_text())
+        if found is None:
+            return True
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(found[1], int(found[2]))
+            try:
+                writer.write_eof()
+                await reader.read(1)
+            finally:
+                writer.close()
+    except TimeoutError:
+        return False
+    except (OSError, ValueError):  # nobody listens there: what has ended is started again by who sees that
+        return True
+    return True
+
+
+def _find(program: str, above: int) -> psutil.Process | None:
+    """The daemon that runs `program`; `above` is the process whose child the master is."""
+    with suppress(psutil.NoSuchProcess):
+        masters = [one for one in psutil.Process(above).children() if _is(one, MASTER)]
+        daemons = masters if program == MASTER else [one for master in masters for one in master.children()]
+        return next((one for one in daemons if _is(one, program)), None)
+    return None
+
+
+def _is(process: psutil.Process, program: str) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.name() == program
+    return False
