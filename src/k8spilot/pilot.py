@@ -24,12 +24,13 @@ from aiohttp import web
 from k8spilot import logs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.link import LinkedSlot, facts_route
-from k8spilot.condor.liveness import end_hanging_daemons
+from k8spilot.condor.liveness import JOB_LOG, Heed, end_hanging_daemons
 from k8spilot.condor.logs import follow, startd_has_ended
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.notices import SlotNotices
 from k8spilot.condor.preparation import NEXT_JOB
 from k8spilot.condor.slot import Slot, SlotAd
+from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.server import listen, serve
 from k8spilot.docker.state import Engine
 from k8spilot.docker.translate import Place
@@ -179,7 +180,7 @@ class Pilot:
             parts.callback(tasks.create_task(measuring, name="GPU metrics").cancel)
             self.serving.set()
             logger.info("Serving the Docker Engine API on %s.", settings.socket)
-            beside_condor = self._beside_condor(slot, images, observer, tasks)
+            beside_condor = self._beside_condor(slot, images, self._heeding(observer, engine), tasks)
             await self._stop.wait()
             for task in beside_condor:
                 task.cancel()
@@ -187,28 +188,38 @@ class Pilot:
     def _started(self) -> str:
         return str(self.pod.pod["status"]["startTime"])
 
+    @staticmethod
+    def _heeding(observer: Observer, engine: Engine) -> Heed:
+        """What is done with each line of HTCondor's daemons, and with what is found of them."""
+
+        async def heed(log: str, line: str) -> None:
+            await observer.heed(log, line)
+            if log == JOB_LOG:
+                with contextlib.suppress(PilotError):  # it is in the log, and the next job's starter has it done again
+                    await clear_slot(engine, why="HTCondor's daemons hang")
+
+        return heed
+
     def _beside_condor(
-        self, slot: Slot, images: NodeImages, observer: Observer, tasks: asyncio.TaskGroup
+        self, slot: Slot, images: NodeImages, heeded: Heed, tasks: asyncio.TaskGroup
     ) -> list[asyncio.Task[None]]:
         """Start what goes on as long as HTCondor runs."""
         looking = tasks.create_task(beside(images.follow, "looking at the node's images"), name="the node's images")
         if not isinstance(slot, SlotAd):
             assert self._linked is not None
-            self._linked.heed = observer.heed
+            self._linked.heed = heeded
             return [looking]
         is_first = os.environ.get(DEATHS, "0") == "0"
 
         async def heed(log: str, line: str) -> None:
-            await observer.heed(log, line)
+            await heeded(log, line)
             await slot.heed(log, line)
             if await startd_has_ended(log, line, os.getppid()):
                 logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
                 self.end()
 
         reading = beside(partial(follow, slot.folders, heed, before=not is_first), "reading HTCondor's logs")
-        asking = beside(
-            partial(end_hanging_daemons, slot.folders, os.getppid(), observer.heed), "asking HTCondor's daemons"
-        )
+        asking = beside(partial(end_hanging_daemons, slot.folders, os.getppid(), heeded), "asking HTCondor's daemons")
         return [
             looking,
             tasks.create_task(reading, name="HTCondor's logs"),

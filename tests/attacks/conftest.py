@@ -41,13 +41,6 @@ def battlefield(lab: Lab, owner: str, level: Level) -> Iterator[str]:
 
 
 @pytest.fixture
-def attacked(lab: Lab, battlefield: str, level: Level) -> Iterator[Ground]:
-    """The pilot, for attacks by which a daemon of HTCondor's is started again."""
-    with ExitStack() as cleanup:
-        yield Ground(lab.at(level), battlefield, cleanup)
-
-
-@pytest.fixture
 def ground(lab: Lab, battlefield: str, level: Level) -> Iterator[Ground]:
     """The pilot; after each attack it is fit, and nothing of it has been started again."""
     here = lab.at(level)

@@ -11,6 +11,7 @@ import re
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,24 +23,36 @@ from k8spilot.condor.logs import MASTER, STARTD
 logger = logging.getLogger(__name__)
 
 LOG: Final = "Liveness"
-"""The name under which the end of a daemon is told of, where others are files of HTCondor's."""
+JOB_LOG: Final = "LivenessOfJob"
+"""The names under which ends of daemons and of jobs are told of, where others are files of HTCondor's."""
 
 Heed = Callable[[str, str], Awaitable[None]]
 
-_EVERY_SECONDS: Final = 15.0
-_ANSWER_SECONDS: Final = 10.0
-_SILENT_SECONDS: Final = 75.0
-"""A daemon that is busy is silent for some seconds, and only one that hangs for so long. With the time until another
-one is there (10 s for a startd, the kubelet's for a master) the slot is fit again within two minutes."""
+_EVERY_SECONDS: Final = 10.0
+_ANSWER_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a daemon may be silent. A busy one is for some seconds, and only one that hangs for so long.
+
+    With the time until another daemon is there (10 s for a startd, the kubelet's for a master) the slot is fit again
+    within two minutes.
+    """
+
+    with_job_seconds: float = 60.0
+    """Until its slot's job is ended, which may be what it hangs by."""
+    seconds: float = 85.0
+    """Until the daemon itself is."""
+
+
 _ADDRESS: Final = re.compile(r"<\[?([0-9A-Fa-f.:]+?)\]?:(\d+)[?>]")
 """The beginning of a daemon's address file (condor_sinful.cpp)."""
 _FILES: Final = {MASTER: ".master_address", STARTD: ".startd_address"}
 """Program -> its address file in LOG (MASTER_ADDRESS_FILE, STARTD_ADDRESS_FILE)."""
 
 
-async def end_hanging_daemons(
-    folders: Folders, above: int, heed: Heed, *, silent_seconds: float = _SILENT_SECONDS
-) -> None:
+async def end_hanging_daemons(folders: Folders, above: int, heed: Heed, *, patience: Patience | None = None) -> None:
     """Ask the master and the startd again and again, until cancelled; end one that has been silent for too long.
 
     The master starts another startd. An end of the master is the end of its container, which the kubelet starts again.
@@ -47,34 +60,34 @@ async def end_hanging_daemons(
     Args:
         folders: where HTCondor's files are.
         above: the process whose child the master is.
-        heed: gets LOG and one sentence for each daemon that is ended.
-        silent_seconds: how long a daemon may be silent.
+        heed: gets JOB_LOG and a sentence when the job is to be ended, LOG and a sentence for a daemon that was.
+        patience: how long a daemon may be silent.
     """
     async with asyncio.TaskGroup() as tasks:
         for program, file in _FILES.items():
-            tasks.create_task(
-                _look_after(program, folders.log / file, above, heed, silent_seconds), name=f"{program} answers"
-            )
+            looking = _look_after(program, folders.log / file, above, heed, patience or Patience())
+            tasks.create_task(looking, name=f"{program} answers")
 
 
-async def _look_after(program: str, file: Path, above: int, heed: Heed, silent_seconds: float) -> None:
+async def _look_after(program: str, file: Path, above: int, heed: Heed, patience: Patience) -> None:
     loop = asyncio.get_running_loop()
-    heard = loop.time()
-    pause = min(_EVERY_SECONDS, silent_seconds / 5)
+    heard, is_told = loop.time(), False
     while True:
-        await asyncio.sleep(pause)
+        await asyncio.sleep(min(_EVERY_SECONDS, patience.seconds / 5))
         if await _answers(file):
-            heard = loop.time()
-        elif loop.time() - heard >= silent_seconds and (daemon := _find(program, above)) is not None:
-            seconds = loop.time() - heard
-            words = (
-                f"{program} has not answered on its command port for {seconds:.0f} s; it is killed, and started again"
-            )
-            logger.warning("%s.", words)
+            heard, is_told = loop.time(), False
+            continue
+        silent = loop.time() - heard
+        words = f"{program} has not answered on its command port for {silent:.0f} s"
+        if silent >= patience.seconds and (daemon := _find(program, above)) is not None:
+            logger.warning("HTCondor's %s; it is killed, and started again.", words)
             with suppress(psutil.NoSuchProcess):
                 daemon.send_signal(signal.SIGKILL)
+            await heed(LOG, f"{words}; it was killed, and is started again")
             heard = loop.time()
-            await heed(LOG, words)
+        elif silent >= patience.with_job_seconds and not is_told:
+            is_told = True
+            await heed(JOB_LOG, f"{words}, which a job can bring about; the one that runs here is ended")
 
 
 async def _answers(file: Path) -> bool:

@@ -22,7 +22,7 @@ LABEL: Final = "org.htcondorproject"
 """HTCondor's label of its containers, with the value True (docker-api.cpp, HTCondorLabel)."""
 GPUS_LABEL: Final = "k8spilot.gpus"
 """What our own program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
-_STARTD_SECONDS: Final = 20.0
+_STARTD_SECONDS: Final = 10.0
 """How long the startd has to remove the container of a starter that has ended: it does so at once (util.cpp,
 cleanup_execute_dir), and so did the starter before."""
 

@@ -45,7 +45,7 @@ async def whole(work: Awaitable[Any]) -> None:
     await asyncio.shield(doing)
 
 
-async def clear_slot(engine: Engine, but: str = "") -> None:
+async def clear_slot(engine: Engine, but: str = "", why: str = "HTCondor has begun another job") -> None:
     """Remove whatever has the payload container: a slot has one job, and its startd has just begun another.
 
     Jobs that HTCondor has lost sight of are meant, and what somebody runs by hand, whatever its name and labels are.
@@ -53,16 +53,17 @@ async def clear_slot(engine: Engine, but: str = "") -> None:
     Args:
         engine: the containers.
         but: name of the container that is created for the new job. What is created after it is not looked at.
+        why: the reason, for the log.
 
     Raises:
         PilotError: something cannot be removed.
     """
     for name, creation in itertools.takewhile(lambda one: one[0] != but, list(engine.creating.items())):
-        logger.warning("%s is not created, since HTCondor has begun another job.", name)
+        logger.warning("%s is not created, since %s.", name, why)
         engine.kill_early(name, signal.SIGKILL)
         await creation.ended.wait()
     for left in list(engine.containers.values()):
-        logger.warning("%s was never removed; it is now, since HTCondor has begun another job.", left.name)
+        logger.warning("%s is removed, since %s.", left.name, why)
         await remove(engine, left)
     for last in list(engine.leaving.values()):  # whoever removed it may not have waited for that
         await last.removed.wait()

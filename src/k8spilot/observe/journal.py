@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from k8spilot import logs
-from k8spilot.condor.liveness import LOG as LIVENESS
+from k8spilot.condor import liveness
 from k8spilot.errors import (
     BindError,
     ClusterError,
@@ -122,7 +122,7 @@ class Journal(Notices):
 
     async def heed(self, log: str, line: str) -> None:
         """Read what HTCondor's daemons log: file, line; and which of them were ended since they hung."""
-        if log == LIVENESS:
+        if log in (liveness.LOG, liveness.JOB_LOG):
             self._blame("HTCondorHangs", f"HTCondor's {line}", always=True)
         elif log == "MasterLog" and _TOLD_TO_END in line:
             self._teller.tell(

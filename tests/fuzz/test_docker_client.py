@@ -1,0 +1,213 @@
+"""Whatever a user writes into a submit file: docker's client reads of it what HTCondor meant, or is not asked at all.
+
+The witness is docker's own command line client, whose request is taken down on a socket of ours.
+"""
+
+import json
+import shutil
+import socketserver
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import strategies as st
+
+from k8spilot.condor.docker_client import PROGRAM, settings
+from tests.fuzz.drawing import drawn
+
+NAME: Final = "HTCJob1_0_slot1_PID7"
+LABEL: Final = "org.htcondorproject"
+
+OPTIONS: Final = st.sampled_from(
+    [
+        *(f"--label={LABEL}=False", "--name=x", "--name", "--env-file=/etc/passwd", "--cidfile=/tmp/x", "--privileged"),
+        *("--security-opt=seccomp=/dev/zero", "--entrypoint=/bin/sh", "--entrypoint", "--volume=/:/host", "-v", "-e"),
+        *("-eA=B", "-it", "--rm", "--", "-", "--help", "--network=host", "--network=a:b", "--hostname", "--hostname=a"),
+        *("--shm-size", "--shm-size=5", "-p", "-p=80:80", "--pull", "--pull=always", "--user=0:0", "--group-add=0"),
+        *("--init=false", "--memory=1@", "--cpu-shares=1:2", "--device=/dev/x", "--gpus=all", "--log-driver=none"),
+    ]
+)
+WORDS: Final = OPTIONS | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+IMAGES: Final = (
+    WORDS
+    | st.sampled_from(
+        ["busybox", "busybox:1", "a.example:5000/b/c:d", "[::1]:5000/x", f"x@sha256:{'0' * 64}", ":", "@"]
+    )
+    | st.builds("{}:{}".format, OPTIONS, st.sampled_from(["", "latest", "a/b", "a@b"]))
+)
+
+
+@dataclass
+class Submitted:
+    """What a user can choose of what comes to stand on the line."""
+
+    image: str
+    executable: str
+    arguments: list[str]
+    variables: dict[str, str]
+    overrides: bool
+    network: str
+    ports: list[int]
+    pulls: bool
+
+
+def line(job: Submitted, image: str) -> list[str]:
+    """As HTCondor writes it (docker-api.cpp, createContainer)."""
+    words = ["--cpu-shares=100", "--memory=128m", "--cap-drop=all", "--cap-add=SYS_PTRACE"]
+    words += ["--security-opt", "no-new-privileges", "--init", "--name", NAME, f"--label={LABEL}=True"]
+    words += ["--log-driver", "none"]
+    words += [word for name, value in job.variables.items() for word in ("-e", f"{name}={value}")]
+    words += ["--volume", "/slot/dir_7:/slot/dir_7", "--workdir", "/slot/dir_7/scratch", "--user", "65534:65534"]
+    words += ["--group-add", "65534"]
+    words += [f"--network={job.network}"] if job.network in ("host", "none", "bridge") else []
+    words += [] if job.network == "host" else ["--hostname", "alice-1.0-lab"]
+    words += [word for port in job.ports for word in ("-p", str(port))]
+    words += ["--pull", "always"] if job.pulls else []
+    if not job.executable:
+        return [*words, image, *job.arguments]
+    chosen = ["--entrypoint", job.executable, image] if job.overrides else [image, job.executable]
+    return [*words, *chosen, *job.arguments]
+
+
+def image_of(text: str) -> str:
+    """As HTCondor makes it of the attribute (docker_proc.cpp, StartJob)."""
+    text = text.removeprefix("docker://")
+    return text if "@" in text or ":" in text.rpartition("/")[2] else f"{text}:latest"
+
+
+@dataclass
+class Witness:
+    """Docker's client behind the program, and what it asks for."""
+
+    program: Path
+    socket: Path
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def create(self, words: list[str]) -> "subprocess.CompletedProcess[bytes]":
+        """Have the program run as HTCondor does."""
+        environment = {
+            "PATH": "/usr/bin:/bin:/usr/local/bin",
+            "DOCKER_HOST": f"unix://{self.socket}",
+            "DOCKER_CONFIG": "/",
+        }
+        command = [str(self.program), "create", *words]
+        return subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """An engine that takes every request to create down."""
+
+    daemon_threads = True
+    witness: Witness
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection of docker's client."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def address_string(self) -> str:
+        """A client of a Unix socket has none."""
+        return ""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        """Answer the client's first question."""
+        self._answer(200, b"")
+
+    do_GET = do_HEAD  # noqa: N815
+
+    def do_POST(self) -> None:
+        """Take it down; a pull is one of `--pull always`."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "/containers/create" in self.path:
+            self.server.witness.asked.append((self.path, json.loads(body)))
+            self._answer(201, json.dumps({"Id": "0" * 64, "Warnings": []}).encode())
+        else:
+            self._answer(200, b'{"status":"x"}\n')
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Api-Version", "1.45")
+        self.send_header("Ostype", "linux")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@pytest.fixture(scope="module")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
+    """The program with docker's own client, where there is one."""
+    docker = shutil.which("docker")
+    if docker is None:
+        pytest.skip("docker's command line client is not installed")
+    folder = tmp_path_factory.mktemp("client")
+    program = folder / "docker-client"
+    shutil.copy(PROGRAM, program)
+    program.chmod(0o755)
+    (folder / "docker-client.settings").write_text(settings(Path(docker)))
+    found = Witness(program, folder / "s")
+    with Server(str(found.socket), Handler) as server:
+        server.witness = found
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield found
+        server.shutdown()
+
+
+NAMES: Final = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
+VALUES: Final = WORDS.filter(lambda text: "\n" not in text)
+JOBS: Final = st.builds(
+    Submitted,
+    image=IMAGES,
+    executable=WORDS,
+    arguments=st.lists(WORDS, max_size=3),
+    variables=st.dictionaries(NAMES, VALUES, max_size=2),
+    overrides=st.booleans(),
+    network=st.sampled_from(["", "host", "none", "bridge", "nat"]),
+    ports=st.lists(st.integers(1, 65535), max_size=2),
+    pulls=st.booleans(),
+)
+
+
+@drawn(120, job=JOBS)
+def test_docker_reads_what_htcondor_meant_or_nothing(witness: Witness, job: Submitted) -> None:
+    witness.asked.clear()
+    image = image_of(job.image)
+    done = witness.create(line(job, image))
+    if done.returncode:
+        assert witness.asked == []
+        assert done.stderr
+        return
+    ((path, body),) = witness.asked
+    overrides = job.overrides and bool(job.executable)
+    arguments = [*([] if overrides or not job.executable else [job.executable]), *job.arguments]
+    assert f"name={NAME}" in path
+    assert body["Image"] == image
+    assert body.get("Entrypoint") == ([job.executable] if overrides else None)
+    assert (body["Cmd"] or []) == arguments
+    assert sorted(body["Env"] or []) == sorted(f"{name}={value}" for name, value in job.variables.items())
+    assert body["Labels"] == {LABEL: "True"}
+    assert body["HostConfig"]["Binds"] == ["/slot/dir_7:/slot/dir_7"]
+    assert (body["HostConfig"]["Privileged"], body["HostConfig"]["AutoRemove"], body["Tty"]) == (False, False, False)
+
+
+def test_without_the_program_docker_reads_something_else(witness: Witness) -> None:
+    """Else the test above would show nothing."""
+    witness.asked.clear()
+    job = Submitted(f"--label={LABEL}=False", "--entrypoint=/bin/sh", ["busybox", "-c", "id"], {}, False, "", [], False)
+    words = line(job, image_of(job.image))
+    assert witness.create(words).returncode == 1
+    bare = Witness(Path(shutil.which("docker") or ""), witness.socket)
+    assert bare.create(words).returncode == 0
+    ((_, body),) = witness.asked
+    assert (body["Labels"], body["Image"]) == ({LABEL: "False:latest"}, "busybox")
