@@ -212,13 +212,16 @@ class Pilot:
 
         An engine that follows one that died finds it between jobs: it has killed its own when the connection ended. One
         that its job has stopped has not, and never will: all that is in the payload container is killed then. Where no
-        image has come to run there is nothing in it; the next bind mends that.
+        image has come to run there is nothing in it; the next bind mends that. Where no job can have come yet, nobody
+        has stopped it: it is slow, and the kubelet would make a pause after its end.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PAYLOAD_SECONDS):
                 await listener.until(lambda _: True)
                 return
-        killed = 0 if self._cgroup is None else kill_outside(self._settings.payload_uid, self._cgroup)
+        killed = 0
+        if self._cgroup is not None and self._had_jobs():
+            killed = kill_outside(self._settings.payload_uid, self._cgroup)
         logger.warning(
             "payload-init of container %s has not connected within %.0f s; %d processes are killed there, and jobs are "
             "bound all the same.",
@@ -226,6 +229,10 @@ class Pilot:
             _PAYLOAD_SECONDS,
             killed,
         )
+
+    def _had_jobs(self) -> bool:
+        """Whether a job can have come to an engine of this pod before this one: each looks for GPUs before that."""
+        return os.environ.get(DEATHS, "0") != "0" or Gpus.load(self._settings.exchange) is not None
 
     async def _discover(self, listener: Listener, observer: Observer) -> Gpus:
         """Find the pod's GPUs; what is wrong with them is told once in a pod's life, and seen in the status."""
