@@ -53,6 +53,8 @@ class Channel:
         self.pid = pid
         self._process = os.pidfd_open(pid)
         self.fresh = False
+        self.scoped: bool | None = None
+        """Whether the kernel keeps its processes from abstract sockets of other containers; None until it says so."""
         self.bind = ""
         """The change of image that the container was made for (kube/watch.py), as the kubelet took it from the pod."""
         self.cgroup: dict[str, int] = {}
@@ -223,10 +225,10 @@ class Channel:
         """Take a message in, and the descriptors that it is to have; False when it makes no sense now."""
         known = False
         match words:
-            case ["hello", "3", "fresh" | "used" as word, bind, *names] if (
+            case ["hello", "4", "fresh" | "used" as word, "scoped" | "open" as reach, bind, *names] if (
                 len(set(names)) == len(descriptors) == len(names) and not self.hello.done()
             ):
-                self.fresh = word == "fresh"
+                self.fresh, self.scoped = word == "fresh", reach == "scoped"
                 self.bind = bind
                 self.cgroup = dict(zip(names, descriptors, strict=True))
                 descriptors.clear()

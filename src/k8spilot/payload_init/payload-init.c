@@ -5,7 +5,7 @@
  * socket is a SOCK_SEQPACKET, one message a packet, in ASCII (channel.py holds the other end). Commands
  * have numbers: 0 is the job, which runs once, others run beside it (docker exec).
  *
- *   to the pilot    hello 3 fresh|used BIND NAME...   with one open cgroup file for each NAME
+ *   to the pilot    hello 4 fresh|used scoped|open BIND NAME...   with one open cgroup file for each NAME
  *                   terminal NUMBER              with the terminal that was made for the command, its master side
  *                   started NUMBER PID           the command has been executed
  *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
@@ -21,6 +21,7 @@
  *                   leash                        make such a terminal
  *                   clear                        kill all of this user's, in other containers, too
  *
+ * "scoped" says that the kernel keeps the container's processes from abstract sockets of the pod's other containers (scope.c).
  * BIND is what the pilot calls the change of image that this container was made for, from the variable K8SPILOT_BIND,
  * "-" where there was none. The kubelet takes it from the pod in which it found the image.
  *
@@ -32,6 +33,7 @@
  */
 #define _GNU_SOURCE
 #include "command.h"
+#include "scope.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +65,7 @@ static int pilot = -1;            /* the socket, -1 while there is no pilot */
 static pid_t processes[COMMANDS]; /* of the commands that run, by place; 0 where there is none */
 static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
 static char bind_name[BIND_SIZE] = "-";
+static int scoped = 0;
 static int used = 0;              /* a job has run here: this container is good for no other */
 static int sweeping = 0;
 static int paused = 0;            /* a job can have itself continued (a timer's SIGCONT), so this looks after it */
@@ -116,7 +119,7 @@ static void say_hello(void) {
     };
     int descriptors[8], count = 0;
     char text[MESSAGE_SIZE];
-    size_t length = snprintf(text, sizeof text, "hello 3 %s %s", used ? "used" : "fresh", bind_name);
+    size_t length = snprintf(text, sizeof text, "hello 4 %s %s %s", used ? "used" : "fresh", scoped ? "scoped" : "open", bind_name);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int descriptor = open(files[i], O_RDONLY | O_CLOEXEC);
         if (descriptor < 0)
@@ -368,6 +371,7 @@ int main(int argc, char **argv) {
     }
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    scoped = enter_scope();
     take_bind();
     sigfillset(&all_signals);
     sigprocmask(SIG_SETMASK, &all_signals, &original_mask);
