@@ -53,6 +53,7 @@ from k8spilot.payload.notices import Notices, Several, tell_of_outages
 from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.install import TIDY
 from k8spilot.payload_init.listener import SOCKET, Listener
+from k8spilot.payload_init.terminals import Terminals
 from k8spilot.registry import Registry
 from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, TIDY_OF_ROOT, Scratch, kill_outside, own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
@@ -151,6 +152,7 @@ class Pilot:
             listener = await parts.enter_async_context(
                 Listener(settings.exchange / SOCKET, settings.payload_uid, self._cgroup)
             )
+            cleaner = self._cleaner(listener, parts)
             await self._hear_payload(listener)
             slot = self._linked or SlotAd(Folders.of(settings), settings)
             images = NodeImages(slot, self.pod.api, settings.node_name)
@@ -163,7 +165,7 @@ class Pilot:
             parts.callback(telling.cancel)
             await self._see_pod()  # after what must not wait for an API server that is away
             observer.gpus = self._gpus = await self._discover(listener, observer)  # before any job can come
-            payload = observer.payload = self._payload(listener, tasks, notices)
+            payload = observer.payload = self._payload(listener, cleaner, tasks, notices)
             parts.callback(payload.close)
             engine = Engine([payload], self._place, tasks, notices)
             listening = self._listening or listen(settings.socket)
@@ -250,7 +252,9 @@ class Pilot:
         )
         return gpus
 
-    def _payload(self, listener: Listener, tasks: asyncio.TaskGroup, notices: Notices) -> PayloadContainer:
+    def _payload(
+        self, listener: Listener, cleaner: Cleaner, tasks: asyncio.TaskGroup, notices: Notices
+    ) -> PayloadContainer:
         settings = self._settings
         credentials = settings.pull_secret if settings.pull_secret.exists() else None
         name = settings.payload_container
@@ -268,21 +272,25 @@ class Pilot:
             self.pod,
             lookup,
             binder,
-            self._cleaner(listener),
+            cleaner,
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
             notices=notices,
         )
 
-    def _cleaner(self, listener: Listener) -> Cleaner:
+    def _cleaner(self, listener: Listener, parts: AsyncExitStack) -> Cleaner:
         settings = self._settings
         if os.geteuid() != 0 and self._cgroup is not None:
+            terminals = Terminals()
+            parts.callback(terminals.close)
+            terminals.open()  # before any job can come, and take all
             return FromInside(
                 settings.exchange / TIDY,
                 listener,
                 lambda: same_volumes(self.pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
                 Folders.of(settings).execute,
                 settings.payload_uid,
+                terminals,
                 fences=not settings.confine_starter,
             )
         return FromOutside(

@@ -11,14 +11,14 @@
  *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
  *                   exit NUMBER STATUS           as from waitpid(2)
  *                   swept                        no process of the container is left but this one
- *                   leash                        with the terminal whose end is the end of this process, if there is one
+ *                   leash ERRNO                  0: the terminal's end is the end of this process
  *                   cleared                      none of this user's is left in the whole pod but this one
  *   from the pilot  run NUMBER                   with command, stdin, stdout, stderr as descriptors
  *                   run NUMBER terminal          with command alone: its streams are a terminal of the container
  *                   signal SIGNAL                to the job's own process
  *                   pause, resume                stop all processes, and let them go on
  *                   sweep                        kill all that is left
- *                   leash                        make such a terminal
+ *                   leash                        with a terminal, by whose end this process is to be ended
  *                   clear                        kill all of this user's, in other containers, too
  *
  * "scoped" says that the kernel keeps the container's processes from abstract sockets of the pod's other containers (scope.c).
@@ -214,26 +214,21 @@ static void run(int number, const int *descriptors, int has_terminal) {
 }
 
 /* A pilot that is not root may not signal this process, and a job may stop it. But when the other side of a terminal goes
- * away, the kernel hangs up its session: SIGHUP, which then kills, and SIGCONT. The pilot holds that side; it goes with the
- * pilot, too. The job has sessions of its own. */
-static void take_leash(void) {
+ * away, the kernel hangs up its session: SIGHUP, which then kills, and SIGCONT. The pilot has made the terminal, and holds
+ * that side; it goes with the pilot, too. No job comes to it: the job has sessions of its own, and the descriptor is closed. */
+static void take_leash(int terminal) {
+    char text[32];
     sigset_t hangup;
-    int unlocked = 0, terminal = -1, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (master >= 0 && ioctl(master, TIOCSPTLCK, &unlocked) == 0)
-        terminal = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     setsid(); /* most runtimes have made it a session's leader already */
-    int taken = terminal >= 0 && ioctl(terminal, TIOCSCTTY, 0) == 0;
+    int taken = ioctl(terminal, TIOCSCTTY, 0) == 0;
+    snprintf(text, sizeof text, "leash %d", taken ? 0 : errno);
     if (taken) {
         sigemptyset(&hangup);
         sigaddset(&hangup, SIGHUP);
         signal(SIGHUP, SIG_DFL);
         sigprocmask(SIG_UNBLOCK, &hangup, NULL);
     }
-    send_message("leash", &master, taken);
-    if (terminal >= 0)
-        close(terminal);
-    if (master >= 0)
-        close(master);
+    send_message(text, NULL, 0);
 }
 
 /* --- events --------------------------------------------------------------------------------------- */
@@ -343,8 +338,8 @@ static void handle_pilot(const char *path) {
     } else if (strcmp(text, "resume") == 0) {
         paused = 0;
         signal_all(SIGCONT);
-    } else if (strcmp(text, "leash") == 0) {
-        take_leash();
+    } else if (strcmp(text, "leash") == 0 && count == 1) {
+        take_leash(descriptors[0]);
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
         reap();
