@@ -44,7 +44,7 @@ def _all_terminals_taken(ground: Ground) -> Iterator[None]:
 def test_a_slot_takes_jobs_while_somebody_has_all_terminals_of_the_node(ground: Ground) -> None:
     with _all_terminals_taken(ground):
         ground.is_fit(40)
-        jobs = ground.alice("kill -STOP $PPID; exec sleep 606")
+        jobs = ground.alice("kill -STOP $PPID; exec sleep 606", job_max_vacate_time="2")
         jobs.wait("ExecuteEvent")
         runs(ground, "sleep 606")
         jobs.command("condor_rm")  # whose payload-init is ended by its terminal, which is good for no other
