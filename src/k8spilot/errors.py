@@ -56,6 +56,10 @@ class RegistryUnreachable(PilotError):
     """The registry could not be asked; this says nothing about the image."""
 
 
+class Shortage(PilotError):
+    """The node has none left, for the moment, of something that all of its pods share."""
+
+
 class PayloadLost(PilotError):
     """The payload container ended under the job, so that the job has no result."""
 

@@ -55,6 +55,7 @@ from k8spilot.payload.notices import Notices, Several, tell_of_outages
 from k8spilot.payload.runner import Pace, PayloadContainer
 from k8spilot.payload_init.install import TIDY
 from k8spilot.payload_init.listener import SOCKET, Listener
+from k8spilot.payload_init.terminals import Terminals
 from k8spilot.registry import Registry
 from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, TIDY_OF_ROOT, Scratch, kill_outside, own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
@@ -153,6 +154,7 @@ class Pilot:
             listener = await parts.enter_async_context(
                 Listener(settings.exchange / SOCKET, settings.payload_uid, self._cgroup)
             )
+            cleaner = self._cleaner(listener, parts)
             await self._hear_payload(listener)
             slot = self._linked or SlotAd(Folders.of(settings), settings)
             images = NodeImages(slot, self.pod.api, settings.node_name)
@@ -165,7 +167,7 @@ class Pilot:
             parts.callback(telling.cancel)
             await self._see_pod()  # after what must not wait for an API server that is away
             observer.gpus = self._gpus = await self._discover(listener, observer)  # before any job can come
-            payload = observer.payload = self._payload(listener, tasks, notices)
+            payload = observer.payload = self._payload(listener, cleaner, tasks, notices)
             parts.callback(payload.close)
             engine = Engine([payload], self._place, tasks, notices)
             listening = self._listening or [listen(path) for path in settings.sockets]
@@ -231,13 +233,16 @@ class Pilot:
 
         An engine that follows one that died finds it between jobs: it has killed its own when the connection ended. One
         that its job has stopped has not, and never will: all that is in the payload container is killed then. Where no
-        image has come to run there is nothing in it; the next bind mends that.
+        image has come to run there is nothing in it; the next bind mends that. Where no job can have come yet, nobody
+        has stopped it: it is slow, and the kubelet would make a pause after its end.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PAYLOAD_SECONDS):
                 await listener.until(lambda _: True)
                 return
-        killed = 0 if self._cgroup is None else kill_outside(self._settings.payload_uid, self._cgroup)
+        killed = 0
+        if self._cgroup is not None and self._had_jobs():
+            killed = kill_outside(self._settings.payload_uid, self._cgroup)
         logger.warning(
             "payload-init of container %s has not connected within %.0f s; %d processes are killed there, and jobs are "
             "bound all the same.",
@@ -245,6 +250,10 @@ class Pilot:
             _PAYLOAD_SECONDS,
             killed,
         )
+
+    def _had_jobs(self) -> bool:
+        """Whether a job can have come to an engine of this pod before this one: each looks for GPUs before that."""
+        return os.environ.get(DEATHS, "0") != "0" or Gpus.load(self._settings.exchange) is not None
 
     async def _discover(self, listener: Listener, observer: Observer) -> Gpus:
         """Find the pod's GPUs; what is wrong with them is told once in a pod's life, and seen in the status."""
@@ -262,7 +271,9 @@ class Pilot:
         )
         return gpus
 
-    def _payload(self, listener: Listener, tasks: asyncio.TaskGroup, notices: Notices) -> PayloadContainer:
+    def _payload(
+        self, listener: Listener, cleaner: Cleaner, tasks: asyncio.TaskGroup, notices: Notices
+    ) -> PayloadContainer:
         settings = self._settings
         credentials = settings.pull_secret if settings.pull_secret.exists() else None
         name = settings.payload_container
@@ -280,21 +291,25 @@ class Pilot:
             self.pod,
             lookup,
             binder,
-            self._cleaner(listener),
+            cleaner,
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
             notices=notices,
         )
 
-    def _cleaner(self, listener: Listener) -> Cleaner:
+    def _cleaner(self, listener: Listener, parts: AsyncExitStack) -> Cleaner:
         settings = self._settings
         if os.geteuid() != 0 and self._cgroup is not None:
+            terminals = Terminals()
+            parts.callback(terminals.close)
+            terminals.open()  # before any job can come, and take all
             return FromInside(
                 settings.exchange / TIDY,
                 listener,
                 lambda: same_volumes(self.pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
                 Folders.of(settings).execute,
                 settings.payload_uid,
+                terminals,
                 fences=not settings.confine_starter,
             )
         return FromOutside(

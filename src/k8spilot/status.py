@@ -79,6 +79,10 @@ def text(status: Json) -> str:
     if (gpus := status.get("gpus")) and (gpus["usable"] or gpus["problem"]):
         lines.append(f"GPUs      {gpus['words']}")
     lines.append(f"API       {_api(status['api'])}")
+    if status.get("payload_scoped") is False:
+        lines.append(
+            "payload   reaches abstract sockets of the other containers: Linux 6.12 with Landlock would not let it"
+        )
     lines.append(f"engine    runs for {_age(engine['since'])}, started again {_times(engine['restarts'])}")
     if fault := status["last_fault"]:
         lines.append(f"last fault, {_age(fault['when'])} ago: {fault['what']}: {fault['words']}")

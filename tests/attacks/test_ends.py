@@ -19,7 +19,7 @@ ENDS_BADLY = {
         "    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); one.settimeout(0.1)\n"
         "    try:\n"
         "        one.connect('/k8spilot/payload.sock')\n"
-        "        for word in (b'hello 3 fresh -', b'started 0 1', b'exit 0 0', b'swept'): one.send(word)\n"
+        "        for word in (b'hello 4 fresh scoped -', b'started 0 1', b'exit 0 0', b'swept'): one.send(word)\n"
         "    except OSError: pass\n"
     ),
     "kills all that it can": "trap '' TERM; kill -KILL -1; sleep 60",

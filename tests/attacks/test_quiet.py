@@ -2,11 +2,15 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.attacks.arsenal import ATTACKS
+from tests.attacks.arsenal.network import OTHERS
 from tests.attacks.ground import ARSENAL, Ground, packed
+from tests.e2e.pool import MATCHED_SECONDS, result, runs
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +25,46 @@ def _make(ground: Ground, gained: dict[str, list[str]]) -> None:
     address = ground.inside("echo https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").strip()
     script = f"ATTACK_API={address} ATTACK_LEVEL={ground.lab.level} exec python3 ./{ARSENAL} {' '.join(ATTACKS)}"
     commands: dict[str, str] = {"+WantIOProxy": "true"}
-    done = ground.attack(script, commands, timeout=240)
+    jobs = ground.alice(script, **commands)  # type: ignore[arg-type]
+    jobs.wait("ExecuteEvent", timeout=MATCHED_SECONDS)
+    runs(ground, ARSENAL)
+    with _somebody_listens(ground):  # from now on: what is of the jobs' account is ended before a job's files come
+        done = result(jobs, timeout=240)
     assert done.code == 0, done.stderr
     gained.update(json.loads(done.stdout))
+
+
+@contextmanager
+def _somebody_listens(ground: Ground) -> Iterator[None]:
+    """In the pilot container, on abstract sockets of each kind: as root and as the jobs' account, where it is root."""
+    begun = ground.inside(f"exec python3 - {OTHERS} <<'END'\n{LISTEN}\nEND").split()
+    try:
+        yield
+    finally:
+        ground.inside(f"kill -KILL {' '.join(begun)} 2>/dev/null; true")
+
+
+LISTEN = """
+import os, socket, sys, time
+for uid in (0, 65534) if os.getuid() == 0 else (os.getuid(),):
+    if child := os.fork():
+        print(child)
+        continue
+    os.setsid()
+    for end in range(3):
+        os.dup2(os.open("/dev/null", os.O_RDWR), end)
+    if os.getuid() != uid:
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    held = []
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+        held.append(socket.socket(socket.AF_UNIX, kind))
+        held[-1].set_inheritable(True)
+        held[-1].bind(f"\\0{sys.argv[1]}{kind.name}/{uid}")
+        if kind is not socket.SOCK_DGRAM:
+            held[-1].listen()
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(280)", sys.argv[1]])
+"""
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -14,7 +14,7 @@ FORGE = """
 use Socket;
 socket(my $pilot, AF_UNIX, SOCK_SEQPACKET, 0) or die "socket: $!";
 connect($pilot, sockaddr_un("/k8spilot/payload.sock")) or die "connect: $!";
-send($pilot, "hello 3 fresh -", MSG_NOSIGNAL);
+send($pilot, "hello 4 fresh scoped -", MSG_NOSIGNAL);
 send($pilot, "exit 0", MSG_NOSIGNAL);
 recv($pilot, my $answer, 100, 0);
 print length($answer // "") ? "heard" : "turned away";
@@ -250,11 +250,11 @@ async def _give_up(simulator: Simulated, image: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "message", ["hello 9 fresh -", "hello 3 fresh - one-file", "exit -5", "nonsense", "started", ""]
+    "message", ["hello 9 fresh -", "hello 4 fresh scoped - one-file", "exit -5", "nonsense", "started", ""]
 )
 async def test_a_stranger_at_the_socket_does_no_harm(simulator: Simulated, message: str) -> None:
     """Of the job's uid, while payload-init is away: it is cut off, and the next container is served."""
-    script = FORGE.replace("hello 3 fresh -", message)
+    script = FORGE.replace("hello 4 fresh scoped -", message)
     job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
     await job.until_output(b"ready")
     pulled = simulator.cluster.kubelet.hold("registry.test:5000/debian")  # no container comes after this one

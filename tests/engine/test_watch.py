@@ -113,7 +113,7 @@ class Heard(notices.Notices):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    async def away(self) -> None:
+    async def away(self, seconds: float = notices.CLOSED_SECONDS) -> None:
         self.said.append("away")
 
     async def back(self) -> None:

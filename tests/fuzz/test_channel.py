@@ -18,10 +18,13 @@ from tests.fuzz.drawing import drawn
 WORDS = st.sampled_from(
     [
         "hello",
-        "2",
         "3",
+        "4",
         "fresh",
         "used",
+        "scoped",
+        "open",
+        "leash",
         "cpu.stat",
         "memory.stat",
         "terminal",
@@ -45,9 +48,9 @@ WORDS = st.sampled_from(
 )
 SENSE = st.sampled_from(
     [
-        "hello 3 fresh -",
-        "hello 3 used 0af cpu.stat",
-        "hello 3 fresh - a b",
+        "hello 4 fresh scoped -",
+        "hello 4 used open 0af cpu.stat",
+        "hello 4 fresh scoped - a b",
         "started 0 1",
         "exit 0 0",
         "exit 0 " + "9" * 30,
@@ -112,7 +115,7 @@ async def _listen_to(packets: list[tuple[bytes, int]], *, ends: bool) -> None:
             channel.close()
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
                 peer.connect(str(path))
-                peer.send(b"hello 3 fresh -")
+                peer.send(b"hello 4 fresh scoped -")
                 async with asyncio.timeout(5):
                     await listener.until(lambda found: found.fresh and found is not channel)
             for greeting in list(listener._greetings):

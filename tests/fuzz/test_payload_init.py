@@ -92,7 +92,7 @@ def _last_words(stderr: IO[bytes] | None) -> str:
 MESSAGES = st.one_of(
     st.sampled_from(
         b"run 0,run 1,run 1 terminal,run -1,run 99999999999999999999,run 7 terminal ,signal 0,signal -9,signal 64,"
-        b"signal 99999999999,pause,resume,sweep,clear,run,sweep\0,hello 3 fresh -".split(b",")
+        b"signal 99999999999,pause,resume,sweep,clear,run,sweep\0,leash,hello 4 fresh scoped -".split(b",")
     ),
     st.binary(min_size=1, max_size=1500),
 )
@@ -143,7 +143,9 @@ def test_a_pilot_that_means_no_good_does_not_break_it(programs: Programs) -> Non
     built.mkdir()
     built.chmod(0o755)
     try:
-        program = _compile(built / "payload-init", SOURCES / "payload-init.c", SOURCES / "command.c")
+        program = _compile(
+            built / "payload-init", *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "scope"))
+        )
         _meet(programs, program, folder)
     finally:
         shutil.rmtree(folder)
@@ -199,7 +201,7 @@ def _hello(pilot: socket.socket) -> None:
     data, descriptors, _, _ = socket.recv_fds(pilot, 1024, 16)
     for one in descriptors:
         os.close(one)
-    assert data.startswith(b"hello 3 ")
+    assert data.startswith(b"hello 4 ")
 
 
 def _until(pilot: socket.socket, beginning: bytes) -> bytes:

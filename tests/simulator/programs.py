@@ -9,7 +9,7 @@ from typing import Final
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = {
-    "payload-init": ("src/k8spilot/payload_init/payload-init.c", "src/k8spilot/payload_init/command.c"),
+    "payload-init": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "scope")),
     "tidy": ("src/k8spilot/payload_init/tidy.c",),
     "container": ("tests/simulator/container.c",),
     "hello": ("lab/images/hello/hello.c",),

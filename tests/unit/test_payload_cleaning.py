@@ -9,6 +9,7 @@ import pytest
 from k8spilot.errors import PayloadLost, PilotError
 from k8spilot.payload.cleaners import FromOutside
 from k8spilot.payload.cleaning import Cleaning
+from k8spilot.payload.notices import CLOSED_SECONDS
 from k8spilot.payload_init.listener import Listener
 from k8spilot.sandbox import Scratch
 
@@ -31,14 +32,14 @@ class Slow(Scratch):
         self.ended += 1
 
 
-def _cleaning(scratch: Scratch, failures: list[None], tmp_path: Path) -> Cleaning:
-    return Cleaning(FromOutside(scratch, Listener(tmp_path / "socket", 46998)), lambda: failures.append(None))
+def _cleaning(scratch: Scratch, closed: list[float], tmp_path: Path) -> Cleaning:
+    return Cleaning(FromOutside(scratch, Listener(tmp_path / "socket", 46998)), closed.append)
 
 
 async def test_a_removal_that_nobody_waits_for_any_more_is_over_before_the_next_begins(tmp_path: Path) -> None:
     scratch = Slow()
-    failures: list[None] = []
-    cleaning = _cleaning(scratch, failures, tmp_path)
+    closed: list[float] = []
+    cleaning = _cleaning(scratch, closed, tmp_path)
     first = asyncio.create_task(cleaning.remove_sandboxes())
     await asyncio.to_thread(scratch.has_begun.wait, 5)
     first.cancel()
@@ -47,7 +48,7 @@ async def test_a_removal_that_nobody_waits_for_any_more_is_over_before_the_next_
     assert (scratch.begun, first.done(), second.done()) == (1, False, False)
     scratch.may_end.set()
     await second
-    assert (scratch.begun, scratch.ended, first.cancelled(), failures) == (2, 2, True, [])
+    assert (scratch.begun, scratch.ended, first.cancelled(), closed) == (2, 2, True, [])
 
 
 async def test_one_for_which_no_thread_can_be_started_closes_the_slot_and_is_not_done_later(
@@ -55,7 +56,7 @@ async def test_one_for_which_no_thread_can_be_started_closes_the_slot_and_is_not
 ) -> None:
     scratch = Slow()
     scratch.may_end.set()
-    failures: list[None] = []
+    closed: list[float] = []
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -63,8 +64,8 @@ async def test_one_for_which_no_thread_can_be_started_closes_the_slot_and_is_not
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         with pytest.raises(PayloadLost, match="no thread can be started in the pilot"):
-            await _cleaning(scratch, failures, tmp_path).remove_sandboxes()
-    assert len(failures) == 1
+            await _cleaning(scratch, closed, tmp_path).remove_sandboxes()
+    assert closed == [CLOSED_SECONDS]
     await asyncio.to_thread(lambda: None)
     await asyncio.to_thread(lambda: None)
     assert scratch.begun == 0
@@ -77,8 +78,8 @@ async def test_one_that_fails_after_nobody_waits_for_it_is_told_to_nobody(tmp_pa
             raise PilotError("it stays")
 
     scratch = Fails()
-    failures: list[None] = []
-    removal = asyncio.create_task(_cleaning(scratch, failures, tmp_path).remove_sandboxes())
+    closed: list[float] = []
+    removal = asyncio.create_task(_cleaning(scratch, closed, tmp_path).remove_sandboxes())
     await asyncio.to_thread(scratch.has_begun.wait, 5)
     removal.cancel()
     await asyncio.sleep(0)

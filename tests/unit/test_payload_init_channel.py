@@ -14,7 +14,7 @@ async def test_a_status_that_no_process_ends_with_is_no_end(tmp_path: Path, stat
     async with Listener(tmp_path / SOCKET, os.getuid()) as listener:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.connect(str(tmp_path / SOCKET))
-            peer.send(b"hello 3 fresh -")
+            peer.send(b"hello 4 fresh scoped -")
             channel = await listener.until(lambda _: True)
             process = channel.run(0, ())
             peer.send(f"exit 0 {status}".encode())

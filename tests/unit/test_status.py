@@ -137,3 +137,8 @@ def test_it_is_fast_since_it_imports_little() -> None:
     program = "import sys; import k8spilot.status; print(*sys.modules)"
     names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncio", "aiohttp", "pydantic", "ssl", "typer", "prometheus_client"} & set(names)
+
+
+@pytest.mark.parametrize(("scoped", "lines"), [(True, 0), (None, 0), (False, 1)])
+def test_that_jobs_reach_sockets_of_the_pods_other_containers_is_shown(scoped: bool | None, lines: int) -> None:
+    assert status.text(found(payload_scoped=scoped)).count("abstract sockets") == lines

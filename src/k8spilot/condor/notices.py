@@ -7,12 +7,10 @@ from typing import Final
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.slot import Slot
 from k8spilot.model.reference import Reference
-from k8spilot.payload.notices import AGAIN_SECONDS, Notices
+from k8spilot.payload.notices import CLOSED_SECONDS, Notices
 
 _AVOID_SECONDS: Final = 600
 """How long jobs with images of a registry that did not answer are left to other execution points."""
-_AWAY_SECONDS: Final = 3 * AGAIN_SECONDS
-"""How long a word of the API server's absence counts: an engine that died may not have taken it back."""
 
 
 class SlotNotices(Notices):
@@ -39,9 +37,9 @@ class SlotNotices(Notices):
         registry = reference.repository.partition("/")[0]
         await self.slot.set({"K8SAvoidedRegistry": registry, "K8SAvoidUntil": int(time.time()) + _AVOID_SECONDS})
 
-    async def away(self) -> None:
-        """Take no job for a while."""
-        await self.slot.set({"K8SApiAwayUntil": int(time.time() + _AWAY_SECONDS)})
+    async def away(self, seconds: float = CLOSED_SECONDS) -> None:
+        """Take no job for that long."""
+        await self.slot.set({"K8SApiAwayUntil": int(time.time() + seconds)})
 
     async def back(self) -> None:
         """Take jobs again."""

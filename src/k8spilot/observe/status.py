@@ -65,6 +65,7 @@ class Status:
                 "requests": self._pod.api.requests.total(),
             },
             "payload_init": (channel := self._listener.current) is not None and channel.still_open(),
+            "payload_scoped": None if channel is None else channel.scoped,
             "last_fault": faults[-1] if faults else None,
             "faults": faults,
         }

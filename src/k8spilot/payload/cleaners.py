@@ -7,18 +7,20 @@ runs tidy (payload_init/tidy.c), in a fresh container before a job begins, and a
 import asyncio
 import itertools
 import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from k8spilot.errors import ImageError, PayloadLost, PilotError
+from k8spilot.errors import ImageError, PayloadLost, PilotError, Shortage
 from k8spilot.model.command import Command
 from k8spilot.payload.launch import first_of, is_set
 from k8spilot.payload.session import Session
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.listener import Listener
+from k8spilot.payload_init.terminals import Terminals
 from k8spilot.sandbox import SHARED, UNLOCK_SECONDS, Scratch
 
 logger = logging.getLogger(__name__)
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 _CLEAN_SECONDS: Final = 120.0
 _LEASH_SECONDS: Final = 30.0
 """payload-init answers in milliseconds; on a node without a free core it waits for its turn like everybody."""
+_TERMINALS: Final = 2
+"""How many are offered to payload-init."""
 _ARRIVE_SECONDS: Final = 3.0
 """When the last job ended badly, or the image is just being changed, payload-init is about to come."""
 _CLEAR_SECONDS: Final = 5.0
@@ -128,6 +132,7 @@ class FromInside:
         folders: Callable[[], Sequence[str]],
         sandboxes: Path,
         uid: int,
+        terminals: Terminals,
         *,
         fences: bool = False,
     ) -> None:
@@ -137,6 +142,7 @@ class FromInside:
         """Where the payload container has the volumes that are emptied."""
         self._sandboxes = sandboxes
         self._uid = uid
+        self._terminals = terminals
         self._fences = fences
         """Nothing keeps HTCondor from following links, so that it must find none that lead out of the sandbox."""
         self._numbers = itertools.count(_FIRST_NUMBER)
@@ -154,18 +160,38 @@ class FromInside:
     async def clean(self, channel: Channel) -> None:
         """Remove it. From here on payload-init can be killed, too, whatever the job does to it."""
         try:
-            await _leash(channel)
+            await self._leash(channel)
             async with asyncio.timeout(_CLEAN_SECONDS):
                 await self._tidy(channel, "remove", *self._folders())
                 await self._tidy(channel, "of", str(self._uid), *map(str, SHARED))
                 await self._tidy(channel, "ipc")
-        except ImageError:
+        except (ImageError, Shortage):
             raise
         except (TimeoutError, PilotError) as error:
             raise PilotError(
                 f"the container cannot be made ready for the next job ({error or 'it takes too long'}); the slot takes "
                 "no job until that is mended"
             ) from error
+
+    async def _leash(self, channel: Channel) -> None:
+        """Make sure that payload-init can be ended whatever the job does to it.
+
+        A terminal that another process has still is refused (EPERM of TIOCSCTTY); then there is another one.
+
+        Raises:
+            PilotError: it takes none.
+            Shortage: there is none.
+        """
+        for _ in range(_TERMINALS):
+            if channel.is_leashed:
+                return
+            channel.leash(self._terminals.take())
+            await first_of(channel.leashed, channel.closed, seconds=_LEASH_SECONDS)
+            if not is_set(channel.leashed):
+                break
+        if not channel.is_leashed:
+            why = os.strerror(channel.leashed.result()) if is_set(channel.leashed) else "it does not answer"
+            raise PilotError(f"payload-init takes no terminal by whose end it could be killed: {why}")
 
     async def unlock(self, channel: Channel) -> None:
         """Open it to HTCondor's group."""
@@ -225,11 +251,3 @@ async def _in_thread(work: Callable[[], None]) -> None:
         await asyncio.wait([doing])
         doing.exception()
         raise
-
-
-async def _leash(channel: Channel) -> None:
-    """Make sure that payload-init can be ended whatever the job does to it. Raises PilotError."""
-    channel.leash()
-    await first_of(channel.leashed, channel.closed, seconds=_LEASH_SECONDS)
-    if not channel.is_leashed:
-        raise PilotError("payload-init has no terminal by whose end it could be killed")

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from k8spilot.errors import ImageError, PayloadLost, PilotError
+from k8spilot.errors import ImageError, PayloadLost, PilotError, Shortage
 from k8spilot.payload.cleaners import Cleaner
+from k8spilot.payload.notices import CLOSED_SECONDS, SHORTAGE_SECONDS
 from k8spilot.payload_init.channel import Channel
 
 
@@ -13,12 +14,13 @@ class Cleaning:
 
     Args:
         cleaner: who removes it.
-        failed: called when something stays, which the next job would fare no better with.
+        close: called when something stays, with which the next job would fare no better; with the seconds for which no
+            job is to come.
     """
 
-    def __init__(self, cleaner: Cleaner, failed: Callable[[], object]) -> None:
+    def __init__(self, cleaner: Cleaner, close: Callable[[float], object]) -> None:
         self._cleaner = cleaner
-        self._failed = failed
+        self._close = close
         self._lock = asyncio.Lock()
 
     async def before_files(self) -> None:
@@ -53,5 +55,5 @@ class Cleaning:
             except ImageError:
                 raise
             except PilotError as error:
-                self._failed()
+                self._close(SHORTAGE_SECONDS if isinstance(error, Shortage) else CLOSED_SECONDS)
                 raise PayloadLost(f"{error}; this job is not to blame, and goes back to the queue") from error

@@ -1,8 +1,9 @@
 """Releasing a command in a container, with its streams."""
 
 import asyncio
+import errno
 import os
-from typing import Any
+from typing import Any, Final
 
 from k8spilot.model.command import Command
 from k8spilot.payload.stdio import Stdio
@@ -27,7 +28,19 @@ async def launch(channel: Channel, number: int, command: Command, stdio: Stdio) 
         await first_of(process.terminal, process.exited)
         if is_set(process.terminal):
             stdio.use_terminal(process.terminal.result())
+        elif process.error:
+            await stdio.tell(_NO_TERMINAL if process.error == errno.ENOSPC else _cannot_run(process.error))
     return process
+
+
+_NO_TERMINAL: Final = (
+    "k8spilot: the node has no terminal left for this session (kernel.pty.max, for all of its containers together); "
+    "try again in a while, or run the command without a terminal."
+)
+
+
+def _cannot_run(error: int) -> str:
+    return f"k8spilot: the container has no terminal for this session ({os.strerror(error)}); run it without one."
 
 
 async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

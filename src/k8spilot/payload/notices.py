@@ -19,6 +19,10 @@ _AWAY_SECONDS: Final = 3.0
 """A trouble that is over sooner is one of those that come with every API server, and is not told."""
 AGAIN_SECONDS: Final = 60.0
 """How often it is told that the trouble goes on."""
+CLOSED_SECONDS: Final = 3 * AGAIN_SECONDS
+"""How long the word of a trouble counts: an engine that died may not have taken it back."""
+SHORTAGE_SECONDS: Final = 20.0
+"""As that, for what the node has none of for the moment."""
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[None]]
 """Starts a guarded task with a name."""
@@ -42,8 +46,8 @@ class Notices:
     async def unavailable(self, reference: Reference) -> None:
         """Tell that its registry did not give it, and that the job is not to blame."""
 
-    async def away(self) -> None:
-        """Tell that no image can be bound now; told again every `AGAIN_SECONDS` while that is so."""
+    async def away(self, seconds: float = CLOSED_SECONDS) -> None:
+        """Tell that no image can be bound for `seconds`; told again every `AGAIN_SECONDS` while that is so."""
 
     async def back(self) -> None:
         """Take that back."""
@@ -87,10 +91,10 @@ class Several(Notices):
         for one in self._others:
             await one.unavailable(reference)
 
-    async def away(self) -> None:
+    async def away(self, seconds: float = CLOSED_SECONDS) -> None:
         """Tell it."""
         for one in self._others:
-            await one.away()
+            await one.away(seconds)
 
     async def back(self) -> None:
         """Tell it."""

@@ -85,7 +85,7 @@ class PayloadContainer:
         self._following: asyncio.Future[None] | None = None
         self._rescuing: asyncio.Future[None] | None = None
         self._run: Run | None = None
-        self.cleaning = Cleaning(cleaner, lambda: self._work.start(notices.away, "notice"))
+        self.cleaning = Cleaning(cleaner, lambda seconds: self._work.start(partial(notices.away, seconds), "notice"))
 
     @property
     def run(self) -> Run:

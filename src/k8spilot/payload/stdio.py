@@ -125,6 +125,10 @@ class Stdio:
             self.resize(*self._size)
         self._ready.set()
 
+    async def tell(self, words: str) -> None:
+        """Give whoever is attached a line that is none of the command's."""
+        await self._give(STDOUT, f"{words}\r\n".encode())
+
     def resize(self, rows: int, columns: int) -> None:
         """Give the terminal a size; before there is one, the size that it will have."""
         self._size = (rows, columns)

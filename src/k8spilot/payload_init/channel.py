@@ -8,12 +8,14 @@ the job's own end (listener.py: who may have one).
 import asyncio
 import logging
 import os
+import select
 import signal
 import socket
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from k8spilot.errors import PayloadLost
+from k8spilot.payload_init.terminals import Terminal
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ class Process:
         """Done when the command runs, or could not be run (an exit follows)."""
         self.exited: asyncio.Future[int] = loop.create_future()
         """Its wait status (waitpid(2)); cancelled when the container ended without telling."""
+        self.error = 0
+        """The errno by which it could not be run; 0 if there was none."""
 
     def lose(self) -> None:
         """Nothing more will be heard of it."""
@@ -53,6 +57,8 @@ class Channel:
         self.pid = pid
         self._process = os.pidfd_open(pid)
         self.fresh = False
+        self.scoped: bool | None = None
+        """Whether the kernel keeps its processes from abstract sockets of other containers; None until it says so."""
         self.bind = ""
         """The change of image that the container was made for (kube/watch.py), as the kubelet took it from the pod."""
         self.cgroup: dict[str, int] = {}
@@ -60,9 +66,10 @@ class Channel:
         self.hello: asyncio.Future[None] = loop.create_future()
         self._processes: dict[int, Process] = {}
         self.swept: asyncio.Future[None] = loop.create_future()
-        self.leashed: asyncio.Future[None] = loop.create_future()
-        """Done when payload-init has answered `leash`."""
-        self._leash: int | None = None
+        self.leashed: asyncio.Future[int] = loop.create_future()
+        """payload-init's answer to the last `leash`: an errno, or 0 when it has taken the terminal."""
+        self._leash: Terminal | None = None
+        """What was given to it, unless it could not take it."""
         self._cleared: asyncio.Future[None] | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when its end of the socket is closed, which it can do before it ends."""
@@ -143,19 +150,36 @@ class Channel:
         except PermissionError:
             self._let_go()
 
-    def leash(self) -> None:
-        """Have payload-init be killed by the end of a terminal, for a pilot that may not signal it."""
-        self._send(b"leash")
+    def leash(self, terminal: Terminal) -> None:
+        """Have payload-init be killed by the end of `terminal`, for a pilot that may not signal it.
+
+        `leashed` tells whether it could take that. The terminal goes back when payload-init has ended, or could not.
+
+        Raises:
+            PayloadLost: the container is gone.
+        """
+        self.leashed = asyncio.get_running_loop().create_future()
+        self._leash = terminal
+        try:
+            self._send(b"leash", [terminal.slave])
+        except PayloadLost:
+            self._unleash()
+            raise
 
     @property
     def is_leashed(self) -> bool:
         """Whether `kill` works for a pilot that may not signal it."""
-        return self._leash is not None
+        return self._leash is not None and self.leashed.done() and not self.leashed.cancelled()
+
+    def _unleash(self) -> None:
+        if self._leash is not None:
+            terminal, self._leash = self._leash, None
+            terminal.give_back()
 
     def _let_go(self) -> None:
         if self._leash is not None:
-            os.close(self._leash)
-            self._leash = None
+            terminal, self._leash = self._leash, None
+            terminal.hang_up()
         else:
             logger.warning("%r cannot be killed: it is on no leash. The kubelet ends it after the grace period.", self)
 
@@ -173,11 +197,19 @@ class Channel:
 
     def release(self) -> None:
         """Close what outlives the connection: the cgroup's files, whose last figures are read after the end."""
-        self._lose()
-        if self._leash is not None:
+        if self._leash is not None and not self._has_ended():
             self._let_go()
+        self._lose()
         while self.cgroup:
             os.close(self.cgroup.popitem()[1])
+
+    def _has_ended(self) -> bool:
+        """Whether the process has, which the loop may not have told yet."""
+        if not self.gone.done():
+            waiting = select.poll()
+            waiting.register(self._process, select.POLLIN)
+            return bool(waiting.poll(0))
+        return True
 
     def _lose(self) -> None:
         if not self.gone.done():
@@ -188,6 +220,7 @@ class Channel:
             while self.open and self._read():
                 pass
             self.close()
+            self._unleash()
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         try:
@@ -223,17 +256,18 @@ class Channel:
         """Take a message in, and the descriptors that it is to have; False when it makes no sense now."""
         known = False
         match words:
-            case ["hello", "3", "fresh" | "used" as word, bind, *names] if (
+            case ["hello", "4", "fresh" | "used" as word, "scoped" | "open" as reach, bind, *names] if (
                 len(set(names)) == len(descriptors) == len(names) and not self.hello.done()
             ):
-                self.fresh = word == "fresh"
+                self.fresh, self.scoped = word == "fresh", reach == "scoped"
                 self.bind = bind
                 self.cgroup = dict(zip(names, descriptors, strict=True))
                 descriptors.clear()
                 known = _once(self.hello, None)
-            case ["leash"] if len(descriptors) < 2 and not self.leashed.done():
-                self._leash = descriptors.pop() if descriptors else None
-                known = _once(self.leashed, None)
+            case ["leash", error] if error.isdecimal() and self._leash is not None:
+                known = _once(self.leashed, int(error))
+                if int(error):
+                    self._unleash()
             case ["swept"]:
                 known = _once(self.swept, None)
             case ["cleared"]:
@@ -249,7 +283,8 @@ def _hear_of(process: Process, what: str, values: list[str], descriptors: list[i
             return _once(process.terminal, descriptors.pop())
         case "started", [_]:
             return _once(process.started, None)
-        case "failed", [error, stage]:
+        case "failed", [error, stage] if error.isdecimal():
+            process.error = int(error)
             logger.info("Command %d could not be run: %s failed with errno %s.", process.number, stage, error)
             return _once(process.started, None)
         case "exit", [status] if status.isdecimal() and _is_end(int(status)):

@@ -40,6 +40,8 @@ class Listener:
         self._rest: asyncio.TimerHandle | None = None
         """Set for a moment after somebody was turned away: a job may connect without end."""
         self._arrived = asyncio.Condition()
+        self._is_told = False
+        """That the kernel does not keep jobs from other containers' abstract sockets."""
         self._greetings: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -125,5 +127,11 @@ class Listener:
         await asyncio.wait([channel.hello, channel.closed], timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not channel.hello.done():
             channel.close()
+        elif channel.scoped is False and not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "Jobs reach abstract Unix sockets of this pod's other containers: the node's kernel is older than "
+                "Linux 6.12, or has no Landlock (docs/security.md)."
+            )
         async with self._arrived:
             self._arrived.notify_all()

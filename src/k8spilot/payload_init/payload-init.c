@@ -5,22 +5,23 @@
  * socket is a SOCK_SEQPACKET, one message a packet, in ASCII (channel.py holds the other end). Commands
  * have numbers: 0 is the job, which runs once, others run beside it (docker exec).
  *
- *   to the pilot    hello 3 fresh|used BIND NAME...   with one open cgroup file for each NAME
+ *   to the pilot    hello 4 fresh|used scoped|open BIND NAME...   with one open cgroup file for each NAME
  *                   terminal NUMBER              with the terminal that was made for the command, its master side
  *                   started NUMBER PID           the command has been executed
  *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
  *                   exit NUMBER STATUS           as from waitpid(2)
  *                   swept                        no process of the container is left but this one
- *                   leash                        with the terminal whose end is the end of this process, if there is one
+ *                   leash ERRNO                  0: the terminal's end is the end of this process
  *                   cleared                      none of this user's is left in the whole pod but this one
  *   from the pilot  run NUMBER                   with command, stdin, stdout, stderr as descriptors
  *                   run NUMBER terminal          with command alone: its streams are a terminal of the container
  *                   signal SIGNAL                to the job's own process
  *                   pause, resume                stop all processes, and let them go on
  *                   sweep                        kill all that is left
- *                   leash                        make such a terminal
+ *                   leash                        with a terminal, by whose end this process is to be ended
  *                   clear                        kill all of this user's, in other containers, too
  *
+ * "scoped" says that the kernel keeps the container's processes from abstract sockets of the pod's other containers (scope.c).
  * BIND is what the pilot calls the change of image that this container was made for, from the variable K8SPILOT_BIND,
  * "-" where there was none. The kubelet takes it from the pod in which it found the image.
  *
@@ -32,6 +33,7 @@
  */
 #define _GNU_SOURCE
 #include "command.h"
+#include "scope.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +65,7 @@ static int pilot = -1;            /* the socket, -1 while there is no pilot */
 static pid_t processes[COMMANDS]; /* of the commands that run, by place; 0 where there is none */
 static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
 static char bind_name[BIND_SIZE] = "-";
+static int scoped = 0;
 static int used = 0;              /* a job has run here: this container is good for no other */
 static int sweeping = 0;
 static int paused = 0;            /* a job can have itself continued (a timer's SIGCONT), so this looks after it */
@@ -116,7 +119,7 @@ static void say_hello(void) {
     };
     int descriptors[8], count = 0;
     char text[MESSAGE_SIZE];
-    size_t length = snprintf(text, sizeof text, "hello 3 %s %s", used ? "used" : "fresh", bind_name);
+    size_t length = snprintf(text, sizeof text, "hello 4 %s %s %s", used ? "used" : "fresh", scoped ? "scoped" : "open", bind_name);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int descriptor = open(files[i], O_RDONLY | O_CLOEXEC);
         if (descriptor < 0)
@@ -211,26 +214,21 @@ static void run(int number, const int *descriptors, int has_terminal) {
 }
 
 /* A pilot that is not root may not signal this process, and a job may stop it. But when the other side of a terminal goes
- * away, the kernel hangs up its session: SIGHUP, which then kills, and SIGCONT. The pilot holds that side; it goes with the
- * pilot, too. The job has sessions of its own. */
-static void take_leash(void) {
+ * away, the kernel hangs up its session: SIGHUP, which then kills, and SIGCONT. The pilot has made the terminal, and holds
+ * that side; it goes with the pilot, too. No job comes to it: the job has sessions of its own, and the descriptor is closed. */
+static void take_leash(int terminal) {
+    char text[32];
     sigset_t hangup;
-    int unlocked = 0, terminal = -1, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (master >= 0 && ioctl(master, TIOCSPTLCK, &unlocked) == 0)
-        terminal = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     setsid(); /* most runtimes have made it a session's leader already */
-    int taken = terminal >= 0 && ioctl(terminal, TIOCSCTTY, 0) == 0;
+    int taken = ioctl(terminal, TIOCSCTTY, 0) == 0;
+    snprintf(text, sizeof text, "leash %d", taken ? 0 : errno);
     if (taken) {
         sigemptyset(&hangup);
         sigaddset(&hangup, SIGHUP);
         signal(SIGHUP, SIG_DFL);
         sigprocmask(SIG_UNBLOCK, &hangup, NULL);
     }
-    send_message("leash", &master, taken);
-    if (terminal >= 0)
-        close(terminal);
-    if (master >= 0)
-        close(master);
+    send_message(text, NULL, 0);
 }
 
 /* --- events --------------------------------------------------------------------------------------- */
@@ -340,8 +338,8 @@ static void handle_pilot(const char *path) {
     } else if (strcmp(text, "resume") == 0) {
         paused = 0;
         signal_all(SIGCONT);
-    } else if (strcmp(text, "leash") == 0) {
-        take_leash();
+    } else if (strcmp(text, "leash") == 0 && count == 1) {
+        take_leash(descriptors[0]);
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
         reap();
@@ -368,6 +366,7 @@ int main(int argc, char **argv) {
     }
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    scoped = enter_scope();
     take_bind();
     sigfillset(&all_signals);
     sigprocmask(SIG_SETMASK, &all_signals, &original_mask);

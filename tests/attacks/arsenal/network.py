@@ -4,12 +4,17 @@ import re
 import socket
 import ssl
 import struct
+import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from .tools import EXCHANGE, attack, strangers
+from .tools import EXCHANGE, MARK, attack, strangers
+
+OTHERS = "k8spilot-attacked/"
+"""How names of abstract sockets begin that the test has made in the pilot container (tests/attacks/test_quiet.py)."""
+KINDS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM)
 
 
 @attack
@@ -29,17 +34,46 @@ def docker_socket() -> list[str]:
 
 @attack
 def abstract_sockets() -> list[str]:
-    """Abstract sockets belong to the network namespace, which the pod shares: the pilot serves none."""
-    gained = []
-    listed = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
-    for line in listed:
-        fields = line.split(None, 7)
-        if len(fields) == 8 and fields[7].startswith("@"):
-            for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
-                with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as one:
-                    one.connect("\0" + fields[7][1:])
-                    gained.append(fields[7])
-    return gained
+    """Abstract sockets belong to the network namespace, which the pod shares: none of another container's answers."""
+    assert _all_kinds_of(OTHERS), "nobody listens in the pilot container, so that this shows nothing"
+    own = f"\0{MARK}-abstract"
+    assert all(_reached(kind, own, listen=True) for kind in KINDS), "not even one's own can be used"
+    return [f"{name} ({kind.name})" for name in _names() for kind in KINDS if _reached(kind, f"\0{name}")]
+
+
+def _names() -> list[str]:
+    """Abstract names that somebody has, without the zero byte in front."""
+    rows = [row.split(None, 7) for row in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]]
+    return sorted({row[7][1:] for row in rows if len(row) == 8 and row[7].startswith("@")})
+
+
+def _all_kinds_of(prefix: str) -> bool:
+    """Wait until somebody has a socket of each kind whose name begins so; who makes them waits for this job."""
+    end = time.monotonic() + 30
+    while not all(any(one.startswith(f"{prefix}{kind.name}") for one in _names()) for kind in KINDS):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _reached(kind: socket.SocketKind, name: str, *, listen: bool = False) -> bool:
+    """Whether a socket of that kind can be connected to, or sent something; with `listen`, one that is made here."""
+    with ExitStack() as sockets:
+        there, one, other = (sockets.enter_context(socket.socket(socket.AF_UNIX, kind)) for _ in range(3))
+        if listen:
+            there.bind(name)
+            if kind is not socket.SOCK_DGRAM:
+                there.listen()
+        reached = False
+        with suppress(OSError):
+            one.connect(name)
+            reached = True
+        if kind is socket.SOCK_DGRAM:
+            with suppress(OSError):
+                other.sendto(b"x", name)
+                reached = True
+        return reached
 
 
 def listening() -> list[tuple[str, int]]:
@@ -125,7 +159,7 @@ def forged_reports() -> list[str]:
     """Speak for payload-init: say hello, tell of an end, of a sweep."""
     gained = []
     for words in (
-        (b"hello 3 fresh -", b"started 0 1", b"exit 0 0"),
+        (b"hello 4 fresh scoped -", b"started 0 1", b"exit 0 0"),
         (b"exit 0 0",),
         (b"swept",),
         (b"terminal 0",),
@@ -140,7 +174,7 @@ def forged_reports() -> list[str]:
                 if one.recv(1024):
                     gained.append(f"an answer to {words!r}")
             with suppress(OSError), open("/dev/zero", "rb") as zeros:
-                socket.send_fds(one, [b"hello 3 fresh - cpu.stat"], [zeros.fileno()])
+                socket.send_fds(one, [b"hello 4 fresh scoped - cpu.stat"], [zeros.fileno()])
                 gained.append("descriptors are taken")
     return gained
 

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from .tools import LIBC, attack, content, opened, strangers, system_call, text, tries, written
+from .tools import LIBC, attack, content, opened, processes, strangers, system_call, text, tries, written
 
 DEADLY = (signal.SIGCONT, signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL)
 
@@ -103,6 +103,37 @@ def memory_of_others() -> list[str]:
         if system_call(312, os.getpid(), pid, 0, 0, 0) >= 0:
             gained.append(f"kcmp of {pid}")
     return gained
+
+
+@attack
+def helpers_of_htcondor() -> list[str]:
+    """What HTCondor runs in the pilot container as the jobs' user: sshd, transfer plugins. Nothing is secret there."""
+    if os.environ.get("ATTACK_LEVEL") == "restricted":
+        return []  # there it runs nothing so
+    helpers: list[int] = []
+    end = time.monotonic() + 30
+    while not helpers and time.monotonic() < end:
+        helpers = [pid for pid in processes() if "k8spilot-attacked" in text(pid, "cmdline") and _has_own_uid(pid)]
+        time.sleep(0.1)
+    assert helpers, "there is no such process, so that this shows nothing"
+    gained = []
+    for pid in helpers:
+        files = ("environ", "maps", "mem", "auxv", "fd/0", "root", "cwd", "ns/mnt")
+        gained += tries(*((f"{file} of {pid}", opened, f"/proc/{pid}/{file}", os.O_RDONLY) for file in files))
+        if LIBC.ptrace(0x4206, pid, None, None) == 0:
+            gained.append(f"ptrace of {pid}")
+            LIBC.ptrace(17, pid, None, None)
+        with suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+            gained += [f"descriptor {n} of {pid}" for n in range(12) if system_call(438, descriptor, n, 0) >= 0]
+            os.close(descriptor)
+    return gained
+
+
+def _has_own_uid(pid: int) -> bool:
+    with suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    return False
 
 
 @attack
