@@ -28,8 +28,8 @@ JOB_LOG: Final = "LivenessOfJob"
 """The names under which ends of daemons and of jobs are told of, where others are files of HTCondor's."""
 
 _QUESTION: Final = struct.pack(">?Iq", True, 8, 60045)
-"""DC_QUERY_INSTANCE (condor_commands.h) in a packet of CEDAR's (reli_sock.cpp): whether it is the last one, the length of
-what follows, the number of the command."""
+"""DC_QUERY_INSTANCE (condor_commands.h) in a packet of CEDAR's (reli_sock.cpp): whether it is the last one, the length
+of what follows, the number of the command."""
 
 Heed = Callable[[str, str], Awaitable[None]]
 
