@@ -284,6 +284,7 @@ class Pilot:
             settings.require_digest,
             settings.allow_image_volumes,
             reserved=(settings.exchange, settings.execute),
+            closed=(self.pod.api.host,),
         )
         lookup = Lookup(registry, policy, settings.patience_seconds)
         binder = Binder(name, self.pod, listener, registry, self._idle_image, settings.patience_seconds)
