@@ -223,7 +223,7 @@ class Binder:
     async def rested(self, binding: Binding) -> None:
         """Wait until the kubelet has turned to the idle image, after a change that was `unfinished`.
 
-        There is no limit to that: nothing but the kubelet, or the end of the pod, ends a pull.
+        There is no limit to that: the kubelet ends no pull by itself, whatever becomes of the pod.
 
         Raises:
             NotNow: somebody has asked for another image meanwhile, or the API server is away: it has to be asked again.

@@ -2,9 +2,10 @@
 
 The kubelet works on a pod in one line: while it waits for a pull it looks at no change of the pod, not even at the end
 of another container (pkg/kubelet/pod_workers.go). A registry that sends a layer byte by byte keeps it there for as long
-as it likes, and the runtime finds nothing wrong with that, as the pull makes progress. Nothing but the deletion of the
-pod ends such a pull, and a pilot has no right to that. That the pilot ended would not help: the kubelet would not see
-it, and show a pod that runs. So it stays, takes no job, and tells people what to do.
+as it likes, and the runtime finds nothing wrong with that, as the pull makes progress. Nothing in Kubernetes ends it,
+not even the deletion of the pod (the pull does not have the context of the pod's worker: kubernetes/kubernetes#113606;
+docs/security.md has what was tried). That the pilot ended would not help, either: the kubelet would not see that, and
+show a pod that runs. So the pilot stays, takes no job, is not ready, and tells people what they can do.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class Settling:
             return ""
         return (
             f"the node still pulls image {image}, which no job wants since {self.since:%Y-%m-%d %H:%M:%S} UTC; the "
-            "slot takes no job until that ends; delete the pod to end the pull"
+            "slot takes no job until that ends; end it at the registry, or delete the pod to have another in its place"
         )
 
     def begin(self) -> None:
