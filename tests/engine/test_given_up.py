@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from k8spilot import status
+from k8spilot import pilot, status
 from k8spilot.payload import notices, settling
-from tests.engine.rings import Simulated, eventually, simulated
+from tests.engine.rings import Simulated, simulated
 from tests.engine.test_disturbances import _goes_back_to_the_queue
 from tests.engine.test_observing import events, get, metrics, observed, told
 from tests.simulator.pod import payload_image
@@ -110,16 +110,24 @@ async def test_the_end_of_such_a_pull_may_be_its_failure(programs: Programs) -> 
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
-async def test_a_bind_that_ends_in_the_pull_for_the_one_before_gives_its_job_back(programs: Programs) -> None:
-    """An engine that was started again meanwhile does not know of it."""
-    async with simulated(programs, bind_timeout_seconds=2.0) as engine:
+async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pilot, "_PAYLOAD_SECONDS", 0.5)
+    async with simulated(programs, patience_seconds=0.8) as engine:
         async with _pulled_for_nobody(engine):
             await engine.cluster.restart_pilot()
             name = await engine.create(engine.image("busybox"), "true", **JOB)
-            await _goes_back_to_the_queue(engine, name, "the node has not begun")
-        await eventually(lambda: _runs_idle(engine))
+            await _goes_back_to_the_queue(engine, name, "the node still pulls image")
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
-async def _runs_idle(engine: Simulated) -> bool:
-    return engine.cluster.kubelet.starts[-1].startswith("registry.test:5000/k8spilot")
+async def test_a_bind_that_ends_in_a_pull_that_nobody_knows_of_gives_its_job_back(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling.Settling, "begin", lambda _: None)
+    async with simulated(programs, bind_timeout_seconds=2.0) as engine:
+        async with _pulled_for_nobody(engine):
+            name = await engine.create(engine.image("busybox"), "true", **JOB)
+            await _goes_back_to_the_queue(engine, name, "the node has not begun")
+        assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4

@@ -11,6 +11,7 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -20,6 +21,7 @@ from k8spilot.errors import (
     ClusterError,
     ClusterRefused,
     Displaced,
+    ImageError,
     NotNow,
     PayloadLost,
     PilotError,
@@ -215,6 +217,11 @@ class Binder:
     async def next_container(self, last: Channel | None) -> Channel:
         """Wait for the container after the one of `last` in which nothing has run yet."""
         return await self._listener.until(lambda one: one is not last and one.fresh)
+
+    def doubt(self) -> None:
+        """Take the change that the pod has for unfinished: somebody else has begun it."""
+        with suppress(ImageError):  # no name of an image, which nobody pulls
+            self.unfinished = Reference.parse(self._changes.view(self._pod.pod).wanted)
 
     async def rest(self) -> None:
         """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""

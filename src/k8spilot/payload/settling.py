@@ -54,6 +54,11 @@ class Settling:
         if self._binder.unfinished is not None and (self._settled is None or self._settled.done()):
             self._settled = self._start(self._settle, "settling")
 
+    def doubt(self) -> None:
+        """Wait for the node, too: an engine before this one may have given up the bind that the pod has."""
+        self._binder.doubt()
+        self.begin()
+
     async def over(self, reference: Reference) -> None:
         """Wait until `reference` can be bound.
 
