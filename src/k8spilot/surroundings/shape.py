@@ -4,6 +4,7 @@ A pod that is put together wrongly would otherwise show it by jobs that fail, on
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ from k8spilot.surroundings.gpus import gpu_warnings
 PAYLOAD_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- the payload container's, not ours
 CLEANED_OTHERWISE: Final = ("/dev/shm",)  # noqa: S108
 """Writable mounts of the payload container that the pilot empties without mounting them."""
+
+_STRICT_SINCE: Final = 33
+"""The Kubernetes 1.x that has supplementalGroupsPolicy by default (KEP-3619)."""
 
 _BIND: Final = ("K8SPILOT_BIND", f"metadata.annotations['{BIND}']")
 """The variable of which payload-init speaks in its hello (payload-init.c), and the field that it is taken from."""
@@ -250,6 +254,17 @@ def _mounts(container: Json) -> dict[str, Json]:
 
 def _by_name(things: list[Json] | None) -> dict[str, Json]:
     return {thing["name"]: thing for thing in things or []}
+
+
+def group_warnings(pod: Json, version: str) -> Iterator[str]:
+    """See that images cannot put jobs into groups, where the API server (of `version`, as v1.36.3) can have it so."""
+    match = re.match(r"v1\.(\d+)", version)
+    policy = pod.get("spec", {}).get("securityContext", {}).get("supplementalGroupsPolicy")
+    if match is not None and int(match[1]) >= _STRICT_SINCE and policy != "Strict":
+        yield (
+            "set securityContext: {supplementalGroupsPolicy: Strict} if the node's runtime knows it (containerd 2.0, "
+            "CRI-O 1.31), or jobs are held whose image's /etc/group has their user in it"
+        )
 
 
 def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
