@@ -113,22 +113,22 @@ def test_an_image_gains_nothing_by(ground: Ground, pusher: Pusher, name: str) ->
 
 
 def test_an_image_puts_its_job_into_no_groups(ground: Ground, pusher: Pusher, level: Level) -> None:
-    reference = pusher.push("attacks:groups", image(GROUPS)).partition("@")[0]
-    assert result(ground.shell("id -G", image=reference)).text.split() == OWN_GROUPS[level]
+    reference = "docker://" + pusher.push("attacks:groups", image(GROUPS)).partition("@")[0]
+    assert result(ground.shell("id -G", container_image=reference)).text.split() == OWN_GROUPS[level]
     ground.is_fit()
 
 
 def test_an_image_that_brings_groups_runs_no_job_where_kubernetes_lets_it(
     lab: Lab, level: Level, owner: str, pusher: Pusher
 ) -> None:
-    reference = pusher.push("attacks:groups", image(GROUPS)).partition("@")[0]
+    reference = "docker://" + pusher.push("attacks:groups", image(GROUPS)).partition("@")[0]
     here, name = lab.at(level), f"attacks-{owner}-groups-{level}"
     pilot.deploy(here, name, overlay={"components": ["merged-groups"]})
     try:
         jobs.wait_in_pool(here, name)
         with ExitStack() as cleanup:
             pool = Ground(here, name, cleanup)
-            reason = hold_reason(pool.shell("id -G", image=reference))
+            reason = hold_reason(pool.shell("id -G", container_image=reference))
             brought = {"0", "101", "64200"} - {*OWN_GROUPS[level]}
             assert f"puts its jobs into groups that are not theirs ({', '.join(sorted(brought, key=int))})" in reason
             pool.is_fit()
