@@ -24,6 +24,7 @@ check: venv  ## format, lint, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/shellcheck lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
 
 lab: venv  ## bring the test bed up: a real node, a registry, an HTCondor pool
 	@$(LAB) up

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2174  # the folder above them is there
 # First process of the pool's pods: puts secrets where HTCondor trusts them, makes the users, becomes the master.
 set -eu
 mkdir -p -m 0700 /etc/condor/passwords.d /etc/condor/tokens.d

@@ -27,7 +27,7 @@ def test_the_queue_shows_a_services_port_and_the_port_serves(pool: Pool) -> None
 
 
 def test_a_port_that_the_pod_itself_listens_on_is_refused(pool: Pool) -> None:
-    # HTCondor's own, of which the job cannot have a second one: the pod's network is the job's.
-    held = pool.submit({"container_service_names": "mine", "mine_container_port": "9618"}).held().attributes
+    # The metrics port, of which the job cannot have a second one: the network of the pod is that of the job.
+    held = pool.submit({"container_service_names": "mine", "mine_container_port": "9464"}).held().attributes
     assert held["HoldReasonCode"] == 35
-    assert "9618" in held["HoldReason"]
+    assert "9464" in held["HoldReason"]

@@ -21,14 +21,21 @@ CONTAINER = "HTCJob1_0_slot1_PID7"
 IMAGE = "registry.example.org/image:1"
 
 
-def create(*command: str, variables: Sequence[str] = (), extra: Sequence[str] = (), image: str = IMAGE) -> list[str]:
+def create(
+    *command: str,
+    variables: Sequence[str] = (),
+    mounts: Sequence[str] = (),
+    extra: Sequence[str] = (),
+    image: str = IMAGE,
+) -> list[str]:
     """What HTCondor writes for `docker create` (docker-api.cpp, createContainer)."""
     return [
         *("create", "--cpu-shares=100", "--memory=1024m", "--cap-drop=all", "--cap-add=SYS_PTRACE"),
         *("--security-opt", "no-new-privileges", "--init", "--name", CONTAINER, "--label=org.htcondorproject=True"),
         *("--log-driver", "none"),
         *(word for variable in variables for word in ("-e", variable)),
-        *("--volume", "/execute/dir_7:/execute/dir_7", "--workdir", "/execute/dir_7/scratch", "--user", "65534:65534"),
+        *("--volume", "/execute/dir_7:/execute/dir_7", *mounts),
+        *("--workdir", "/execute/dir_7/scratch", "--user", "65534:65534"),
         *("--group-add", "65534", "--hostname", "alice-1.0-lab", *extra, image, *command),
     ]
 
@@ -180,6 +187,8 @@ OTHERS: dict[str, list[str]] = {
     "a variable of docker's client": create("x", variables=["DOCKER_HOST"]),
     "a file of variables": create("x", extra=["--env-file=/etc/passwd"]),
     "other options of security": [word.replace("no-new-privileges", "seccomp=/dev/zero") for word in create("x")],
+    "a mount of another kind": create("x", mounts=["--mount", "type=tmpfs,target=/x"]),
+    "a mount in another place": create("x", extra=["--mount", "type=bind,source=/data,target=/data"]),
     "no image": create(image="--rm"),
     "a line that ends with an option": create()[:-2],
     "nothing": [],
@@ -221,6 +230,8 @@ def test_what_htcondor_adds_for_some_jobs_has_its_place(tmp_path: Path) -> None:
     host = [word for word in create("x") if word not in ("--hostname", "alice-1.0-lab")]
     host.insert(host.index(IMAGE), "--network=host")
     assert docker(tmp_path, "exit 0", *host).returncode == 0
+    mounts = ["--mount", "type=bind,source=/data,target=/data,readonly", "--volume", "/x:/x"]
+    assert docker(tmp_path, "exit 0", *create("x", mounts=mounts)).returncode == 0
     named = create("x")
     named.insert(named.index("--hostname"), "--network=bridge")
     assert docker(tmp_path, "exit 0", *named).returncode == 0

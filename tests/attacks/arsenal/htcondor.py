@@ -21,9 +21,9 @@ CHIRP = "/usr/libexec/condor/condor_chirp"
 
 
 def ports() -> list[int]:
-    """TCP ports of HTCondor's daemons: the master, the startd and the job's starter have one each."""
+    """TCP ports of HTCondor's daemons: the master, the startd and, where this is a job, its starter have one each."""
     found = [port for address, port in listening() if port != METRICS and not address.startswith("127.")]
-    assert len(found) >= 3, f"not all daemons listen ({found}), so this shows nothing"
+    assert len(found) >= (3 if "_CONDOR_JOB_AD" in os.environ else 2), f"not all daemons listen ({found}), so this shows nothing"
     return found
 
 
@@ -144,7 +144,7 @@ LENGTHS = (8, 0xFFFFFFFF, 0)
 def nonsense_for_htcondors_daemons() -> list[str]:
     """Descriptors that are no sockets, and packets that are none, to all sockets of HTCondor: no daemon ends."""
     before = _pids_of_daemons()
-    pipe, _ = os.pipe()
+    pipe, other = os.pipe()
     for name in abstract_names():
         with suppress(OSError), socket.socket(socket.AF_UNIX) as one:
             one.connect(f"\0{name}")
@@ -152,6 +152,8 @@ def nonsense_for_htcondors_daemons() -> list[str]:
             socket.send_fds(one, [b"\0"], [pipe])
             one.settimeout(2)
             one.recv(100)
+    for end in (pipe, other):
+        os.close(end)
     for port in ports():
         for length in LENGTHS:
             for command in (PASS_SOCK, 60010, 60011, 60000, 443, 404, -1, 2**62):

@@ -86,6 +86,7 @@ check_create() {
             --log-driver) words=2; [ "${2-}" = none ] && at 9 ;;
             -e) words=2; case ${2-} in [!=]*=*) at 10 again ;; *) false ;; esac ;;
             --volume) words=2; at 11 again ;;
+            --mount) words=2; case ${2-} in type=bind,source=/*,target=/*) at 11 again ;; *) false ;; esac ;;
             --device) words=2; at 12 again ;;
             --workdir) words=2; at 13 ;;
             --user) words=2; [ "$place" = 13 ] && at 14 ;;
