@@ -23,7 +23,9 @@ CHIRP = "/usr/libexec/condor/condor_chirp"
 def ports() -> list[int]:
     """TCP ports of HTCondor's daemons: the master, the startd and, where this is a job, its starter have one each."""
     found = [port for address, port in listening() if port != METRICS and not address.startswith("127.")]
-    assert len(found) >= (3 if "_CONDOR_JOB_AD" in os.environ else 2), f"not all daemons listen ({found}), so this shows nothing"
+    assert len(found) >= (3 if "_CONDOR_JOB_AD" in os.environ else 2), (
+        f"not all daemons listen ({found}), so this shows nothing"
+    )
     return found
 
 
