@@ -312,10 +312,15 @@ def test_an_event_of_the_own_uid_is_of_the_own_pod_and_of_no_other_teller(place:
     kubelets = _modern(place.pilot, about, reportingController="kubelet")
     assert place.thief.ask("POST", f"{modern}?dryRun=All", kubelets).denied
     assert place.thief.ask("POST", "events", mine).status == 201
-    told = f"{mine['metadata']['name']}?dryRun=All"
-    kubelet = {"component": "kubelet"}
-    assert place.thief.ask("PATCH", f"events/{told}", {"source": kubelet}, STRATEGIC).denied
-    assert place.thief.ask("PATCH", f"{modern}/{told}", {"deprecatedSource": kubelet}, STRATEGIC).denied
+    kubelet = {"source": {"component": "kubelet"}}
+    path = f"{mine['metadata']['name']}?dryRun=All"
+    assert place.thief.ask("PATCH", f"events/{path}", {"count": 2}, STRATEGIC).status == 200
+    assert place.thief.ask("PATCH", f"events/{path}", kubelet, STRATEGIC).denied
+    theirs = _event(place.pilot, about["uid"]) | kubelet
+    place.pool.lab.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Event", **theirs}))
+    path = f"{theirs['metadata']['name']}?dryRun=All"
+    assert place.thief.ask("PATCH", f"events/{path}", {"count": 2}, STRATEGIC).denied
+    assert place.thief.ask("PATCH", f"{modern}/{path}", {"metadata": {"labels": {"evil": "x"}}}, STRATEGIC).denied
 
 
 def test_the_component_holds_for_the_projects_own_account(lab: Lab) -> None:
