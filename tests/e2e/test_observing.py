@@ -91,6 +91,7 @@ def test_the_status_tells_of_the_job_that_runs(pool: Pool) -> None:
     assert f"{running.cluster}.0, runs for" in text
     log = pool.lab.kubectl("logs", "-n", PILOT_NAMESPACE, pool.pod, "-c", "pilot", "--since=60s")
     assert f"job={running.cluster}.0 slot=slot1" in log
+    assert "command request" not in log, "the pilot's own question whether HTCondor answers is no line of its log"
 
 
 def test_a_refused_image_is_an_event_on_the_pod_and_the_last_fault(pool: Pool) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 import signal
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ logger = logging.getLogger(__name__)
 LOG: Final = "Liveness"
 JOB_LOG: Final = "LivenessOfJob"
 """The names under which ends of daemons and of jobs are told of, where others are files of HTCondor's."""
+
+_QUESTION: Final = struct.pack(">?Iq", True, 8, 60045)
+"""DC_QUERY_INSTANCE (condor_commands.h) in a packet of CEDAR's (reli_sock.cpp): whether it is the last one, the length
+of what follows, the number of the command."""
 
 Heed = Callable[[str, str], Awaitable[None]]
 
@@ -93,7 +98,7 @@ async def _look_after(program: str, file: Path, above: int, heed: Heed, patience
 async def _answers(file: Path) -> bool:
     """Whether a daemon lives, or is not there at all.
 
-    It ends a connection at once whose other end has nothing to say, before it asks who that is.
+    It is asked which instance it is. That is what nobody needs a token for, and what it does not log.
     """
     try:
         found = _ADDRESS.match(file.read_text())
@@ -102,7 +107,7 @@ async def _answers(file: Path) -> bool:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(found[1], int(found[2]))
             try:
-                writer.write_eof()
+                writer.write(_QUESTION)
                 await reader.read(1)
             finally:
                 writer.close()
