@@ -3,6 +3,7 @@
 import asyncio.trsock
 import socket
 import struct
+from pathlib import Path
 from typing import Final
 
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -13,3 +14,13 @@ def peer_of(connection: socket.socket | asyncio.trsock.TransportSocket) -> tuple
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(found)
     return pid, uid
+
+
+def groups_of(pid: int) -> frozenset[int]:
+    """The supplementary groups of a process.
+
+    Raises:
+        OSError: it has ended.
+    """
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return frozenset(int(word) for line in lines if line.startswith("Groups:") for word in line.split()[1:])

@@ -40,7 +40,7 @@ from k8spilot.gpu.found import Gpus
 from k8spilot.keeper import DEATHS, DOCKER_SOCKETS, DONE, GONE
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.grace import hurry
-from k8spilot.kube.pod import container, same_volumes
+from k8spilot.kube.pod import container, groups_of, same_volumes
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.policy import ImagePolicy
 from k8spilot.observe.beside import beside
@@ -292,7 +292,9 @@ class Pilot:
             closed=(self.pod.api.host,),
         )
         lookup = Lookup(registry, policy, settings.patience_seconds)
-        binder = Binder(name, self.pod, listener, registry, self._idle_image, settings.patience_seconds)
+        binder = Binder(
+            name, self.pod, listener, registry, self._idle_image, self._allowed_groups, settings.patience_seconds
+        )
         return PayloadContainer(
             self.pod,
             lookup,
@@ -302,6 +304,10 @@ class Pilot:
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
             notices=notices,
         )
+
+    def _allowed_groups(self) -> frozenset[int]:
+        """Those that jobs may be in: what the pod asks for, and what came with its devices before any job."""
+        return groups_of(self.pod.pod, self._settings.payload_container) | frozenset(self._gpus.evidence.groups)
 
     def _cleaner(self, listener: Listener, parts: AsyncExitStack) -> Cleaner:
         settings = self._settings

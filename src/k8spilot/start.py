@@ -24,7 +24,7 @@ from k8spilot.engine import MEMORY
 from k8spilot.errors import PilotError
 from k8spilot.settings import Settings
 from k8spilot.surroundings.cluster import Cluster
-from k8spilot.writable import make_fresh
+from k8spilot.writable import make_fresh, shut_termination_log
 
 _PLAN: Final = keeper.DOCKER_SOCKETS[-1] + 1
 """Descriptor of the keeper's plan."""
@@ -40,6 +40,7 @@ def start() -> NoReturn:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
         make_fresh()
+        shut_termination_log()
         cluster = asyncio.run(surroundings.check(settings))
         plan = _prepared(settings, cluster)
     except PilotError as error:

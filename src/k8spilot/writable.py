@@ -46,6 +46,24 @@ def make_fresh(root: Path = Path("/"), mounts: Path = _MOUNTS) -> None:
             ) from error
 
 
+def shut_termination_log(log: Path = Path("/dev/termination-log")) -> None:
+    """Keep the pilot container's termination log from the jobs' account, under which users' programs run there.
+
+    It is a file on the node's disk that no limit counts, and the kubelet makes it writable for all. Where nobody is
+    root it stays so, and users' programs are confined (condor/starter.c).
+
+    Raises:
+        SurroundingsError: it cannot be done.
+    """
+    if os.geteuid() == 0 and log.exists():
+        try:
+            log.chmod(0o600)
+        except OSError as error:
+            raise SurroundingsError(
+                f"{log} cannot be kept from jobs ({error.strerror}); let the pilot container have the capability FOWNER"
+            ) from error
+
+
 def read_only(root: Path = Path("/")) -> Iterator[Path]:
     """Those that are there and cannot be written to."""
     for path in FOLDERS:

@@ -54,7 +54,7 @@ def test_a_session_leads_to_nothing_of_the_pilots(ground: Ground) -> None:
 
 OF_PLUGINS = (
     "signals", "ptrace", "memory_of_others", "proc_of_others", "settings_of_others", "namespaces", "docker_socket",
-    "exchange", "forged_reports", "keyrings", "kernel_settings", "command_lines", "secrets",
+    "exchange", "kubelets_files", "forged_reports", "keyrings", "kernel_settings", "command_lines", "secrets",
 )  # fmt: skip
 
 

@@ -1,21 +1,33 @@
 """Attacks by images: whatever they bring, their jobs run as the payload's user, and payload-init is the pilot's."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 
+from lab import jobs, pilot
+from lab.api import Lab
 from lab.jobs import BAD_NEWS
+from lab.levels import Level
 from lab.oci import BUSYBOX, Entry, OciImage, Pusher, layer
 from tests.attacks.ground import MARK, Ground
+from tests.e2e.pool import hold_reason, result
 from tests.e2e.test_odd_images import image
 
 EVIL = b"#!/bin/sh\necho evil; id\n"
+OWN_GROUPS: dict[Level, list[str]] = {"baseline": ["65534"], "restricted": ["65534", "64200"]}
 STATUS = (
     "while read name value rest; do case $name in Uid:|CapEff:|CapPrm:|NoNewPrivs:) echo $name $value;; esac; done "
     "</proc/self/status"
 )
 ORDINARY = "Uid: 65534\nCapPrm: 0000000000000000\nCapEff: 0000000000000000\nNoNewPrivs: 1\n"
 ROOT = layer(Entry("etc"), Entry("etc/passwd", 0o644, b"root:x:0:0::/:/bin/sh\nnobody:x:0:0::/:/bin/sh\n"))
+GROUPS = layer(
+    Entry("etc"),
+    Entry("etc/passwd", 0o644, b"nobody:x:65534:65534::/:/bin/sh\n"),
+    Entry("etc/group", 0o644, b"condor:x:101:nobody\nroot:x:0:nobody\nsandboxes:x:64200:nobody\n"),
+)
+"""Those of HTCondor, of the Docker socket and of the sandboxes (components/restricted)."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +98,39 @@ def test_an_image_gains_nothing_by(ground: Ground, pusher: Pusher, name: str) ->
     trick = TRICKS[name]
     reference = pusher.push(f"attacks:{list(TRICKS).index(name)}", trick.image).partition("@")[0]
     quoted = trick.script.replace("'", "''").replace('"', '""')
-    jobs = ground.submit(
+    submitted = ground.submit(
         {"container_image": f"docker://{reference}", "executable": "/bin/sh", "arguments": f"\"-c '{quoted}' {MARK}\""}
     )
-    event = jobs.wait("JobHeldEvent", "JobTerminatedEvent", ignore=BAD_NEWS, timeout=120)
+    event = submitted.wait("JobHeldEvent", "JobTerminatedEvent", ignore=BAD_NEWS, timeout=120)
     if event.kind == "JobTerminatedEvent":
-        out = jobs.files()["out.0"].decode()
-        assert trick.out is None or out == trick.out, (event.attributes, jobs.files()["err.0"])
+        out = submitted.files()["out.0"].decode()
+        assert trick.out is None or out == trick.out, (event.attributes, submitted.files()["err.0"])
         assert out in (trick.out, "fine\n")
     else:
         assert trick.out is None, event.attributes["HoldReason"]
         assert "Traceback" not in event.attributes["HoldReason"]
     ground.is_fit()
+
+
+def test_an_image_puts_its_job_into_no_groups(ground: Ground, pusher: Pusher, level: Level) -> None:
+    reference = "docker://" + pusher.push("attacks:groups", image(GROUPS)).partition("@")[0]
+    assert result(ground.shell("id -G", container_image=reference)).text.split() == OWN_GROUPS[level]
+    ground.is_fit()
+
+
+def test_an_image_that_brings_groups_runs_no_job_where_kubernetes_lets_it(
+    lab: Lab, level: Level, owner: str, pusher: Pusher
+) -> None:
+    reference = "docker://" + pusher.push("attacks:groups", image(GROUPS)).partition("@")[0]
+    here, name = lab.at(level), f"attacks-{owner}-groups-{level}"
+    pilot.deploy(here, name, overlay={"components": ["merged-groups"]})
+    try:
+        jobs.wait_in_pool(here, name)
+        with ExitStack() as cleanup:
+            pool = Ground(here, name, cleanup)
+            reason = hold_reason(pool.shell("id -G", container_image=reference))
+            brought = {"0", "101", "64200"} - {*OWN_GROUPS[level]}
+            assert f"puts its jobs into groups that are not theirs ({', '.join(sorted(brought, key=int))})" in reason
+            pool.is_fit()
+    finally:
+        pilot.delete(here, name)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from lab.pod_processes import uid_of
 from tests.attacks.arsenal import ATTACKS
 from tests.attacks.arsenal.network import OTHERS
 from tests.attacks.ground import ARSENAL, Ground, packed
@@ -76,6 +77,15 @@ def test_a_job_gains_nothing_by(ground: Ground, gained: dict[str, list[str]], na
 def test_after_all_of_them_the_next_user_finds_nothing(ground: Ground, gained: dict[str, list[str]]) -> None:
     _make(ground, gained)
     ground.is_fit()
+
+
+def test_the_kubelets_own_files_of_the_pod_do_not_grow(ground: Ground, gained: dict[str, list[str]]) -> None:
+    """On the node: all but the volumes. The kubelet keeps a termination log of each container."""
+    _make(ground, gained)
+    folder = ground.lab.settings.state / "kubelet/pods" / uid_of(ground.lab, ground.pod)
+    assert [*folder.glob("containers/payload/*")]
+    parts = [path for part in ("containers", "etc-hosts") for path in (folder / part, *(folder / part).rglob("*"))]
+    assert sum(path.stat().st_size for path in parts) < 2**21
 
 
 def test_the_same_attacks_succeed_where_there_is_no_defence(ground: Ground) -> None:

@@ -68,6 +68,19 @@ def test_the_own_payloads_image_is_what_a_token_is_worth(place: Place) -> None:
     assert place.thief.patch(place.other, account, dry=True).denied
 
 
+def _named(bind: str) -> dict[str, Any]:
+    """A change of the image's name."""
+    return {"op": "add", "path": "/metadata/annotations/k8spilot~1bind", "value": bind}
+
+
+def test_the_name_of_a_change_has_no_room_for_more(place: Place) -> None:
+    assert place.thief.patch(place.pilot, _named("0123456789abcdef" * 2), dry=True).status == 200
+    for evil in ("", "x" * 32, "0" * 31, "0" * 33, "0" * 32 + "\n", "0" * 250_000):
+        answer = place.thief.patch(place.pilot, _named(evil), dry=True)
+        assert answer.denied, (evil[:40], answer)
+        assert "32 hexadecimal digits" in answer.text
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "the pilot's image": {"op": "replace", "path": "/spec/containers/0/image", "value": "evil.example/x"},
     "another init container's image": {
@@ -81,7 +94,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "an annotation beside the name of a bind": {
         "op": "add",
         "path": "/metadata/annotations",
-        "value": {"k8spilot/bind": "0", "evil": "x"},
+        "value": {"k8spilot/bind": "0" * 32, "evil": "x"},
     },
     "a finalizer": {"op": "add", "path": "/metadata/finalizers", "value": ["evil.example/x"]},
     "an owner": {
@@ -248,7 +261,8 @@ def test_a_token_that_was_made_for_another_pod_may_not_change_this_one(place: Pl
 def _event(pod: str, uid: str) -> dict[str, Any]:
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": PILOT_NAMESPACE, "name": pod, "uid": uid}
     metadata = {"name": f"{pod}.{time.time_ns():x}", "namespace": PILOT_NAMESPACE}
-    return {"metadata": metadata, "involvedObject": about, "reason": "Evil", "message": "x", "type": "Warning"}
+    said = {"reason": "Evil", "message": "x", "type": "Warning", "source": {"component": "k8spilot"}}
+    return {"metadata": metadata, "involvedObject": about, **said}
 
 
 def test_events_can_be_told_of_the_own_pod_alone(place: Place) -> None:
@@ -264,18 +278,49 @@ def test_events_can_be_told_of_the_own_pod_alone(place: Place) -> None:
     change = {"message": "evil", "involvedObject": mine["involvedObject"]}
     path = f"events/{others['metadata']['name']}"
     assert place.thief.ask("PATCH", path, change, STRATEGIC).denied
-    modern = {
-        "metadata": {"name": f"{place.other}.modern", "namespace": PILOT_NAMESPACE},
+    modern = f"/apis/events.k8s.io/v1/namespaces/{PILOT_NAMESPACE}/events"
+    assert place.thief.ask("POST", modern, _modern(place.other, others["involvedObject"])).denied
+
+
+def _modern(name: str, about: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """An Event as events.k8s.io has it."""
+    return {
+        "metadata": {"name": f"{name}.{time.time_ns():x}", "namespace": PILOT_NAMESPACE},
         "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "evil.example/x",
+        "reportingController": "k8spilot",
         "reportingInstance": "x",
         "action": "x",
         "reason": "Evil",
         "note": "x",
         "type": "Warning",
-        "regarding": others["involvedObject"],
+        "regarding": about,
+        **more,
     }
-    assert place.thief.ask("POST", f"/apis/events.k8s.io/v1/namespaces/{PILOT_NAMESPACE}/events", modern).denied
+
+
+def test_an_event_of_the_own_uid_is_of_the_own_pod_and_of_no_other_teller(place: Place) -> None:
+    modern = f"/apis/events.k8s.io/v1/namespaces/{PILOT_NAMESPACE}/events"
+    mine = _event(place.pilot, place.pool.of_pod(place.pilot).status()["metadata"]["uid"])
+    about = mine["involvedObject"]
+    assert place.thief.ask("POST", f"{modern}?dryRun=All", _modern(place.pilot, about)).status == 201
+    for other in ({"name": place.other}, {"kind": "Secret"}, {"kind": "Secret", "name": "pool-token"}, {"uid": ""}):
+        others = {**about, **other}
+        assert place.thief.ask("POST", "events?dryRun=All", {**mine, "involvedObject": others}).denied, other
+        assert place.thief.ask("POST", f"{modern}?dryRun=All", _modern(place.pilot, others)).denied, other
+    for teller in ({"source": {"component": "kubelet"}}, {"reportingComponent": "kubelet", "reportingInstance": "x"}):
+        assert place.thief.ask("POST", "events?dryRun=All", {**mine, **teller}).denied, teller
+    kubelets = _modern(place.pilot, about, reportingController="kubelet")
+    assert place.thief.ask("POST", f"{modern}?dryRun=All", kubelets).denied
+    assert place.thief.ask("POST", "events", mine).status == 201
+    kubelet = {"source": {"component": "kubelet"}}
+    path = f"{mine['metadata']['name']}?dryRun=All"
+    assert place.thief.ask("PATCH", f"events/{path}", {"count": 2}, STRATEGIC).status == 200
+    assert place.thief.ask("PATCH", f"events/{path}", kubelet, STRATEGIC).denied
+    theirs = _event(place.pilot, about["uid"]) | kubelet
+    place.pool.lab.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Event", **theirs}))
+    path = f"{theirs['metadata']['name']}?dryRun=All"
+    assert place.thief.ask("PATCH", f"events/{path}", {"count": 2}, STRATEGIC).denied
+    assert place.thief.ask("PATCH", f"{modern}/{path}", {"metadata": {"labels": {"evil": "x"}}}, STRATEGIC).denied
 
 
 def test_the_component_holds_for_the_projects_own_account(lab: Lab) -> None:

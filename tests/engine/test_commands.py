@@ -122,6 +122,16 @@ async def test_the_images_own_variables_and_folder_are_the_jobs(simulator: Simul
     assert result.stdout == b"yes job /usr\n"
 
 
+async def test_an_image_that_puts_its_jobs_into_groups_runs_none(simulator: Simulated) -> None:
+    image = simulator.cluster.images.add("groups:1", groups=[101]).reference
+    answer = await simulator.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"]})
+    assert answer.status == 500
+    assert f"image {image} puts its jobs into groups that are not theirs (101)" in answer.message
+    assert (await simulator.run(simulator.image("busybox"), "id", "-G")).stdout.split() == [
+        b"%d" % simulator.cluster.settings.payload_uid
+    ]
+
+
 async def test_an_image_without_a_command_needs_one(simulator: Simulated) -> None:
     image = simulator.cluster.images.add("nothing:1").reference
     answer = await simulator.ask("POST", "/containers/create", {"Image": image})

@@ -1,6 +1,6 @@
 /* container.c: what the simulated kubelet's runtime starts for a container.
  *
- *   container UID ROOT MOUNT... -- COMMAND...        MOUNT is SOURCE:TARGET or SOURCE:TARGET:ro
+ *   container UID[:GROUP] ROOT MOUNT... -- COMMAND...        MOUNT is SOURCE:TARGET or SOURCE:TARGET:ro
  *
  * A process tree as in a pod: the first process of a new PID namespace stands for the runtime and stays root's,
  * the command is its child under UID, in a root file system of its own at ROOT (a tmpfs that ends with it) with
@@ -87,8 +87,8 @@ static void enter_root(const char *root, char **mounts, int count) {
         die(proc);
 }
 
-static void become(uid_t uid, char **command) {
-    if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
+static void become(uid_t uid, const gid_t *group, char **command) {
+    if (setgroups(group != NULL, group) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
         die("give up root");
     if (getuid() != uid || geteuid() != uid || setuid(0) == 0 || getppid() != 1)
         die("root was not given up");
@@ -116,11 +116,15 @@ int main(int argc, char **argv) {
     while (separator < argc && strcmp(argv[separator], "--") != 0)
         separator++;
     if (separator + 1 >= argc) {
-        fprintf(stderr, "container: takes UID ROOT MOUNT... -- COMMAND...\n");
+        fprintf(stderr, "container: takes UID[:GROUP] ROOT MOUNT... -- COMMAND...\n");
         return 64;
     }
     char *end;
     unsigned long uid = strtoul(argv[1], &end, 10);
+    gid_t group = 0;
+    int has_group = *end == ':';
+    if (has_group)
+        group = strtoul(end + 1, &end, 10);
     if (*end || uid < FIRST_UID || uid > LAST_UID) {
         fprintf(stderr, "container: uid %s is not one of those that nobody has\n", argv[1]);
         return 64;
@@ -152,6 +156,6 @@ int main(int argc, char **argv) {
     if (command < 0)
         die("fork");
     if (command == 0)
-        become(uid, argv + separator + 1);
+        become(uid, has_group ? &group : NULL, argv + separator + 1);
     return accompany(command);
 }

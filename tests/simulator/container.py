@@ -54,13 +54,14 @@ class LocalContainer:
         folder: Path,
         *,
         uid: int,
+        groups: Sequence[int] = (),
         image: str,
         image_id: str,
         mounts: Sequence[str],
         environment: Mapping[str, str],
         command: Sequence[str],
     ) -> "LocalContainer":
-        """Start `command` under `uid` in a root file system of `mounts`."""
+        """Start `command` under `uid`, in one supplementary group at most, in a root file system of `mounts`."""
         identifier = os.urandom(32).hex()
         root, cgroup = folder / identifier[:12], folder / f"{identifier[:12]}-cgroup"
         root.mkdir()
@@ -68,7 +69,7 @@ class LocalContainer:
         with (folder / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 programs.container,
-                str(uid),
+                ":".join(map(str, (uid, *groups))),
                 root,
                 *mounts,
                 f"{cgroup}:/sys/fs/cgroup:ro",

@@ -49,6 +49,8 @@ class LocalImage:
     """What a container of it sees, as container.c takes it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
+    groups: tuple[int, ...] = ()
+    """Those that its /etc/group has the jobs' user in."""
 
     @property
     def repository(self) -> str:
@@ -79,6 +81,7 @@ class Images:
         environment: Mapping[str, str] | None = None,
         directory: str = "",
         volumes: Sequence[str] = (),
+        groups: Sequence[int] = (),
     ) -> LocalImage:
         """Push an image `name:tag`, over one that has the name already."""
         reference = f"{REGISTRY}/{name}"
@@ -99,7 +102,7 @@ class Images:
         named = {"digest": f"sha256:{_digest(config)}"}
         manifest = json.dumps({"schemaVersion": 2, "config": named, "annotations": {"name": reference}})
         digest = f"sha256:{_digest(manifest)}"
-        image = LocalImage(reference, (DEVICES, *mounts), dict(environment or {}), digest)
+        image = LocalImage(reference, (DEVICES, *mounts), dict(environment or {}), digest, tuple(groups))
         for known in (reference, f"{image.repository}@{digest}"):
             self._write(f"raw/{known}", manifest)
             self._write(f"config/{known}", config)

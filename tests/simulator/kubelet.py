@@ -214,6 +214,7 @@ class Kubelet:
             self._programs,
             self._folder,
             uid=self._uid,
+            groups=image.groups,
             image=wanted,
             image_id=f"{image.repository}@{image.digest}",
             mounts=[*image.mounts, *self._volumes.mounts()],

@@ -122,3 +122,4 @@ class Here:
             f"{folder}/exchange/bin/payload-init",
             f"{folder}/exchange/payload.sock",
         ]
+        spec["initContainers"][1]["terminationMessagePath"] = f"{folder}/exchange/bin/kubelet/termination-log"

@@ -45,6 +45,11 @@ def test_install_puts_payload_init_into_the_exchange(monkeypatch: pytest.MonkeyP
     assert call(monkeypatch, "install", "--source", str(source), "--exchange", str(tmp_path)) == 0
     assert (tmp_path / "bin/payload-init").read_bytes() == b"program"
     assert (tmp_path / "bin/tidy").read_bytes() == b"its helper"
+    assert (tmp_path / "bin/kubelet").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "bin/kubelet/termination-log").read_bytes() == b""
+    assert (
+        call(monkeypatch, "install", "--source", str(source), "--exchange", str(tmp_path)) == 0
+    )  # in a pod's second life
 
 
 def test_install_says_what_it_cannot_copy(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container
+from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container, groups_of
 
 
 def pod(status: dict[str, Any] | None) -> dict[str, Any]:
@@ -24,6 +24,18 @@ def view(status: dict[str, Any] | None) -> ContainerView:
 def test_a_pod_without_the_container_has_none() -> None:
     assert container({"spec": {"containers": [{"name": "pilot"}]}}, "payload") is None
     assert container({}, "payload") is None
+
+
+def test_the_groups_of_a_container_are_those_that_it_and_its_pod_ask_for() -> None:
+    def groups(own: dict[str, Any], **of_pod: Any) -> set[int]:
+        found = pod(None)
+        found["spec"]["securityContext"] = of_pod
+        found["spec"]["initContainers"][1]["securityContext"] = own
+        return set(groups_of(found, "payload"))
+
+    assert groups_of(pod(None), "payload") == set()
+    assert groups({"runAsGroup": 5}, runAsGroup=6, fsGroup=7, supplementalGroups=[8, 9]) == {5, 7, 8, 9}
+    assert groups({}, runAsGroup=6) == {6}
 
 
 def test_before_there_is_a_status_only_the_spec_is_known() -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from k8spilot.settings import Settings, variables
 from k8spilot.surroundings.rights import RIGHTS, WISHES
-from k8spilot.surroundings.shape import shape_faults, shape_warnings
+from k8spilot.surroundings.shape import group_warnings, shape_faults, shape_warnings
 from k8spilot.writable import FOLDERS
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +175,17 @@ def test_the_payload_gets_what_it_is_promised(pod: dict[str, Any]) -> None:
     resources = containers(pod)["payload"]["resources"]
     assert resources["requests"] == resources["limits"]
     assert {"cpu", "memory", "ephemeral-storage"} == set(resources["limits"])
+
+
+def test_no_image_puts_its_jobs_into_groups_where_kubernetes_can_have_it_so(pod: dict[str, Any]) -> None:
+    assert list(group_warnings(restricted(pod), "v1.33.0")) == []
+    component = yaml.safe_load((ROOT / "components/merged-groups/kustomization.yaml").read_text())
+    (change,) = yaml.safe_load(component["patches"][0]["patch"])
+    assert change == {"op": "remove", "path": "/spec/securityContext/supplementalGroupsPolicy"}
+    del pod["spec"]["securityContext"]["supplementalGroupsPolicy"]
+    assert list(group_warnings(pod, "v1.32.9")) == list(group_warnings(pod, "")) == []
+    (told,) = group_warnings(pod, "v1.33.0+vendor")
+    assert "supplementalGroupsPolicy: Strict" in told
 
 
 def test_one_image_name_runs_everything(pod: dict[str, Any]) -> None:

@@ -61,6 +61,14 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
     (payload(lambda one: one.update(command=["sleep"])), r"set the command of payload to \[.*payload-init"),
     (payload(lambda one: one.update(args=["x"])), "without args"),
     (
+        payload(lambda one: one.pop("terminationMessagePath")),
+        "set terminationMessagePath: /k8spilot/bin/kubelet/termination-log",
+    ),
+    (
+        lambda pod: container(pod, "install")["securityContext"].update(runAsUser=65534),
+        "runs `k8spilot install` to ano",
+    ),
+    (
         payload(lambda one: one.pop("env")),
         r"give payload the variable K8SPILOT_BIND .*metadata.annotations\['k8spilot/bind'\]",
     ),

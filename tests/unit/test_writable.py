@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.errors import SurroundingsError
-from k8spilot.writable import FOLDERS, make_fresh, read_only
+from k8spilot.writable import FOLDERS, make_fresh, read_only, shut_termination_log
 
 
 def _container(root: Path, *mounted: str) -> Path:
@@ -66,3 +66,12 @@ def test_a_folder_that_an_image_does_not_have_is_not_told_as_read_only(tmp_path:
     _container(tmp_path)
     (tmp_path / "var/lib/condor").rmdir()
     assert list(read_only(tmp_path)) == []
+
+
+def test_the_termination_log_is_the_pilots_alone(tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    shut_termination_log(log)
+    log.touch()
+    log.chmod(0o666)
+    shut_termination_log(log)
+    assert _mode(log) == 0o600

@@ -80,6 +80,8 @@ class Evidence:
     """The rules of the device cgroup; None where they cannot be read, as with cgroup v2."""
     capabilities: int = 0
     """The bounding set."""
+    groups: tuple[int, ...] = ()
+    """Supplementary ones: the node can give some with its devices (CDI's additionalGids)."""
     files: tuple[Device, ...] = ()
     """What the driver's files in /proc tell of GPUs of the node; they need not be the container's."""
     driver: Driver = field(default_factory=Driver)
@@ -105,6 +107,7 @@ class Evidence:
                     "mounts": tuple(found["mounts"]),
                     "nodes": tuple(Node(**one) for one in found["nodes"]),
                     "cgroup": None if found["cgroup"] is None else tuple(found["cgroup"]),
+                    "groups": tuple(found["groups"]),
                     "files": _devices(found["files"]),
                     "driver": Driver(**{**driver, "devices": _devices(driver["devices"])}),
                 }

@@ -39,6 +39,7 @@ def probe(root: Path = Path("/"), environment: "os._Environ[str] | dict[str, str
         nodes=tuple(sorted(_nodes(root / "dev", root), key=lambda node: node.path)),
         cgroup=_cgroup(root),
         capabilities=_capabilities(root),
+        groups=tuple(sorted(os.getgroups())),
         files=tuple(nvidia.files(files)),
         driver=driver,
     )

@@ -97,6 +97,17 @@ def same_volumes(pod: dict[str, Any], name: str, paths: Iterable[str]) -> list[s
     return [mount["mountPath"] for mount in mounts.get(name, []) if mount["name"] in volumes]
 
 
+def groups_of(pod: dict[str, Any], name: str) -> frozenset[int]:
+    """The groups that `pod` asks for, for its container `name`."""
+    spec = pod.get("spec") or {}
+    security = spec.get("securityContext") or {}
+    found = [*security.get("supplementalGroups", ()), security.get("fsGroup")]
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    own = next((one.get("securityContext") or {} for one in containers if one["name"] == name), {})
+    found.append(own.get("runAsGroup", security.get("runAsGroup")))
+    return frozenset(one for one in found if one is not None)
+
+
 def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
     """Where the image of the native sidecar `name` is in a pod (a JSON pointer), and what it is.
 

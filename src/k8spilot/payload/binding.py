@@ -63,12 +63,15 @@ class Binder:
         listener: Listener,
         registry: Registry,
         idle: Callable[[], str],
+        groups: Callable[[], frozenset[int]],
         patience: float = 120.0,
     ) -> None:
         self.name = name
         self._pod = pod
         self._listener = listener
         self._idle = idle
+        self._groups = groups
+        """Those that jobs may be in."""
         self._patience = patience
         """How long what is away is waited for: the API server, and by the kubelet the registry; seconds."""
         self._changes = Changes(name, pod, registry, patience)
@@ -89,7 +92,7 @@ class Binder:
             seconds: how long that may take.
 
         Raises:
-            BindError: the kubelet cannot pull or run it, or not in that time.
+            BindError: the kubelet cannot pull or run it, or not in that time, or it gives its jobs groups.
             ClusterRefused: the API server does not allow it.
             NotNow: it could not be had for a while, for a reason that may pass.
         """
@@ -212,7 +215,15 @@ class Binder:
         return await self._arrived(binding), identity
 
     async def _arrived(self, binding: Binding) -> Channel:
-        return await self._listener.until(lambda one: one.bind == binding.name and one.fresh)
+        channel = await self._listener.until(lambda one: one.bind == binding.name and one.fresh)
+        # Where the pod's supplementalGroupsPolicy is not Strict, or not known, an image's own /etc/group adds to them.
+        if others := sorted(channel.groups - self._groups()):
+            raise BindError(
+                f"image {binding.image.reference} puts its jobs into groups that are not theirs "
+                f"({', '.join(map(str, others))}); take the jobs' user (nobody, as a rule) out of these groups in its "
+                "/etc/group"
+            )
+        return channel
 
     async def next_container(self, last: Channel | None) -> Channel:
         """Wait for the container after the one of `last` in which nothing has run yet."""
@@ -309,6 +320,7 @@ class Binder:
                 raise displaced.result()
             if not arrived.done():
                 raise refused.result() if refused.done() else away.result()
+            arrived.result()
         finally:
             for task in (arrived, refused, displaced, away, thaw):
                 task.cancel()

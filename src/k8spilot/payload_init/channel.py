@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from k8spilot.errors import PayloadLost
 from k8spilot.payload_init.terminals import Terminal
+from k8spilot.peer import groups_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +50,15 @@ class Process:
 
 
 class Channel:
-    """One payload-init that has connected."""
+    """One payload-init that has connected.
+
+    Raises:
+        OSError: it has ended already.
+    """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.groups = groups_of(pid)
+        """Its supplementary groups, which its jobs have: the kernel's word, which no image can change."""
         loop = asyncio.get_running_loop()
         self._socket = connection
         self.pid = pid

@@ -21,7 +21,7 @@ from k8spilot.kube.pod import container
 from k8spilot.settings import PILOT, Settings
 from k8spilot.surroundings.findings import Finding, fault, good, judged, warning
 from k8spilot.surroundings.rights import rights_findings
-from k8spilot.surroundings.shape import shape_faults, shape_warnings
+from k8spilot.surroundings.shape import group_warnings, shape_faults, shape_warnings
 
 CLOCK_SECONDS: Final = 300
 """Tokens of Kubernetes and of HTCondor are judged by the clock; five minutes are what Kerberos and others allow."""
@@ -127,9 +127,10 @@ async def _own_pod(settings: Settings, api: Api, seen: Cluster) -> list[Finding]
             words = f"the pod {name} cannot be read: {error}"
         return [fault("pod", words)]
     shape = list(shape_faults(seen.pod, settings))
+    warnings = [*shape_warnings(seen.pod, settings), *group_warnings(seen.pod, seen.version)]
     return [
         *judged("pod", (f"in the pod {name}, {words}" for words in shape), f"{name} is put together right"),
-        *(warning("pod", f"in the pod {name}, {words}") for words in shape_warnings(seen.pod, settings)),
+        *(warning("pod", f"in the pod {name}, {words}") for words in warnings),
         *_processes(seen.pod, settings),
     ]
 

@@ -4,11 +4,12 @@ A pod that is put together wrongly would otherwise show it by jobs that fail, on
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from k8spilot.kube.pod import BIND
-from k8spilot.payload_init.install import PROGRAM
+from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.listener import SOCKET
 from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
 from k8spilot.surroundings.gpus import gpu_warnings
@@ -16,6 +17,9 @@ from k8spilot.surroundings.gpus import gpu_warnings
 PAYLOAD_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- the payload container's, not ours
 CLEANED_OTHERWISE: Final = ("/dev/shm",)  # noqa: S108
 """Writable mounts of the payload container that the pilot empties without mounting them."""
+
+_STRICT_SINCE: Final = 33
+"""The Kubernetes 1.x that has supplementalGroupsPolicy by default (KEP-3619)."""
 
 _BIND: Final = ("K8SPILOT_BIND", f"metadata.annotations['{BIND}']")
 """The variable of which payload-init speaks in its hello (payload-init.c), and the field that it is taken from."""
@@ -73,10 +77,7 @@ def _apart_faults(engine: Json, pilot: Json, spec: Json, settings: Settings) -> 
     """See that nothing of the engine's is in HTCondor's reach, and the other way round."""
     if engine.get("restartPolicy") != "Always":
         yield f"set restartPolicy: Always for the init container {ENGINE}, or {PILOT} never starts"
-    uids = [
-        {**spec.get("securityContext", {}), **one.get("securityContext", {})}.get("runAsUser")
-        for one in (engine, pilot)
-    ]
+    uids = [_security(one, spec).get("runAsUser") for one in (engine, pilot)]
     if None in uids or len({*uids, settings.payload_uid}) < 3:
         yield (
             f"set runAsUser to different numbers for {ENGINE} and {PILOT}, and to others than the jobs' "
@@ -101,8 +102,18 @@ def _order_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str
     if programs is None:
         return  # told below
     before = spec["initContainers"][: [one["name"] for one in spec["initContainers"]].index(payload["name"])]
-    fills = [mount for one in before for mount in one.get("volumeMounts", []) if mount["name"] == programs["name"]]
-    if all(mount.get("readOnly") for mount in fills):
+    fillers = [
+        one
+        for one in before
+        for mount in one.get("volumeMounts", [])
+        if mount["name"] == programs["name"] and not mount.get("readOnly")
+    ]
+    if settings.payload_uid in [_security(one, spec).get("runAsUser") for one in fillers]:
+        yield (
+            "set runAsUser of the container that runs `k8spilot install` to another number than the jobs' "
+            f"{settings.payload_uid}, or they can come to their container's termination log"
+        )
+    if not fillers:
         yield (
             f"put an init container that runs `k8spilot install`, with the volume {programs['name']} at "
             f"{settings.exchange}/bin, before {payload['name']}"
@@ -132,6 +143,12 @@ def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
     command = [str(settings.exchange / PROGRAM), str(settings.exchange / SOCKET)]
     if payload.get("command") != command or payload.get("args"):
         yield f"set the command of {name} to {json.dumps(command)}, without args"
+    log = str(settings.exchange / TERMINATION_LOG)
+    if payload.get("terminationMessagePath") != log:
+        yield (
+            f"set terminationMessagePath: {log} for {name}, or each job can fill the node's disk by its termination "
+            "log, which no limit counts"
+        )
     fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}) for one in payload.get("env", [])}
     if fields.get(_BIND[0], {}).get("fieldPath") != _BIND[1]:
         yield (
@@ -142,7 +159,7 @@ def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
 
 def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
     name = settings.payload_container
-    security = {**spec.get("securityContext", {}), **payload.get("securityContext", {})}
+    security = _security(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"take all privileges from {name}, which runs other people's programs"
     if security.get("allowPrivilegeEscalation") is not False:
@@ -235,6 +252,11 @@ def _volume_faults(payload: Json, pilot: Json, engine: Json, spec: Json, setting
             )
 
 
+def _security(container: Json, spec: Json) -> Json:
+    """A container's security context: what it does not say, the pod does."""
+    return {**spec.get("securityContext", {}), **container.get("securityContext", {})}
+
+
 def _is_shared(one: Json | None, other: Json | None) -> bool:
     return one is not None and other is not None and one["name"] == other["name"]
 
@@ -250,6 +272,17 @@ def _mounts(container: Json) -> dict[str, Json]:
 
 def _by_name(things: list[Json] | None) -> dict[str, Json]:
     return {thing["name"]: thing for thing in things or []}
+
+
+def group_warnings(pod: Json, version: str) -> Iterator[str]:
+    """See that images cannot put jobs into groups, where the API server (of `version`, as v1.36.3) can have it so."""
+    match = re.match(r"v1\.(\d+)", version)
+    policy = pod.get("spec", {}).get("securityContext", {}).get("supplementalGroupsPolicy")
+    if match is not None and int(match[1]) >= _STRICT_SINCE and policy != "Strict":
+        yield (
+            "set securityContext: {supplementalGroupsPolicy: Strict} if the node's runtime knows it (containerd 2.0, "
+            "CRI-O 1.31), or jobs are held whose image's /etc/group has their user in it"
+        )
 
 
 def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:

