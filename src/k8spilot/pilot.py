@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import psutil
 from aiohttp import web
 
 from k8spilot import logs
@@ -33,31 +32,25 @@ from k8spilot.condor.slot import Slot, SlotAd
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.server import listen, serve
 from k8spilot.docker.state import Engine
-from k8spilot.docker.translate import Place
 from k8spilot.docker.turns import next_job
 from k8spilot.errors import PilotError, SurroundingsError, first_cause
 from k8spilot.gpu.found import Gpus
 from k8spilot.keeper import DEATHS, DOCKER_SOCKETS, DONE, GONE
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.grace import hurry
-from k8spilot.kube.pod import container, groups_of, same_volumes
 from k8spilot.kube.watch import OwnPod
-from k8spilot.model.policy import ImagePolicy
 from k8spilot.observe.beside import beside
 from k8spilot.observe.gpus import Found
 from k8spilot.observe.observer import Observer
-from k8spilot.payload.binding import Binder
-from k8spilot.payload.cleaners import Cleaner, FromInside, FromOutside
+from k8spilot.parts import binder_of, cleaner_of, lookup_of, open_folders, place_of
+from k8spilot.payload.cleaners import Cleaner
 from k8spilot.payload.discovery import discover
 from k8spilot.payload.idle import IdleImage
-from k8spilot.payload.lookup import Lookup
 from k8spilot.payload.notices import Notices, Several, tell_of_outages
 from k8spilot.payload.runner import Pace, PayloadContainer
-from k8spilot.payload_init.install import TIDY
 from k8spilot.payload_init.listener import SOCKET, Listener
-from k8spilot.payload_init.terminals import Terminals
 from k8spilot.registry import Registry
-from k8spilot.sandbox import PILOT_TEMPORARY, SHARED, TIDY_OF_ROOT, Scratch, kill_outside, own_cgroup
+from k8spilot.sandbox import TIDY_OF_ROOT, kill_outside, own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
 
 logger = logging.getLogger(__name__)
@@ -140,21 +133,12 @@ class Pilot:
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         settings = self._settings
-        if os.geteuid() == 0:
-            # The kubelet makes them writable for all. HTCondor runs things as the jobs' account in this container, too
-            # (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours, or leave
-            # anything there.
-            for folder in (settings.exchange, settings.gpu_metrics):
-                if folder.is_dir():
-                    folder.chmod(0o755)
-            # As any /tmp: of one that is not sticky, a job could change the attributes (xattr(7)).
-            for folder in settings.scratch_folders:
-                folder.chmod(0o1777)
+        open_folders(settings)
         async with AsyncExitStack() as parts:
             listener = await parts.enter_async_context(
                 Listener(settings.exchange / SOCKET, settings.payload_uid, self._cgroup)
             )
-            cleaner = self._cleaner(listener, parts)
+            cleaner = cleaner_of(settings, self.pod, listener, self._cgroup, self._tidy, parts)
             is_doubtful = await self._hear_payload(listener)
             slot = self._linked or SlotAd(Folders.of(settings), settings)
             images = NodeImages(slot, self.pod.api, settings.node_name)
@@ -171,7 +155,7 @@ class Pilot:
             parts.callback(payload.close)
             if is_doubtful:
                 payload.settling.doubt()
-            engine = Engine([payload], self._place, tasks, notices)
+            engine = Engine([payload], partial(place_of, settings, self.pod, self._gpus), tasks, notices)
             listening = self._listening or [listen(path) for path in settings.sockets]
             routes = [*observer.routes, web.get(NEXT_JOB, next_job)]
             if self._linked is not None:
@@ -280,79 +264,16 @@ class Pilot:
         self, listener: Listener, cleaner: Cleaner, tasks: asyncio.TaskGroup, notices: Notices
     ) -> PayloadContainer:
         settings = self._settings
-        credentials = settings.pull_secret if settings.pull_secret.exists() else None
-        name = settings.payload_container
-        self._idle_image()  # remembers the digest, which the pod tells for as long as the node has the image
-        registry = Registry(credentials)
-        policy = ImagePolicy(
-            settings.allowed_images,
-            settings.require_digest,
-            settings.allow_image_volumes,
-            reserved=(settings.exchange, settings.execute),
-            closed=(self.pod.api.host,),
-        )
-        lookup = Lookup(registry, policy, settings.patience_seconds)
-        binder = Binder(
-            name, self.pod, listener, registry, self._idle_image, self._allowed_groups, settings.patience_seconds
-        )
+        registry = Registry(settings.pull_secret if settings.pull_secret.exists() else None)
         return PayloadContainer(
             self.pod,
-            lookup,
-            binder,
+            lookup_of(settings, self.pod, registry),
+            binder_of(settings, self.pod, listener, registry, self._idle_image, self._gpus),
             cleaner,
             tasks,
             pace=Pace(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
             notices=notices,
         )
-
-    def _allowed_groups(self) -> frozenset[int]:
-        """Those that jobs may be in: what the pod asks for, and what came with its devices before any job."""
-        return groups_of(self.pod.pod, self._settings.payload_container) | frozenset(self._gpus.evidence.groups)
-
-    def _cleaner(self, listener: Listener, parts: AsyncExitStack) -> Cleaner:
-        settings = self._settings
-        if os.geteuid() != 0 and self._cgroup is not None:
-            terminals = Terminals()
-            parts.callback(terminals.close)
-            terminals.open()  # before any job can come, and take all
-            return FromInside(
-                settings.exchange / TIDY,
-                listener,
-                lambda: same_volumes(self.pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
-                Folders.of(settings).execute,
-                settings.payload_uid,
-                terminals,
-                fences=not settings.confine_starter,
-            )
-        return FromOutside(
-            Scratch(
-                settings.scratch_folders,
-                settings.payload_uid,
-                (*SHARED, *PILOT_TEMPORARY),
-                tidy=self._tidy,
-                cgroup=self._cgroup,
-                sandboxes=Folders.of(settings).execute if "condor" in settings.services else None,
-            ),
-            listener,
-        )
-
-    def _place(self) -> Place:
-        """What jobs can ask for; containers of a pod share /dev/shm (pkg/kubelet makes one for its sandbox)."""
-        view = container(self.pod.pod, self._settings.payload_container)
-        memory = os.statvfs("/dev/shm")  # noqa: S108
-        return Place(
-            execute=str(self._settings.execute),
-            volumes=view.volumes if view is not None else frozenset(),
-            shared_memory=memory.f_blocks * memory.f_frsize,
-            used_ports=_listening,
-            gpus=self._gpus,
-        )
-
-
-def _listening() -> set[int]:
-    """TCP ports on which anything in the pod's network listens."""
-    found = psutil.net_connections("tcp")
-    return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN and one.laddr}
 
 
 def main() -> int:

@@ -87,3 +87,8 @@ def _with_registry(repository: str) -> str:
             else repository
         )
     return f"{_DEFAULT_REGISTRY}/{repository if slash else f'library/{repository}'}"
+
+
+def is_same(one: Reference | None, other: Reference) -> bool:
+    """Whether there is one, and what it names comes from where the other does."""
+    return one is not None and one.source == other.source

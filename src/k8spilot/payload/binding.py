@@ -33,14 +33,12 @@ from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.change import Binding, Changes
 from k8spilot.payload.launch import first_of
-from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.channel import Channel, thaw
 from k8spilot.payload_init.listener import Listener
 from k8spilot.registry import Registry
 
 logger = logging.getLogger(__name__)
 
-_THAW_SECONDS: Final = 2.0
-"""payload-init ends at once on the kubelet's SIGTERM. One that does not has been stopped by its job."""
 _ASKED: Final = 1000
 """References that are remembered."""
 _CONFIRM_SECONDS: Final = 60.0
@@ -236,7 +234,7 @@ class Binder:
 
     async def rest(self) -> None:
         """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""
-        await _thaw((await self.ask_to_rest()).last)
+        await thaw((await self.ask_to_rest()).last)
 
     async def rested(self, binding: Binding) -> None:
         """Wait until the kubelet has turned to the idle image, after a change that was `unfinished`.
@@ -327,7 +325,7 @@ class Binder:
 
     async def _end_last(self, binding: Binding) -> None:
         """See the container before end, and end it if the kubelet does not."""
-        if binding.last is not None and await _thaw(binding.last):
+        if binding.last is not None and await thaw(binding.last):
             self._changes.unheard = False
 
 
@@ -341,18 +339,3 @@ def _new_name() -> str:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def _thaw(channel: Channel | None) -> bool:
-    """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
-
-    Return whether it ended as it was told.
-    """
-    if channel is None or channel.gone.done():
-        return False
-    await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
-    if not channel.gone.done():
-        logger.warning("%r does not end as it is told to; it is killed.", channel)
-        channel.kill()
-        return False
-    return True

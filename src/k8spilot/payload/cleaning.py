@@ -1,12 +1,19 @@
 """What earlier jobs have left outside of their containers goes before another one comes."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
 
 from k8spilot.errors import ImageError, PayloadLost, PilotError, Shortage
 from k8spilot.payload.cleaners import Cleaner
 from k8spilot.payload.notices import CLOSED_SECONDS, SHORTAGE_SECONDS
 from k8spilot.payload_init.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+_RESCUE_SECONDS: Final = 30.0
 
 
 class Cleaning:
@@ -47,6 +54,16 @@ class Cleaning:
             PayloadLost: something stays.
         """
         await self._once(lambda: self._cleaner.clean(channel))
+
+    async def rescue(self, coming: Awaitable[Channel]) -> None:
+        """Unlock the sandbox of a job that was lost, in the container that comes while its starter still waits."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RESCUE_SECONDS):
+                channel = await coming
+                try:
+                    await self._cleaner.unlock(channel)
+                except PilotError as error:
+                    logger.info("%s.", error)
 
     async def _once(self, work: Callable[[], Awaitable[None]]) -> None:
         async with self._lock:  # not beside a thread of a start that was given up

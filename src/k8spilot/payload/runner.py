@@ -20,7 +20,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.lifecycle import ALIVE, Event, State, advance
 from k8spilot.model.outcome import Outcome
-from k8spilot.model.reference import Reference
+from k8spilot.model.reference import Reference, is_same
 from k8spilot.payload.binding import Binder
 from k8spilot.payload.change import Binding
 from k8spilot.payload.cleaners import Cleaner
@@ -32,12 +32,10 @@ from k8spilot.payload.session import Session
 from k8spilot.payload.settling import Settling
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.work import Work
-from k8spilot.payload_init.channel import Channel
 
 logger = logging.getLogger(__name__)
 
 _UNCLAIMED_SECONDS: Final = 120.0
-_RESCUE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class PayloadContainer:
         """
         self._lookup.admit(reference)
         if self.state is State.BINDING and not self._claimed:
-            if _is_of(self._reference, reference) and not _failed(self._binding):
+            if is_same(self._reference, reference) and not _failed(self._binding):
                 return
             self._free()
         if self.state is not State.IDLE:
@@ -165,7 +163,7 @@ class PayloadContainer:
     async def pulled(self, reference: Reference) -> Image | None:
         """Wait while the bind of `reference` brings an image that is new to this pod; its errors are `bound`'s."""
         binding = self._binding
-        if binding is None or not _is_of(self._reference, reference):
+        if binding is None or not is_same(self._reference, reference):
             return None
         if not self._lookup.has_had(reference):
             await asyncio.wait([binding])
@@ -179,7 +177,7 @@ class PayloadContainer:
             NotNow: it cannot, for which the job is not to blame: the API server is away, for one.
             Refused: another job has the container, or this one was removed meanwhile.
         """
-        if self.state is not State.BINDING or self._claimed or not _is_of(self._reference, reference):
+        if self.state is not State.BINDING or self._claimed or not is_same(self._reference, reference):
             self.begin(reference)
         # What was begun may have failed by now: its error is this caller's, who would only wait as long once more.
         self._work.drop_later()
@@ -300,19 +298,10 @@ class PayloadContainer:
         if (error := ended.exception()) is not None:
             self._notices.lost(str(error))
             if self._cleaner.needs_container and self._run is not None:
-                self._rescuing = self._work.start(partial(self._rescue, self._run.channel), "rescue")
+                coming = partial(self._binder.next_container, self._run.channel)
+                self._rescuing = self._work.start(lambda: self.cleaning.rescue(coming()), "rescue")
         else:
             self._notices.ended(ended.result())
-
-    async def _rescue(self, lost: Channel) -> None:
-        """Unlock the sandbox of a job that was lost, while its starter has not given up yet."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_RESCUE_SECONDS):
-                channel = await self._binder.next_container(lost)
-                try:
-                    await self._cleaner.unlock(channel)
-                except PilotError as error:
-                    logger.info("%s.", error)
 
     def _free(self) -> None:
         if self.state is State.IDLE:
@@ -358,7 +347,3 @@ class PayloadContainer:
 
 def _failed(future: "asyncio.Future[Binding] | None") -> bool:
     return future is not None and future.done() and (future.cancelled() or future.exception() is not None)
-
-
-def _is_of(one: Reference | None, other: Reference) -> bool:
-    return one is not None and one.source == other.source

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 8
+_THAW_SECONDS: Final = 2.0
+"""payload-init ends at once on the kubelet's SIGTERM. One that does not has been stopped by its job."""
 _LAST_STATUS: Final = 0xFFFF
 """Of what waitpid(2) gives."""
 
@@ -309,4 +311,19 @@ def _once(future: "asyncio.Future[T]", value: T) -> bool:
     if future.done():
         return False
     future.set_result(value)
+    return True
+
+
+async def thaw(channel: Channel | None) -> bool:
+    """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
+
+    Return whether it ended as it was told.
+    """
+    if channel is None or channel.gone.done():
+        return False
+    await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
+    if not channel.gone.done():
+        logger.warning("%r does not end as it is told to; it is killed.", channel)
+        channel.kill()
+        return False
     return True
