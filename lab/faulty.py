@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -48,7 +48,7 @@ class Fault:
     delay: float = 0.0
     """Seconds before the answer begins."""
     rate: float = 0.0
-    """Bytes a second of the answer's body; 0: as fast as can be."""
+    """Bytes a second of the answer's body, until other faults, or none, are set; 0: as fast as can be."""
     cut: bool = False
     """The connection is cut: at once, or in the middle of a body."""
     corrupt: bool = False
@@ -294,7 +294,9 @@ class FaultyServer:
             _cut(request)
         await response.prepare(request)
         left = int(response.headers.get("Content-Length", "0")) if fault.short else 2**62
-        async for whole in answer.content.iter_chunked(_PIECE):
+        size = max(1, min(_PIECE, int(fault.rate))) if fault.rate else _PIECE
+        over = self._over
+        async for whole in answer.content.iter_chunked(size):
             piece, left = whole[:left], max(left - len(whole), 0)
             if fault.corrupt:
                 piece = bytes((piece[0] ^ 1, *piece[1:])) if piece else piece
@@ -307,7 +309,9 @@ class FaultyServer:
                 await self._over.wait()
             await response.write(piece[half:])
             if fault.rate:
-                await asyncio.sleep(len(piece) / fault.rate)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(len(piece) / fault.rate):
+                        await over.wait()
         await response.write_eof()
 
 

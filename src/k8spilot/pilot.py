@@ -155,7 +155,7 @@ class Pilot:
                 Listener(settings.exchange / SOCKET, settings.payload_uid, self._cgroup)
             )
             cleaner = self._cleaner(listener, parts)
-            await self._hear_payload(listener)
+            is_doubtful = await self._hear_payload(listener)
             slot = self._linked or SlotAd(Folders.of(settings), settings)
             images = NodeImages(slot, self.pod.api, settings.node_name)
             observer = Observer(settings, self.pod, listener, slot, int(os.environ.get(DEATHS, "0")), self._idle_image)
@@ -169,6 +169,8 @@ class Pilot:
             observer.gpus = self._gpus = await self._discover(listener, observer)  # before any job can come
             payload = observer.payload = self._payload(listener, cleaner, tasks, notices)
             parts.callback(payload.close)
+            if is_doubtful:
+                payload.settling.doubt()
             engine = Engine([payload], self._place, tasks, notices)
             listening = self._listening or [listen(path) for path in settings.sockets]
             routes = [*observer.routes, web.get(NEXT_JOB, next_job)]
@@ -228,28 +230,31 @@ class Pilot:
             tasks.create_task(asking, name="HTCondor answers"),
         ]
 
-    async def _hear_payload(self, listener: Listener) -> None:
+    async def _hear_payload(self, listener: Listener) -> bool:
         """Wait for payload-init: the first bind then knows which container it ends.
 
         An engine that follows one that died finds it between jobs: it has killed its own when the connection ended. One
         that its job has stopped has not, and never will: all that is in the payload container is killed then. Where no
-        image has come to run there is nothing in it; the next bind mends that. Where no job can have come yet, nobody
-        has stopped it: it is slow, and the kubelet would make a pause after its end.
+        image has come to run there is nothing in it. Where no job can have come yet, nobody has stopped it: it is slow,
+        and the kubelet would make a pause after its end.
+
+        Returns:
+            Whether the node may still pull for a bind of an engine before this one.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PAYLOAD_SECONDS):
                 await listener.until(lambda _: True)
-                return
-        killed = 0
-        if self._cgroup is not None and self._had_jobs():
+                return False
+        killed, had_jobs = 0, self._had_jobs()
+        if self._cgroup is not None and had_jobs:
             killed = kill_outside(self._settings.payload_uid, self._cgroup)
         logger.warning(
-            "payload-init of container %s has not connected within %.0f s; %d processes are killed there, and jobs are "
-            "bound all the same.",
+            "payload-init of container %s has not connected within %.0f s; %d processes are killed there.",
             self._settings.payload_container,
             _PAYLOAD_SECONDS,
             killed,
         )
+        return had_jobs
 
     def _had_jobs(self) -> bool:
         """Whether a job can have come to an engine of this pod before this one: each looks for GPUs before that."""
@@ -284,6 +289,7 @@ class Pilot:
             settings.require_digest,
             settings.allow_image_volumes,
             reserved=(settings.exchange, settings.execute),
+            closed=(self.pod.api.host,),
         )
         lookup = Lookup(registry, policy, settings.patience_seconds)
         binder = Binder(

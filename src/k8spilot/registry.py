@@ -27,6 +27,10 @@ from k8spilot.model.refusals import may_pass
 logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 60.0
+_MOST_ANSWERED: Final = 8 * 1024 * 1024
+"""Bytes: skopeo reads documents of 4 MiB at most (internal/iolimits in containers/image)."""
+_MOST_SAID: Final = 64 * 1024
+"""Bytes that are kept of what it says of a failure, in which the registry has words, too."""
 _KEPT: Final = 64
 _NESTED: Final = 3
 """Manifests that are read until there is one to bind."""
@@ -147,16 +151,31 @@ async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes
     except OSError as error:  # no memory, no process: nothing that a job is to blame for
         raise RegistryUnreachable(f"{command[0]} cannot be started ({error.strerror})") from error
     try:
+        assert process.stdout is not None
+        assert process.stderr is not None
         async with asyncio.timeout(_SECONDS):
-            output, errors = await process.communicate()
+            output, errors = await asyncio.gather(
+                _beginning(process.stdout, _MOST_ANSWERED + 1), _beginning(process.stderr, _MOST_SAID)
+            )
+            await process.wait()
     except TimeoutError:
         raise RegistryUnreachable(f"the registry of image {reference} did not answer within {_SECONDS:.0f} s") from None
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await process.communicate()  # it does not count as ended before all that it has written is read
+    if len(output) > _MOST_ANSWERED:
+        raise ImageError(f"what the registry answers about image {reference} has more than {_MOST_ANSWERED >> 20} MiB")
     assert process.returncode is not None
     return process.returncode, output, errors.decode("utf-8", "replace")
+
+
+async def _beginning(stream: asyncio.StreamReader, most: int) -> bytes:
+    """Read to the end, and keep so many bytes of it."""
+    kept = bytearray()
+    while part := await stream.read(64 * 1024):
+        kept += part[: most - len(kept)]
+    return bytes(kept)
 
 
 def _words(errors: str) -> str:

@@ -73,9 +73,9 @@ class Ground(Pool):
             **self.python,  # type: ignore[arg-type]
         )
 
-    def is_fit(self, timeout: float = 120) -> None:
-        """The next job of another user runs, sees nothing of the one before, and its result is right."""
-        found = result(self.bob(), timeout=timeout)
+    def is_fit(self, timeout: float = 120, bob: Jobs | None = None) -> None:
+        """The next job of another user, which may be there, runs, sees nothing of the one before, and is right."""
+        found = result(bob or self.bob(), timeout=timeout)
         assert (found.code, found.stderr) == (7, b""), found
         assert json.loads(found.stdout)["left"] == [], found.text[:2000]
         assert found.files["sum"].decode() == hashlib.sha256(b"bob's data\n" * 1000).hexdigest()

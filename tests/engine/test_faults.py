@@ -249,7 +249,7 @@ async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_
     heard, told = asyncio.Event(), asyncio.Event()
 
     class Told(Notices):
-        async def away(self, seconds: float = notices.CLOSED_SECONDS) -> None:
+        async def away(self, why: notices.Reason, seconds: float = notices.CLOSED_SECONDS) -> None:
             told.set()
 
     async def hear(_: Pilot, listener: Listener) -> None:

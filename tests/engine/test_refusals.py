@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.rings import SANDBOX, Engine
+from tests.engine.rings import SANDBOX, Engine, Simulated
 
 REFUSED: dict[str, Any] = {
     "Volumes": {"/data": {}},
@@ -76,3 +76,15 @@ async def test_credentials_of_a_job_are_not_used_and_that_is_said_when_they_were
     await engine.pull(image)
     answer = await engine.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"]})
     assert "docker_send_credentials" not in answer.message
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.1:5000", "0x7f000001:5000", "[::ffff:7f00:1]:80", "169.254.169.254"]
+)
+async def test_a_host_that_is_no_registry_is_asked_nothing(simulator: Simulated, host: str) -> None:
+    image = f"{host}/latest/meta-data:1"
+    await simulator.pull(image)
+    answer = await simulator.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"]})
+    assert (answer.status, f"{host} is " in answer.message) == (500, True), answer.message
+    assert "K8SPILOT_ALLOWED_IMAGES" in answer.message
+    assert simulator.cluster.images.asked == []

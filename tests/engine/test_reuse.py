@@ -129,7 +129,7 @@ async def test_a_slot_that_cannot_be_cleaned_takes_no_job_for_a_while(
     def fail(_: Scratch) -> None:
         raise PilotError("what the last job left stays")
 
-    async def away(_: Journal, _seconds: float) -> None:
+    async def away(_: Journal, _why: str, _seconds: float) -> None:
         told.set()
 
     monkeypatch.setattr(Scratch, "clean", fail)

@@ -113,10 +113,10 @@ class Heard(notices.Notices):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    async def away(self, seconds: float = notices.CLOSED_SECONDS) -> None:
+    async def away(self, why: notices.Reason, seconds: float = notices.CLOSED_SECONDS) -> None:
         self.said.append("away")
 
-    async def back(self) -> None:
+    async def back(self, why: notices.Reason) -> None:
         self.said.append("back")
 
 

@@ -130,9 +130,6 @@ def _life(settings: Settings) -> dict[str, object]:
     }
 
 
-_IDLE_CLAIM_SECONDS: Final = 60
-"""How long a claimed slot waits for the next job of its schedd. A schedd that has one sends it within seconds."""
-
 # Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
 _NETWORKS: Final = "bridge,nat,host,none"
 
@@ -159,11 +156,6 @@ def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
     yield "MY.K8SAvoidedRegistry isnt MY.K8SJobRegistry || time() >= (MY.K8SAvoidUntil ?: 0)"
     # Without the Kubernetes API no image can be bound (k8spilot.condor.notices).
     yield "time() >= (MY.K8SApiAwayUntil ?: 0)"
-    # A job can have its claim kept for its user's next one (keep_claim_idle), for as long as it likes: a minute here.
-    yield (
-        'MY.State =!= "Claimed" || MY.Activity =!= "Idle" || '
-        f"time() - MY.EnteredCurrentActivity < {_IDLE_CLAIM_SECONDS}"
-    )
     # HTCondor takes a list that is not there for an empty one.
     yield 'TARGET.DESIRED_Sites is undefined || stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",")'
     yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'

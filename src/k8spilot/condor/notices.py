@@ -7,7 +7,7 @@ from typing import Final
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.slot import Slot
 from k8spilot.model.reference import Reference
-from k8spilot.payload.notices import CLOSED_SECONDS, Notices
+from k8spilot.payload.notices import CLOSED_SECONDS, Notices, Reason
 
 _AVOID_SECONDS: Final = 600
 """How long jobs with images of a registry that did not answer are left to other execution points."""
@@ -19,6 +19,8 @@ class SlotNotices(Notices):
     def __init__(self, slot: Slot, images: NodeImages) -> None:
         self.slot = slot
         self.images = images
+        self._closed: dict[Reason, int] = {}
+        """Why no job is taken, and until when (seconds since the epoch)."""
 
     async def pulling(self, reference: Reference) -> None:
         """Show that the image is being pulled, and since when."""
@@ -37,10 +39,16 @@ class SlotNotices(Notices):
         registry = reference.repository.partition("/")[0]
         await self.slot.set({"K8SAvoidedRegistry": registry, "K8SAvoidUntil": int(time.time()) + _AVOID_SECONDS})
 
-    async def away(self, seconds: float = CLOSED_SECONDS) -> None:
+    async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
         """Take no job for that long."""
-        await self.slot.set({"K8SApiAwayUntil": int(time.time() + seconds)})
+        self._closed[why] = int(time.time() + seconds)
+        await self._close()
 
-    async def back(self) -> None:
-        """Take jobs again."""
-        await self.slot.set({"K8SApiAwayUntil": None})
+    async def back(self, why: Reason) -> None:
+        """Take jobs again, unless another reason is against it."""
+        self._closed.pop(why, None)
+        await self._close()
+
+    async def _close(self) -> None:
+        until = max(self._closed.values(), default=0)
+        await self.slot.set({"K8SApiAwayUntil": until if until > time.time() else None})

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -77,6 +78,11 @@ class Api:
         """Requests so far by verb (as in RBAC) and by status, which is `none` where no answer came."""
         self.heard: float | None = None
         """When the server sent something last (the event loop's clock, seconds)."""
+
+    @property
+    def host(self) -> str:
+        """The server's name or address, without a port."""
+        return urlsplit(self._access.url).hostname or ""
 
     async def __aenter__(self) -> Self:
         """Begin."""

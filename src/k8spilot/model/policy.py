@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from k8spilot.errors import ImageError, ImageNotAllowed
+from k8spilot.model.hosts import own
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 
@@ -15,7 +16,8 @@ class ImagePolicy:
     """What is asked of a job's image; the idle image is the pilot's own, and not asked."""
 
     allowed: Sequence[str] = ()
-    """Registries, and beginnings of repositories' names up to a slash; with none, all are allowed."""
+    """Registries, and beginnings of repositories' names up to a slash; with none, all are allowed but those on hosts
+    that are no registries of anybody's (model/hosts.py)."""
     needs_digest: bool = False
     """Whether the job has to name the image by its digest, so that it is the same image every time."""
     allows_volumes: bool = True
@@ -23,6 +25,8 @@ class ImagePolicy:
     not count for the pod (docs/security.md has how that was tried)."""
     reserved: Sequence[Path] = ()
     """Where the pilot's own volumes are in the payload container; an image may not put others there."""
+    closed: Sequence[str] = ()
+    """More hosts that are no registries: the API server's."""
 
     def admit(self, reference: Reference) -> None:
         """See whether a job may ask for `reference`, before anything is done for it.
@@ -33,6 +37,12 @@ class ImagePolicy:
         if self.allowed and not any(_lies_in(reference.repository, one) for one in self.allowed):
             raise ImageNotAllowed(
                 f"image {reference} is not allowed here: this site's jobs may use images of {', '.join(self.allowed)}"
+            )
+        registry = reference.repository.partition("/")[0]
+        if not self.allowed and (what := own(registry, self.closed)):
+            raise ImageNotAllowed(
+                f"image {reference} is not allowed here: {registry} is {what}, and no registry for jobs; name another, "
+                "or ask the site to name this one in K8SPILOT_ALLOWED_IMAGES"
             )
         if self.needs_digest and not (reference.digest or "").startswith("sha256:"):
             raise ImageNotAllowed(

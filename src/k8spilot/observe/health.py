@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from k8spilot.kube.watch import OwnPod
+from k8spilot.payload.settling import Settling
 from k8spilot.payload_init.listener import Listener
 
 _SECONDS: Final = 10.0
@@ -33,12 +34,14 @@ async def dead(path: Path) -> str:
     return "" if b" 200 " in answer else f"the engine answers {answer!r} on {path}"
 
 
-def unready(pod: OwnPod, listener: Listener) -> str:
+def unready(pod: OwnPod, listener: Listener, settling: Settling | None) -> str:
     """Why no job could begin now; nothing if one could."""
     if pod.gone:
         return "the own pod is gone from the Kubernetes API"
     if not pod.seen:
         return "the own pod has not been seen yet"
+    if settling is not None and settling.words:
+        return settling.words
     channel = listener.current
     if pod.troubles.since is not None and (channel is None or not channel.still_open()):
         seconds = asyncio.get_running_loop().time() - pod.troubles.since

@@ -91,6 +91,10 @@ class Journal(Notices):
         reason = "ImageRefused" if kind in ("image_refused", "image_failed") else "JobRefused"
         self._blame(reason, f"{_job()} will be held: {error}", key=str(error))
 
+    def still_pulling(self, reference: Reference, words: str) -> None:
+        """Tell it."""
+        self._blame("StillPulling", words[:1].upper() + words[1:], key=reference.source)
+
     def returned(self, seconds: float) -> None:
         """The API server is there again."""
         words = f"The Kubernetes API was away, or did not do its part, for {seconds:.0f} s; jobs that ran went on."

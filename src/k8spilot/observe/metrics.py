@@ -70,6 +70,8 @@ class Now:
     """When the API server sent something last, seconds since the epoch."""
     running_since: datetime | None = None
     """When the job began, if there is one."""
+    pulling_since: datetime | None = None
+    """Since when the node is waited for, which pulls an image that nobody wants any more, while that is so."""
 
 
 class Metrics:
@@ -154,6 +156,9 @@ class _Moment(Collector):
         yield _moment("api_last_contact_timestamp_seconds", "When the API server sent something last", now.heard)
         since = now.running_since.timestamp() if now.running_since is not None else None
         yield _moment("job_start_timestamp_seconds", "When the job began; not there while none runs", since)
+        pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
+        words = "Since when the node pulls an image that nobody wants any more; not there while it does not"
+        yield _moment("given_up_bind_timestamp_seconds", words, pulling)
         yield from self._more()
 
 

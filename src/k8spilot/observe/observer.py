@@ -119,6 +119,7 @@ class Observer:
             reachable=pod.troubles.since is None,
             heard=None if heard is None else wall_time(heard, asyncio.get_running_loop().time()),
             running_since=None if payload is None else payload.running_since,
+            pulling_since=None if payload is None else payload.settling.since,
         )
 
     def _of_gpus(self) -> Iterator[Metric]:
@@ -147,7 +148,8 @@ class Observer:
         return _verdict(await health.dead(self._settings.socket))
 
     async def _tell_readiness(self, _request: web.Request) -> web.Response:
-        return _verdict(health.unready(self._pod, self._listener))
+        settling = None if self.payload is None else self.payload.settling
+        return _verdict(health.unready(self._pod, self._listener, settling))
 
     async def _tell_status(self, _request: web.Request) -> web.Response:
         assert self.payload is not None

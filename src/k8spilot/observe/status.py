@@ -40,7 +40,7 @@ class Status:
     async def json(self, payload: PayloadContainer, gpus: Gpus) -> Json:
         """All of it; the slot's part is asked of the startd."""
         condor, dead = await asyncio.gather(self._condor(), health.dead(self._socket))
-        problems = [one for one in (dead, health.unready(self._pod, self._listener)) if one]
+        problems = [one for one in (dead, health.unready(self._pod, self._listener, payload.settling)) if one]
         if condor is not None and not condor["up"]:
             problems.append("HTCondor's startd does not answer; its words are in the pilot's log")
         if self._pod.troubles.words:

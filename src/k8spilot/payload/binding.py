@@ -10,8 +10,10 @@ import logging
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from k8spilot.errors import (
@@ -19,6 +21,7 @@ from k8spilot.errors import (
     ClusterError,
     ClusterRefused,
     Displaced,
+    ImageError,
     NotNow,
     PayloadLost,
     PilotError,
@@ -76,6 +79,9 @@ class Binder:
         """The connection of the container that a change of ours has ended, or ends."""
         self._asked: deque[str] = deque(maxlen=_ASKED)
         """References that were asked for since that change began: a container of each may be under way."""
+        self.unfinished: Reference | None = None
+        """The image of a change that was begun, and of which neither a container has come nor a refusal: the kubelet
+        may be pulling it still, and looks at no other change of the pod until that ends."""
 
     async def bind(self, image: Image, attempt: str, seconds: float) -> Binding:
         """Change to `image`; return when payload-init runs in it.
@@ -125,8 +131,16 @@ class Binder:
         # After a container that could not start, the same words in the status could be meant for it or for the next.
         if self._changes.view(self._pod.pod).refused is not None or self._may_come_late(image.digest):
             await self._pass_by_idle()
-        binding = await self._change(image, wanted)
-        await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
+        self.unfinished = image.reference
+        try:
+            binding = await self._change(image, wanted)
+            await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
+        except NotNow:  # what the kubelet does now is not known
+            raise
+        except BindError:
+            self.unfinished = None
+            raise
+        self.unfinished = None
         logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - binding.asked)
         return binding
 
@@ -215,26 +229,60 @@ class Binder:
         """Wait for the container after the one of `last` in which nothing has run yet."""
         return await self._listener.until(lambda one: one is not last and one.fresh)
 
+    def doubt(self) -> None:
+        """Take the change that the pod has for unfinished: somebody else has begun it."""
+        with suppress(ImageError):  # no name of an image, which nobody pulls
+            self.unfinished = Reference.parse(self._changes.view(self._pod.pod).wanted)
+
     async def rest(self) -> None:
         """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""
-        wanted, name = self._idle(), _new_name()
-        last = self._ask(wanted)
+        await _thaw((await self.ask_to_rest()).last)
 
-        async def change() -> None:
+    async def rested(self, binding: Binding) -> None:
+        """Wait until the kubelet has turned to the idle image, after a change that was `unfinished`.
+
+        There is no limit to that: the kubelet ends no pull by itself, whatever becomes of the pod.
+
+        Raises:
+            NotNow: somebody has asked for another image meanwhile, or the API server is away: it has to be asked again.
+        """
+        try:
+            await self._arrive(binding, self._changes.unavailable(binding), self._arrived(binding))
+        except NotNow:
+            raise
+        except BindError as error:  # words about the idle image are no longer about the other
+            logger.warning("%s; it is done without.", error)
+        self.unfinished = None
+
+    async def ask_to_rest(self) -> Binding:
+        """Ask for the idle image, until that is taken, or cancelled."""
+        wanted = self._idle()
+        idle = Reference.parse(wanted)
+
+        async def change(name: str) -> dict[str, Any] | None:
             try:
-                await self._pod.set_image(self.name, wanted, name)
+                return await self._pod.set_image(self.name, wanted, name)
             except ClusterRefused as error:
                 # Not even the pilot's own image: then the next job's is not to blame, and none is to come here.
                 await self._pod.troubles.note("patch", str(error))
                 raise ClusterError(str(error)) from error
 
-        await persist(change, math.inf, BackOff(*_REST_SECONDS))
-        await _thaw(last)
+        return await self._changed(
+            Image(idle, idle.digest), wanted, lambda name: persist(partial(change, name), math.inf, _slowly())
+        )
 
     async def _change(self, image: Image, wanted: str) -> Binding:
+        return await self._changed(
+            image, wanted, lambda name: persist(partial(self._pod.set_image, self.name, wanted, name), self._patience)
+        )
+
+    async def _changed(
+        self, image: Image, wanted: str, change: Callable[[str], Awaitable[dict[str, Any] | None]]
+    ) -> Binding:
+        """The change that `change` makes, which gets to know its name and returns what set_image does."""
         now, name = self._changes.view(self._pod.pod), _new_name()
         binding = Binding(image, wanted, name, now, self._ask(wanted), _now())
-        then = await persist(lambda: self._pod.set_image(self.name, wanted, name), self._patience)
+        then = await change(name)
         # What the watch told may have been old, after an outage: the answer has the status of the container before.
         if then is not None:
             return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
@@ -281,6 +329,10 @@ class Binder:
         """See the container before end, and end it if the kubelet does not."""
         if binding.last is not None and await _thaw(binding.last):
             self._changes.unheard = False
+
+
+def _slowly() -> BackOff:
+    return BackOff(*_REST_SECONDS)
 
 
 def _new_name() -> str:

@@ -24,6 +24,9 @@ CLOSED_SECONDS: Final = 3 * AGAIN_SECONDS
 SHORTAGE_SECONDS: Final = 20.0
 """As that, for what the node has none of for the moment."""
 
+Reason = Literal["api", "pull", "remains"]
+"""Why no image can be bound: the Kubernetes API, the pull of an image that nobody wants any more, what a job left."""
+
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[None]]
 """Starts a guarded task with a name."""
 
@@ -46,11 +49,14 @@ class Notices:
     async def unavailable(self, reference: Reference) -> None:
         """Tell that its registry did not give it, and that the job is not to blame."""
 
-    async def away(self, seconds: float = CLOSED_SECONDS) -> None:
+    async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
         """Tell that no image can be bound for `seconds`; told again every `AGAIN_SECONDS` while that is so."""
 
-    async def back(self) -> None:
-        """Take that back."""
+    async def back(self, why: Reason) -> None:
+        """Take that back; another reason may go on."""
+
+    def still_pulling(self, reference: Reference, words: str) -> None:
+        """Tell that the node pulls an image which nobody wants any more, and what that means."""
 
     def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
         """Tell how long a bind took, and how it failed, if so; CancelledError: nobody wants it any more."""
@@ -91,15 +97,20 @@ class Several(Notices):
         for one in self._others:
             await one.unavailable(reference)
 
-    async def away(self, seconds: float = CLOSED_SECONDS) -> None:
+    async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
         """Tell it."""
         for one in self._others:
-            await one.away(seconds)
+            await one.away(why, seconds)
 
-    async def back(self) -> None:
+    async def back(self, why: Reason) -> None:
         """Tell it."""
         for one in self._others:
-            await one.back()
+            await one.back(why)
+
+    def still_pulling(self, reference: Reference, words: str) -> None:
+        """Tell it."""
+        for one in self._others:
+            one.still_pulling(reference, words)
 
     def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
         """Tell it."""
@@ -155,10 +166,10 @@ async def tell_of_outages(pod: OwnPod, notices: Notices) -> None:
     while True:
         logger.warning("No job is taken for now: %s.", await pod.troubles.lasting(_AWAY_SECONDS))
         while True:
-            await notices.away()
+            await notices.away("api")
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_SECONDS):
                     await pod.troubles.over()
                     break
-        await notices.back()
+        await notices.back("api")
         logger.info("The Kubernetes API does its part again; jobs are taken.")

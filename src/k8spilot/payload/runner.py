@@ -29,6 +29,7 @@ from k8spilot.payload.lookup import Lookup
 from k8spilot.payload.notices import Notices, told
 from k8spilot.payload.run import Place, Run
 from k8spilot.payload.session import Session
+from k8spilot.payload.settling import Settling
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.work import Work
 from k8spilot.payload_init.channel import Channel
@@ -85,7 +86,10 @@ class PayloadContainer:
         self._following: asyncio.Future[None] | None = None
         self._rescuing: asyncio.Future[None] | None = None
         self._run: Run | None = None
-        self.cleaning = Cleaning(cleaner, lambda seconds: self._work.start(partial(notices.away, seconds), "notice"))
+        self.cleaning = Cleaning(
+            cleaner, lambda seconds: self._work.start(partial(notices.away, "remains", seconds), "notice")
+        )
+        self.settling = Settling(binder, notices, self._work.start, pace.patience_seconds)
 
     @property
     def run(self) -> Run:
@@ -319,11 +323,15 @@ class PayloadContainer:
         self._binding = self._starting = self._reference = None
         self._claimed = False
         self._advance(Event.REMOVE)
-        self._work.start_later(self._pace.idle_seconds, "unbind", self._binder.rest)
+        if self._binder.unfinished is not None:
+            self.settling.begin()
+        else:
+            self._work.start_later(self._pace.idle_seconds, "unbind", self._binder.rest)
 
     def close(self) -> None:
         """Let go of everything that is under way, at the end of the pilot."""
         self._work.drop_later()
+        self.settling.close()
         for work in (self._binding, self._following):
             if work is not None:
                 work.cancel()
@@ -332,6 +340,7 @@ class PayloadContainer:
         began = asyncio.get_running_loop().time()
         async with told(self._notices, reference, self._work.start):
             image = await self._lookup.find(reference)
+            await self.settling.over(reference)
             binding = await self._binder.bind(image, self.subject.attempt, self._pace.bind_seconds)
         self._lookup.keep(image)
         logger.info("Bound %s in %.3f s.", reference, asyncio.get_running_loop().time() - began)
