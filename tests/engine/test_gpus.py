@@ -61,12 +61,12 @@ def start(programs: Programs, stub: nvml.Stub, tmp_path: Path, caplog: pytest.Lo
 
     @asynccontextmanager
     async def begin(
-        visible: str | None = f"{A},{B}", count: int = 2, driver: bool = True, **more: Any
+        visible: str | None = f"{A},{B}", count: int = 2, driver: bool = True, groups: tuple[int, ...] = (), **more: Any
     ) -> AsyncIterator[Simulated]:
         variables = {"LD_LIBRARY_PATH": "/nvml", "NVML_STUB_SETTINGS": "/nvml/settings/settings"} if driver else {}
         variables |= {"NVIDIA_VISIBLE_DEVICES": visible} if visible is not None else {}
         limits = {"nvidia.com/gpu": str(count)} if count else {}
-        async with simulated(programs, idle=Idle(mounts, variables, limits), **more) as engine:
+        async with simulated(programs, idle=Idle(mounts, variables, limits, groups), **more) as engine:
             yield engine
 
     return begin
@@ -268,3 +268,12 @@ async def test_htcondors_program_waits_for_an_engine_that_comes_later(start: Sta
     async with start(socket=path):
         said, _ = await asyncio.wait_for(program.communicate(), 20)
     assert said.startswith(b'DetectedGPUs="GPU-aaaaaaaa')
+
+
+async def test_groups_that_come_with_the_devices_are_the_nodes_and_not_an_images(start: Start) -> None:
+    async with start(groups=(44,)) as engine:
+        images = engine.cluster.images
+        given, brought = (images.add(f"groups:{one}", groups=[one]).reference for one in (44, 101))
+        assert b"44" in (await engine.run(given, "id", "-G")).stdout.split()
+        answer = await engine.ask("POST", "/containers/create", {"Image": brought, "Cmd": ["true"]})
+        assert "not theirs (101)" in answer.message

@@ -87,6 +87,8 @@ class Idle:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
     """Of its resources."""
+    groups: Sequence[int] = ()
+    """That the node gives to it."""
 
 
 @asynccontextmanager
@@ -176,7 +178,13 @@ def _make_volumes(folder: Path, programs: Programs) -> Volumes:
 def _make_images(folder: Path, programs: Programs, idle: Idle) -> Images:
     """The images that the lab has, too (lab/images.py), and the pilot's own."""
     images = Images(folder)
-    images.add("k8spilot:test", entrypoint=["k8spilot"], mounts=[*HOST, *idle.mounts], environment=idle.environment)
+    images.add(
+        "k8spilot:test",
+        entrypoint=["k8spilot"],
+        mounts=[*HOST, *idle.mounts],
+        environment=idle.environment,
+        groups=idle.groups,
+    )
     images.add("busybox:latest", command=["sh"])
     images.add("debian:forky", command=["bash"])
     images.add("hello:latest", mounts=[DEVICES, f"{programs.hello}:/hello:ro"], command=["/hello"])
