@@ -92,8 +92,8 @@ class Journal(Notices):
         self._blame(reason, f"{_job()} will be held: {error}", key=str(error))
 
     def still_pulling(self, reference: Reference, words: str) -> None:
-        """Tell it."""
-        self._blame("StillPulling", words[:1].upper() + words[1:], key=reference.source)
+        """Tell it, whatever jobs have had told before: nobody but a person can end that."""
+        self._blame("StillPulling", words[:1].upper() + words[1:], key=reference.source, always=True)
 
     def returned(self, seconds: float) -> None:
         """The API server is there again."""

@@ -10,18 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import ATTACKS, htcondor
-from .tools import MARK, SECRET, files_in, has_secret, processes, tries, written
+from .tools import MARK, SECRET, files_in, has_secret, processes, text, tries, written
 
 
 def through_sessions() -> list[str]:
-    """HTCondor runs a session's sshd in the pilot container as the job's user: through its eyes there is no secret."""
+    """HTCondor runs a session's sshd in the pilot container as the job's user: through its eyes there is no secret.
+
+    From within a Landlock domain (payload_init/scope.c) the job has not even those eyes.
+    """
     gained, seen = [], 0
     for pid in processes():
         root = f"/proc/{pid}/root"
+        seen += "sshd" in text(pid, "cmdline")
         with suppress(OSError):
             if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
                 continue
-            seen += 1
             for folder in ("run", "etc", "var/lib/condor", "var/log", "root", "k8spilot", "tmp", "var/run/secrets"):
                 found = [path for path in files_in(f"{root}/{folder}") if has_secret(path)]
                 # The session's own key is the job's.
