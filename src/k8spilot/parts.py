@@ -13,7 +13,7 @@ import psutil
 from k8spilot.condor.folders import Folders
 from k8spilot.docker.translate import Place
 from k8spilot.gpu.found import Gpus
-from k8spilot.kube.pod import container, groups_of, same_volumes
+from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
 from k8spilot.kube.watch import OwnPod
 from k8spilot.model.policy import ImagePolicy
 from k8spilot.payload.binding import Binder
@@ -103,7 +103,8 @@ def lookup_of(settings: Settings, pod: OwnPod, registry: Registry) -> Lookup:
         settings.require_digest,
         settings.allow_image_volumes,
         reserved=(settings.exchange, settings.execute),
-        closed=(pod.api.host,),
+        api=(pod.api.host,),
+        pod=addresses(pod.pod),
     )
     return Lookup(registry, policy, settings.patience_seconds)
 

@@ -59,6 +59,8 @@ _POD_SECONDS: Final = 60.0
 _LAST_SECONDS: Final = 6.0
 """What HTCondor needs to kill its jobs and to tell of it."""
 _PAYLOAD_SECONDS: Final = 5.0
+_CLEAR_SECONDS: Final = 15.0
+"""How long the end of a job is waited for under which HTCondor's daemons hang, before they are looked at again."""
 
 
 class Pilot:
@@ -183,8 +185,10 @@ class Pilot:
         async def heed(log: str, line: str) -> None:
             await observer.heed(log, line)
             if log == JOB_LOG:
-                with contextlib.suppress(PilotError):  # it is in the log, and the next job's starter has it done again
-                    await clear_slot(engine, why="HTCondor's daemons hang")
+                # What fails is in the log, and the next job's starter has it done again. What takes long goes on.
+                with contextlib.suppress(PilotError, TimeoutError):
+                    async with asyncio.timeout(_CLEAR_SECONDS):
+                        await clear_slot(engine, why="HTCondor's daemons hang")
 
         return heed
 

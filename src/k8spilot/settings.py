@@ -15,6 +15,8 @@ from k8spilot.errors import SettingsError
 from k8spilot.logs import Format
 from k8spilot.values import ImageRule
 
+SENDS_CREDENTIALS: Final = "X-K8spilot-Sends-Credentials"
+"""Header by which HTCondor's docker client says that its job sends credentials (docker_send_credentials)."""
 KILLING_SECONDS: Final = 20
 """How long HTCondor waits for a starter that it has told to kill its job at once (KILLING_TIMEOUT)."""
 

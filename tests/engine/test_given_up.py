@@ -110,6 +110,18 @@ async def test_the_end_of_such_a_pull_may_be_its_failure(programs: Programs) -> 
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
+async def test_a_pull_that_goes_on_after_a_refusal_closes_the_slot_too(programs: Programs) -> None:
+    """The kubelet tries again, and then the registry begins to send."""
+    async with simulated(programs, idle_after_seconds=60.0, patience_seconds=0.8) as engine:
+        kubelet, debian = engine.cluster.kubelet, engine.image("debian")
+        name = debian.rpartition(":")[0]
+        kubelet.fail_pulls(name, "401 Unauthorized")
+        answer = await engine.ask("POST", "/containers/create", {"Image": debian, "Cmd": ["true"], **JOB})
+        assert answer.status == 500
+        await engine.cluster.server.until(lambda pod: "/k8spilot:" in payload_image(pod))
+        assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
+
+
 async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,17 @@ async def test_htcondor_asks_for_no_container_with(door: Client, simulator: Simu
     assert (await door.run(simulator.image("busybox"), "true", Labels=LABELS)).code == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/containers/json"), ("POST", "/containers/x/stop"), ("GET", "/containers/x/logs"), ("GET", "/x")],
+)
+async def test_htcondor_is_served_nothing_that_it_does_not_ask_for(door: Client, method: str, path: str) -> None:
+    answer = await door.ask(method, path)
+    assert answer.status == 501
+    assert answer.message.startswith(f"k8spilot does not serve {method} ")
+    assert answer.message.endswith(path)
+
+
 async def test_the_next_job_takes_the_slot_from_what_was_created_by_hand(door: Client, simulator: Simulated) -> None:
     await simulator.create(simulator.image("debian"), "true", name="by-hand")
     assert (await door.run(simulator.image("busybox"), "true", Labels=LABELS)).code == 0

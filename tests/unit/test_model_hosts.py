@@ -12,10 +12,11 @@ from k8spilot.model.hosts import own
 from k8spilot.model.policy import ImagePolicy
 from k8spilot.model.reference import Reference
 
-API = ("10.96.0.1", "fd00:96::1")
+API = ("10.96.0.1", "[fd00:96::1]:443")
 
 POD = "the pod itself"
 LINK = "an address of the node's own link, as cloud providers' metadata services have"
+METADATA = "a cloud provider's metadata service"
 SERVER = "the Kubernetes API server"
 MULTICAST = "a multicast address"
 
@@ -65,12 +66,21 @@ HOSTS = {
     "[::ffff:a60:1]:443": SERVER,
     "[fd00:96:0::1]:443": SERVER,
     "kubernetes.default": SERVER,
+    "localhost.localdomain": POD,
+    "ip6-loopback:5000": POD,
+    "[64:ff9b:1::a9fe:a9fe]": LINK,
+    "[2001:0:1:2:3:4:5601:5601]": LINK,
+    "168.63.129.16": METADATA,
+    "100.100.100.200:80": METADATA,
+    "[fd00:ec2::254]": METADATA,
+    "metadata.google.internal": METADATA,
     "kubernetes.default.svc.cluster.local:443": SERVER,
 }
 OTHERS = [
     "docker.io",
     "registry.example:5000",
     "10.96.0.2:5000",
+    "10.96.0.1:5000",
     "192.168.1.1:5000",
     "[fd00::1]:5000",
     "[2001:db8::1]:5000",
@@ -107,9 +117,13 @@ def test_each_spelling_of_an_address_is_judged_as_that_address(
     spelled = ".".join(form.format(value) for form, value in zip(how, values, strict=False))
     assert socket.inet_aton(spelled) == address.packed
     plain = own(str(address), API)
-    assert own(spelled, API) == own(f"{spelled}:5000", API) == own(f"[::ffff:{address}]", API) == plain
+    assert own(spelled, API) == own(f"{spelled}:443", API) == own(f"[::ffff:{address}]", API) == plain
     closed = address.is_loopback or address.is_link_local or address.is_multicast or address.packed[0] == 0
-    assert bool(plain) is (closed or str(address) in API)
+    assert bool(plain) is (closed or str(address) in (*API, "168.63.129.16", "100.100.100.200", "192.0.0.192"))
+
+
+def test_the_own_pods_addresses_are_no_registries() -> None:
+    assert own("10.1.2.3:9618", API, ["10.1.2.3", "fd00::7"]) == own("[fd00::7]", API, ["10.1.2.3", "fd00::7"]) == POD
 
 
 @given(st.ip_addresses(v=6))
@@ -140,18 +154,18 @@ def test_no_image_of_such_a_host_is_admitted(host: str) -> None:
         return  # it is no reference at all
     if Reference.parse(image).repository.startswith("docker.io/"):
         return  # nor has it a registry: a number alone is a part of a name
-    assert f"is {HOSTS[host]}, and no registry for jobs" in _refusal(ImagePolicy(closed=API), image)
+    assert f"is {HOSTS[host]}, and no registry for jobs" in _refusal(ImagePolicy(api=API), image)
 
 
 def test_the_refusal_is_a_sentence_and_says_what_to_do() -> None:
-    assert _refusal(ImagePolicy(closed=API), "169.254.169.254/latest/meta-data:1") == (
+    assert _refusal(ImagePolicy(api=API), "169.254.169.254/latest/meta-data:1") == (
         f"image 169.254.169.254/latest/meta-data:1 is not allowed here: 169.254.169.254 is {LINK}, and no registry for "
         "jobs; name another, or ask the site to name this one in K8SPILOT_ALLOWED_IMAGES"
     )
 
 
 def test_an_operator_can_allow_one() -> None:
-    policy = ImagePolicy(["127.0.0.1:5000", "docker.io"], closed=API)
+    policy = ImagePolicy(["127.0.0.1:5000", "docker.io"], api=API)
     policy.admit(Reference.parse("127.0.0.1:5000/a"))
     policy.admit(Reference.parse("busybox"))
     for image in ("127.0.0.1/a", "127.1:5000/a", "localhost:5000/a", "10.96.0.1:443/a"):

@@ -1,5 +1,6 @@
 """HTCondor's DOCKER: the program between HTCondor and docker's command line client (scripts/docker-client.sh)."""
 
+import json
 import logging
 import os
 import re
@@ -11,6 +12,7 @@ from typing import Final
 
 from k8spilot.condor.folders import Folders, write
 from k8spilot.errors import SurroundingsError
+from k8spilot.settings import SENDS_CREDENTIALS
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ def install(folders: Folders, *, rootless: bool) -> None:
         logger.info("docker create has the operator's arguments %s.", shlex.join(extra))
     text = settings(DOCKER, folders.execute if rootless else None, extra)
     write(folders.docker_client_settings, text, 0o644)
+    headers = json.dumps({"HttpHeaders": {SENDS_CREDENTIALS: "true"}})
+    write(folders.docker_config_of_senders / "config.json", headers, 0o644)
     write(folders.docker_client, PROGRAM.read_text(), 0o755)
 
 
@@ -76,8 +80,8 @@ def words(text: str) -> list[str]:
 
 
 def _extra_arguments(folders: Folders) -> list[str]:
-    """The words of DOCKER_EXTRA_ARGUMENTS in the configuration that HTCondor is going to read."""
-    command = ("condor_config_val", "DOCKER_EXTRA_ARGUMENTS")
+    """The words of DOCKER_EXTRA_ARGUMENTS in the configuration that HTCondor's starters are going to read."""
+    command = ("condor_config_val", "-subsystem", "STARTER", "DOCKER_EXTRA_ARGUMENTS")
     environment = {**os.environ, "CONDOR_CONFIG": str(folders.config)}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)

@@ -81,6 +81,11 @@ class Folders:
         return self.private / "docker"
 
     @property
+    def docker_config_of_senders(self) -> Path:
+        """DOCKER_CONFIG of jobs that send credentials, in place of a file that their user wrote."""
+        return self.private / "docker-of-senders"
+
+    @property
     def docker_client(self) -> Path:
         """DOCKER: the program that HTCondor runs as docker's command line client."""
         return self.private / "docker-client"
@@ -160,7 +165,7 @@ class Folders:
             _make(folder, 0o700 if folder in (self.log, self.spool) else 0o755)
             if os.geteuid() == 0:
                 os.chown(folder, owner.pw_uid, owner.pw_gid)
-        for folder in (self.private, self.docker_config):
+        for folder in (self.private, self.docker_config, self.docker_config_of_senders):
             _make(folder, 0o755)
         for folder in (self.tokens, self.passwords, self.log / "starter"):
             _make(folder, 0o700)

@@ -76,20 +76,23 @@ async def end_hanging_daemons(folders: Folders, above: int, heed: Heed, *, patie
 
 async def _look_after(program: str, file: Path, above: int, heed: Heed, patience: Patience) -> None:
     loop = asyncio.get_running_loop()
-    heard, is_told = loop.time(), False
+    pause = min(_EVERY_SECONDS, patience.seconds / 5)
+    silent, is_told = 0.0, False
     while True:
-        await asyncio.sleep(min(_EVERY_SECONDS, patience.seconds / 5))
+        began = loop.time()
+        await asyncio.sleep(pause)
         if await _answers(file):
-            heard, is_told = loop.time(), False
+            silent, is_told = 0.0, False
             continue
-        silent = loop.time() - heard
+        # If this process itself was held up, the daemon has not been silent for all of that time.
+        silent += min(loop.time() - began, pause + _ANSWER_SECONDS)
         words = f"{program} has not answered on its command port for {silent:.0f} s"
-        if silent >= patience.seconds and (daemon := _find(program, above)) is not None:
+        if silent >= patience.seconds and is_told and (daemon := _find(program, above)) is not None:
             logger.warning("HTCondor's %s; it is killed, and started again.", words)
             with suppress(psutil.NoSuchProcess):
                 daemon.send_signal(signal.SIGKILL)
             await heed(LOG, f"{words}; it was killed, and is started again")
-            heard = loop.time()
+            silent, is_told = 0.0, False
         elif silent >= patience.with_job_seconds and not is_told:
             is_told = True
             await heed(JOB_LOG, f"{words}, which a job can bring about; the one that runs here is ended")

@@ -28,7 +28,7 @@ status, and the master starts it again."""
 _ANEW_SECONDS: Final = 10.0
 """Within this time there is another startd after condor_restart, and after a jump of the clock (MAX_TIME_SKIP)."""
 
-_CLAIM: Final = re.compile(r"(<[^<>\s]*>#\d+#\d+#)(?!\.\.\.)(?:\[[^\]]*\]?)?\w*")
+_CLAIM: Final = re.compile(r"(<[^<>\s]*>#\d+#\d+#)(?!\.\.\.)[^\s)]*")
 """A ClaimId with its secret part, by which whoever has it commands the slot (condor_claimid_parser.h)."""
 
 _AGAIN_SECONDS: Final = 60.0

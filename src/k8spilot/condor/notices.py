@@ -41,7 +41,7 @@ class SlotNotices(Notices):
 
     async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
         """Take no job for that long."""
-        self._closed[why] = int(time.time() + seconds)
+        self._closed[why] = max(self._closed.get(why, 0), int(time.time() + seconds))
         await self._close()
 
     async def back(self, why: Reason) -> None:

@@ -20,6 +20,20 @@ logger = logging.getLogger(__name__)
 
 LABEL: Final = "org.htcondorproject"
 """HTCondor's label of its containers, with the value True (docker-api.cpp, HTCondorLabel)."""
+SERVED: Final = frozenset(
+    {
+        *(("HEAD", "/_ping"), ("GET", "/_ping"), ("GET", "/info"), ("POST", "/images/create")),
+        *(("POST", "/containers/create"), ("POST", "/containers/prune"), ("DELETE", "/containers/{id}")),
+        *(("POST", f"/containers/{{id}}/{what}") for what in ("attach", "start", "wait", "resize", "kill")),
+        *(("POST", f"/containers/{{id}}/{what}") for what in ("pause", "unpause", "exec")),
+        *(("GET", f"/containers/{{id}}/{what}") for what in ("json", "stats")),
+        *(("POST", "/exec/{id}/start"), ("POST", "/exec/{id}/resize"), ("GET", "/exec/{id}/json")),
+        ("GET", "/images/{name}/json"),
+        *(("GET", f"/{kind}/{{name}}") for kind in ("networks", "volumes", "services", "tasks", "nodes")),
+        *(("GET", "/plugins/{name}/json"), ("GET", "/secrets/{name}"), ("GET", "/configs/{name}")),
+    }
+)
+"""What HTCondor, and docker's client for it, ask for: the lines of docker-api.cpp, and what an inspection looks for."""
 GPUS_LABEL: Final = "k8spilot.gpus"
 """What our own program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
 _STARTD_SECONDS: Final = 10.0

@@ -15,7 +15,8 @@ from aiohttp import web
 from k8spilot.connections import Door, Guarded
 from k8spilot.docker import attachments, containers, executions, images, stats, system
 from k8spilot.docker.answers import MEMORY, BadRequest, json_answer, release
-from k8spilot.docker.state import ENGINE, HTCONDORS_SOCKET, Engine, NotFound
+from k8spilot.docker.htcondor import SERVED
+from k8spilot.docker.state import ENGINE, HTCONDORS_SOCKET, Engine, NotFound, is_htcondors
 from k8spilot.docker.streams import Connection
 from k8spilot.errors import PilotError, Refused
 
@@ -71,6 +72,16 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
         release(request)
 
 
+@web.middleware
+async def _keep_to_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Serve by HTCondor's own socket what HTCondor asks for, and nothing else."""
+    resource = request.match_info.route.resource
+    path = resource.canonical.removeprefix("/{version}") if resource is not None else ""
+    if is_htcondors(request) and (request.method, path) not in SERVED:
+        raise web.HTTPNotFound
+    return await handler(request)
+
+
 def _answer(status: HTTPStatus, message: str) -> web.Response:
     return json_answer({"message": message}, status=status)
 
@@ -83,7 +94,7 @@ def application(engine: Engine, more: Sequence[web.RouteDef] = (), htcondors: st
         more: paths beside the Engine API.
         htcondors: path of the socket that is HTCondor's alone.
     """
-    app = web.Application(middlewares=[_tell_errors], client_max_size=_BODY_LIMIT)
+    app = web.Application(middlewares=[_tell_errors, _keep_to_htcondors], client_max_size=_BODY_LIMIT)
     app[ENGINE] = engine
     app[HTCONDORS_SOCKET] = htcondors
     app[MEMORY] = engine.memory

@@ -32,7 +32,7 @@ _CONTAINERS: Final = 64
 _MEMORY_BYTES: Final = 96 * 1024 * 1024
 """For all requests that are served or whose containers are kept; that of one job has at most a quarter of it."""
 _JOB_PREFIX: Final = "HTCJob"
-JOB_NAME: Final = re.compile(rf"{_JOB_PREFIX}(\d+)_(\d+)_(.+)_PID\d+")
+JOB_NAME: Final = re.compile(rf"{_JOB_PREFIX}(\d+)_(\d+)_(.+)_PID\d{{1,7}}")
 """How HTCondor names containers: cluster, proc, slot (docker_proc.cpp, StartJob)."""
 
 

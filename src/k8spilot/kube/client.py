@@ -81,8 +81,8 @@ class Api:
 
     @property
     def host(self) -> str:
-        """The server's name or address, without a port."""
-        return urlsplit(self._access.url).hostname or ""
+        """The server's name or address, and its port if that is not HTTPS'."""
+        return urlsplit(self._access.url).netloc
 
     async def __aenter__(self) -> Self:
         """Begin."""

@@ -97,6 +97,11 @@ def same_volumes(pod: dict[str, Any], name: str, paths: Iterable[str]) -> list[s
     return [mount["mountPath"] for mount in mounts.get(name, []) if mount["name"] in volumes]
 
 
+def addresses(pod: dict[str, Any]) -> tuple[str, ...]:
+    """The addresses of a pod (PodStatus.podIPs), in its JSON; none before it has any."""
+    return tuple(one["ip"] for one in pod.get("status", {}).get("podIPs") or ())
+
+
 def groups_of(pod: dict[str, Any], name: str) -> frozenset[int]:
     """The groups that `pod` asks for, for its container `name`."""
     spec = pod.get("spec") or {}

@@ -10,32 +10,47 @@ from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_WITH_IPV4: Final = tuple(ipaddress.IPv6Network(one) for one in ("::/96", "::ffff:0:0/96", "64:ff9b::/96"))
-"""IPv6 addresses whose last 32 bits are an IPv4 address: compatible, mapped (RFC 4291), translated (RFC 6052)."""
+_WITH_IPV4: Final = tuple(
+    ipaddress.IPv6Network(one) for one in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+)
+"""IPv6 addresses whose last 32 bits are an IPv4 address: compatible, mapped (RFC 4291), translated (RFC 6052, 8215)."""
+_METADATA: Final = frozenset(
+    ipaddress.ip_address(one)
+    for one in ("168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
+)
+"""Where cloud providers have metadata services beside the link's own addresses: Azure, Alibaba, Oracle, AWS, Google."""
+_METADATA_NAME: Final = "metadata.google.internal"
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 _THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
 _API_NAME: Final = ("kubernetes", "default")
 """How the names of the API server's Service begin in a cluster: kubernetes.default.svc.cluster.local."""
 
 
-def own(registry: str, closed: Iterable[str] = ()) -> str:
+def own(registry: str, api: Iterable[str] = (), pod: Iterable[str] = ()) -> str:
     """What `registry` is, if that is a host which no user's image is to be asked of; empty for any other.
 
     Args:
         registry: host, or host:port, as in a reference.
-        closed: more such hosts, without a port: the API server's.
+        api: host:port of the API server; a registry may have another port of that host.
+        pod: addresses of the own pod.
     """
     host = _host(registry)
-    others = {_host(one) for one in closed}
     address = _address(host)
-    if (
-        tuple(host.split("."))[:2] == _API_NAME
-        or host in others
-        or address in {_address(one) for one in others} - {None}
+    if tuple(host.split("."))[:2] == _API_NAME or _is_of(
+        (one for one in api if _port(one) == _port(registry)), host, address
     ):
         return "the Kubernetes API server"
-    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761
+    if host in _LOOPBACK_NAMES or host.endswith(".localhost") or _is_of(pod, host, address):  # RFC 6761
         return "the pod itself"
+    if host == _METADATA_NAME or address in _METADATA:
+        return "a cloud provider's metadata service"
     return "" if address is None else _kind(address)
+
+
+def _is_of(hosts: Iterable[str], host: str, address: Address | None) -> bool:
+    """Whether it is one of them, by its name or by its address."""
+    others = {_host(one) for one in hosts}
+    return host in others or (address is not None and address in {_address(one) for one in others})
 
 
 def _kind(address: Address) -> str:
@@ -57,13 +72,20 @@ def _host(registry: str) -> str:
     return host.partition("%")[0].rstrip(".").lower()
 
 
+def _port(registry: str) -> str:
+    """The port, which is that of HTTPS where none is named."""
+    return registry.rpartition("]")[2].partition(":")[2] or "443"
+
+
 def _address(host: str) -> Address | None:
     """The address that `host` is, in any spelling that a C library reads: 127.1, 0x7f000001, 2130706433."""
     try:
         if ":" in host:
             address = ipaddress.IPv6Address(host)
             within = any(address in network for network in _WITH_IPV4) and int(address) > 1
-            return ipaddress.IPv4Address(address.packed[-4:]) if within else address.sixtofour or address
+            if within:
+                return ipaddress.IPv4Address(address.packed[-4:])
+            return address.sixtofour or (address.teredo[1] if address.teredo else address)
         return ipaddress.IPv4Address(socket.inet_aton(host))
     except (ValueError, OSError):
         return None

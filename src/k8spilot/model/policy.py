@@ -25,8 +25,10 @@ class ImagePolicy:
     not count for the pod (docs/security.md has how that was tried)."""
     reserved: Sequence[Path] = ()
     """Where the pilot's own volumes are in the payload container; an image may not put others there."""
-    closed: Sequence[str] = ()
-    """More hosts that are no registries: the API server's."""
+    api: Sequence[str] = ()
+    """host:port of the API server, which is no registry."""
+    pod: Sequence[str] = ()
+    """Addresses of the own pod, which is none, either."""
 
     def admit(self, reference: Reference) -> None:
         """See whether a job may ask for `reference`, before anything is done for it.
@@ -39,7 +41,7 @@ class ImagePolicy:
                 f"image {reference} is not allowed here: this site's jobs may use images of {', '.join(self.allowed)}"
             )
         registry = reference.repository.partition("/")[0]
-        if not self.allowed and (what := own(registry, self.closed)):
+        if not self.allowed and (what := own(registry, self.api, self.pod)):
             raise ImageNotAllowed(
                 f"image {reference} is not allowed here: {registry} is {what}, and no registry for jobs; name another, "
                 "or ask the site to name this one in K8SPILOT_ALLOWED_IMAGES"

@@ -78,8 +78,8 @@ class Binder:
         self._asked: deque[str] = deque(maxlen=_ASKED)
         """References that were asked for since that change began: a container of each may be under way."""
         self.unfinished: Reference | None = None
-        """The image of a change that was begun, and of which neither a container has come nor a refusal: the kubelet
-        may be pulling it still, and looks at no other change of the pod until that ends."""
+        """The image of a change that was begun, and of which no container has come: the kubelet may be pulling it, and
+        looks at no other change of the pod until that ends."""
 
     async def bind(self, image: Image, attempt: str, seconds: float) -> Binding:
         """Change to `image`; return when payload-init runs in it.
@@ -129,16 +129,10 @@ class Binder:
         # After a container that could not start, the same words in the status could be meant for it or for the next.
         if self._changes.view(self._pod.pod).refused is not None or self._may_come_late(image.digest):
             await self._pass_by_idle()
-        self.unfinished = image.reference
-        try:
-            binding = await self._change(image, wanted)
-            await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
-        except NotNow:  # what the kubelet does now is not known
-            raise
-        except BindError:
-            self.unfinished = None
-            raise
-        self.unfinished = None
+        # Until a container has come: of an image that was refused, the kubelet begins another pull after its pause.
+        self.unfinished = self.unfinished or image.reference
+        binding = await self._change(image, wanted)
+        await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
         logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - binding.asked)
         return binding
 
@@ -214,6 +208,7 @@ class Binder:
 
     async def _arrived(self, binding: Binding) -> Channel:
         channel = await self._listener.until(lambda one: one.bind == binding.name and one.fresh)
+        self.unfinished = None
         # Where the pod's supplementalGroupsPolicy is not Strict, or not known, an image's own /etc/group adds to them.
         if others := sorted(channel.groups - self._groups()):
             raise BindError(

@@ -78,16 +78,17 @@ class Settling:
 
     async def _settle(self) -> None:
         began = datetime.now(UTC)
-        while self._binder.unfinished is not None:
-            binding = await self._binder.ask_to_rest()
-            telling = self._start(lambda: self._tell(began), "notice")
-            try:
-                await self._binder.rested(binding)
-            except NotNow as error:
-                logger.warning("%s; asking for the idle image again.", error)
-                await asyncio.sleep(_AGAIN_SECONDS)
-            finally:
-                telling.cancel()
+        telling = self._start(lambda: self._tell(began), "notice")
+        try:
+            while self._binder.unfinished is not None:
+                binding = await self._binder.ask_to_rest()
+                try:
+                    await self._binder.rested(binding)
+                except NotNow as error:
+                    logger.warning("%s; asking for the idle image again.", error)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+        finally:
+            telling.cancel()
         seconds = (datetime.now(UTC) - began).total_seconds()
         logger.info("The node has let go of the image that no job wanted any more, after %.1f s.", seconds)
 

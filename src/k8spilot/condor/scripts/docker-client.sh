@@ -28,6 +28,13 @@ docker='' execute='' extra=''
 # shellcheck source=/dev/null
 . "$here/docker-client.settings"
 
+# For a job that sends credentials HTCondor names a folder with a file that the user wrote. Docker's client would heed more of
+# it than credentials (headers, programs), and the kubelet can be given none: this one says that there are some, no more.
+case ${DOCKER_CONFIG-} in
+    '' | "$here/docker") ;;
+    *) export DOCKER_CONFIG="$here/docker-of-senders" ;;
+esac
+
 refuse() {
     echo "k8spilot: $*" >&2
     exit 1
@@ -40,6 +47,7 @@ refuse_line() {
 is_job() { # the names that HTCondor gives to containers (docker_proc.cpp, StartJob)
     case $1 in
         *[!A-Za-z0-9_.-]*) return 1 ;;
+        *PID????????*) return 1 ;;
         HTCJob[0-9]*_[0-9]*_*PID[0-9]*) return 0 ;;
     esac
     return 1
@@ -47,6 +55,16 @@ is_job() { # the names that HTCondor gives to containers (docker_proc.cpp, Start
 
 is_number() {
     case $1 in '' | *[!0-9]*) return 1 ;; esac
+}
+
+is_mount() { # of a folder, whole, read-only or not
+    case $1 in
+        *,*,*,*,*) return 1 ;;
+        type=bind,source=/*,target=/*,readonly) return 0 ;;
+        *,*,*,*) return 1 ;;
+        type=bind,source=/*,target=/*) return 0 ;;
+    esac
+    return 1
 }
 
 # The beginning is what counts here: what else makes a name one of an image, the engine says in the words of its refusal.
@@ -86,7 +104,7 @@ check_create() {
             --log-driver) words=2; [ "${2-}" = none ] && at 9 ;;
             -e) words=2; case ${2-} in [!=]*=*) at 10 again ;; *) false ;; esac ;;
             --volume) words=2; at 11 again ;;
-            --mount) words=2; case ${2-} in type=bind,source=/*,target=/*) at 11 again ;; *) false ;; esac ;;
+            --mount) words=2; is_mount "${2-}" && at 11 again ;;
             --device) words=2; at 12 again ;;
             --workdir) words=2; at 13 ;;
             --user) words=2; [ "$place" = 13 ] && at 14 ;;
@@ -107,7 +125,10 @@ check_create() {
 started; start the pilot again after a change of HTCondor's configuration"
         eval "shift \$(count $extra)"
     fi
-    if [ "${1-}" = --shm-size ] && is_number "${2-}"; then shift 2; fi
+    if [ "${1-}" = --shm-size ]; then
+        is_number "${2-}" || refuse "DOCKER_SHM_SIZE in HTCondor's configuration is no number of bytes ('${2-}')"
+        shift 2
+    fi
     if [ "${1-}" = --entrypoint ] && [ $# -ge 3 ]; then shift 2; fi
     is_image "${1-}" ||
         refuse "'${1-}' is not the name of an image; set container_image or docker_image in the submit file to one"
