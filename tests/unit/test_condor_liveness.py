@@ -5,11 +5,13 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from k8spilot.condor import liveness
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.liveness import JOB_LOG, LOG, Patience, end_hanging_daemons
 
@@ -80,6 +82,26 @@ async def test_a_daemon_that_hangs_loses_its_job_and_is_killed_then(
             await asyncio.sleep(0.02)
     assert [log for log, _ in told] == [JOB_LOG, LOG], "its job is ended first, which may be what it hangs by"
     assert all("condor_master has not answered on its command port" in words for _, words in told)
+    task.cancel()
+
+
+@pytest.mark.usefixtures("short")
+async def test_a_daemon_is_not_silent_while_nobody_can_ask(
+    folders: Folders, master: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the engine itself was held up, one answer that is late is one answer that is late."""
+    answers = iter([True, False, *[True] * 100])
+
+    async def answer(_: Path) -> bool:
+        return next(answers)
+
+    monkeypatch.setattr(liveness, "_FILES", {"condor_master": ".master_address"})
+    monkeypatch.setattr(liveness, "_answers", answer)
+    task, told = await _watch(folders, 2.0)
+    await asyncio.sleep(0.6)
+    time.sleep(2.5)  # noqa: ASYNC251 -- longer than a daemon may be silent
+    await asyncio.sleep(1.0)
+    assert (master.poll(), told) == (None, [])
     task.cancel()
 
 

@@ -37,6 +37,8 @@ async def test_the_slot_is_closed_for_as_long_as_any_reason_lasts() -> None:
     notices = SlotNotices(ad, cast("Any", None))
     await notices.away("pull", 100)
     assert 98 < ad.seconds <= 100
+    await notices.away("pull", 10)
+    assert ad.seconds > 98
     await notices.away("api", 50)
     assert ad.seconds > 98
     await notices.back("pull")

@@ -188,6 +188,9 @@ OTHERS: dict[str, list[str]] = {
     "a file of variables": create("x", extra=["--env-file=/etc/passwd"]),
     "other options of security": [word.replace("no-new-privileges", "seccomp=/dev/zero") for word in create("x")],
     "a mount of another kind": create("x", mounts=["--mount", "type=tmpfs,target=/x"]),
+    "a mount with an option": create("x", mounts=["--mount", "type=bind,source=/a,target=/a,bind-propagation=shared"]),
+    "a mount with two": create("x", mounts=["--mount", "type=bind,source=/a,target=/a,readonly,consistency=x"]),
+    "a name that is longer": [word.replace("PID7", "PID77777777") for word in create("x")],
     "a mount in another place": create("x", extra=["--mount", "type=bind,source=/data,target=/data"]),
     "no image": create(image="--rm"),
     "a line that ends with an option": create()[:-2],
@@ -237,6 +240,22 @@ def test_what_htcondor_adds_for_some_jobs_has_its_place(tmp_path: Path) -> None:
     assert docker(tmp_path, "exit 0", *named).returncode == 0
     named.insert(named.index("--hostname"), "--network=host")
     assert docker(tmp_path, "exit 0", *named).returncode == 1
+
+
+def test_a_size_that_is_none_is_the_configurations_fault(tmp_path: Path) -> None:
+    answer = docker(tmp_path, "exit 0", *create("x", extra=["--shm-size", "-1"]))
+    assert (answer.returncode, answer.stderr) == (
+        1,
+        "k8spilot: DOCKER_SHM_SIZE in HTCondor's configuration is no number of bytes ('-1')\n",
+    )
+
+
+def test_dockers_client_reads_no_configuration_of_a_users(tmp_path: Path) -> None:
+    program = installed(tmp_path, f'echo "$DOCKER_CONFIG" >> {tmp_path}/asked')
+    for folder in (tmp_path / "docker", Path("/dir_7/.docker")):
+        environment = {**os.environ, "DOCKER_CONFIG": str(folder)}
+        subprocess.run([program, "pull", "-q", IMAGE], env=environment, check=True)
+    assert asked(tmp_path)[1::2] == [str(tmp_path / "docker"), str(tmp_path / "docker-of-senders")]
 
 
 def test_the_operators_own_arguments_are_those_of_the_configuration_and_no_others(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@
 # * Standard input is delivered. HTCondor opens it for `docker start`, which reads it only when it is told to.
 # * An engine that dies is followed by another within a second. `create` and `info` are asked of the next one: HTCondor would
 #   hold the job, or mark docker as gone from the machine. The next engine does not know the job's container, so that `start`
-#   fails and the job goes back to the queue; on the way there, nobody's architecture is wrong.
+#   fails and the job goes back to the queue. HTCondor asks for the image's architecture before that, and is told none.
 # * Questions with one answer are answered here: which images there are (none), what they are tagged with, an image's other
 #   name (it has none). That saves five starts of docker's client for each job.
 # * HTCondor inspects a container once `docker start` has ended. It would take a container that was never started for a job
