@@ -214,17 +214,16 @@ async def test_words_about_the_image_of_the_unbind_are_never_taken_for_the_jobs(
         assert (await running).code == 4
 
 
-async def test_an_idle_image_that_takes_too_long_is_done_without(
-    programs: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(binding, "_IDLE_SECONDS", 0.5)
+async def test_an_idle_image_that_takes_long_after_a_refusal_is_waited_for(programs: Programs) -> None:
     async with simulated(programs, idle_after_seconds=0.1) as simulator:
         kubelet = simulator.cluster.kubelet
         pulled = kubelet.hold(IDLE)
         kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
         assert (await _create(simulator, simulator.image("debian"))).status == 500
         running = asyncio.create_task(simulator.shell(simulator.image("busybox"), "exit 3", **JOB))
-        await _asked_for(simulator.cluster.server, simulator.image("busybox"))
+        await _asked_for(simulator.cluster.server, IDLE)
+        await asyncio.sleep(0.5)
+        assert not running.done()
         pulled.set()
         assert (await running).code == 3
 

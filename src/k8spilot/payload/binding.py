@@ -81,6 +81,11 @@ class Binder:
         """The image of a change that was begun, and of which no container has come: the kubelet may be pulling it, and
         looks at no other change of the pod until that ends."""
 
+    @property
+    def trouble(self) -> str:
+        """What does not work of the Kubernetes API, in words; empty when all does."""
+        return self._pod.troubles.words
+
     async def bind(self, image: Image, attempt: str, seconds: float) -> Binding:
         """Change to `image`; return when payload-init runs in it.
 
@@ -102,8 +107,8 @@ class Binder:
 
     def _late(self, reference: Reference, seconds: float) -> PilotError:
         """What is told of a bind that has taken too long."""
-        if trouble := self._pod.troubles.words:
-            return ClusterError(f"image {reference} could not be bound: {trouble}")
+        if self.trouble:
+            return ClusterError(f"image {reference} could not be bound: {self.trouble}")
         if self._changes.unheard:
             return NotNow(
                 f"the node has not begun to change to image {reference} within {seconds:.0f} s; it may be overloaded, "
@@ -130,8 +135,12 @@ class Binder:
         if self._changes.view(self._pod.pod).refused is not None or self._may_come_late(image.digest):
             await self._pass_by_idle()
         # Until a container has come: of an image that was refused, the kubelet begins another pull after its pause.
-        self.unfinished = self.unfinished or image.reference
-        binding = await self._change(image, wanted)
+        before, self.unfinished = self.unfinished, self.unfinished or image.reference
+        try:
+            binding = await self._change(image, wanted)
+        except ClusterRefused:  # the kubelet hears nothing of it
+            self.unfinished = before
+            raise
         await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
         logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - binding.asked)
         return binding

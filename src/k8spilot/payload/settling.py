@@ -69,7 +69,8 @@ class Settling:
             return
         await asyncio.wait([self._settled], timeout=self._patience)
         if not self._settled.done():
-            raise NotNow(f"image {reference} cannot be bound now: {self.words or 'the node is busy with the last one'}")
+            why = self._binder.trouble or self.words or "the node is busy with the last one"
+            raise NotNow(f"image {reference} cannot be bound now: {why}")
 
     def close(self) -> None:
         """Wait no longer, at the end of the pilot."""
