@@ -175,7 +175,7 @@ async def test_a_job_that_cannot_be_bound_goes_back_to_the_queue(
 async def test_an_outage_that_begins_after_the_patch_gives_the_job_back(
     short: None, programs: Programs, tmp_path: Path
 ) -> None:
-    async with faulty_simulator(programs, tmp_path, patience_seconds=0.8) as place:
+    async with faulty_simulator(programs, tmp_path, patience_seconds=2.5) as place:
         engine = place.simulator
         pulled = engine.cluster.kubelet.hold("registry.test:5000/debian")
         creating = asyncio.create_task(engine.create(engine.image("debian"), "true", **JOB))
