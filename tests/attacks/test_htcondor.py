@@ -42,7 +42,6 @@ def test_a_job_that_makes_htcondor_hang_is_ended_and_the_slot_fit_within_two_min
     ground.is_fit(timeout=120)
 
 
-@BASELINE
 def test_a_claim_that_a_job_wants_kept_is_another_users_soon(ground: Ground) -> None:
     kept = cast("dict[str, Any]", {"+KeepClaimIdle": "3600"})
     result(ground.shell("true", **kept))
