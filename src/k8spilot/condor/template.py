@@ -132,9 +132,9 @@ STARTD.DAEMON_SHUTDOWN = time() > GLIDEIN_ToRetire && State == "Unclaimed" && Ac
 # ended for good (condor_drain -exit-on-completion, condor_off), the engine sees it in the master's log, and that no
 # other follows (as after condor_restart): an expression here could not tell that from a startd that has crashed.
 MASTER.DAEMON_SHUTDOWN = time() > GLIDEIN_ToDie
-# A job can have its claim kept for its user's next one (keep_claim_idle), for as long as it likes: a minute here. START
-# cannot say that: without a job it is undefined, and keeps the claim. Otherwise HTCondor's own default.
-CLAIM_WORKLIFE = ifThenElse(MY.Activity == "Idle" && time() - MY.EnteredCurrentActivity > 60, 0, 1200)
+# A job can have its claim kept for its user's next one (keep_claim_idle), for as long as it likes: half a minute here.
+# START cannot say that: without a job it is undefined, and keeps the claim. Otherwise HTCondor's own default.
+CLAIM_WORKLIFE = ifThenElse(MY.Activity == "Idle" && time() - MY.EnteredCurrentActivity > 30, 0, 1200)
 
 # --- Which jobs ---
 START_EXTRA = $start_extra

@@ -45,8 +45,9 @@ class Settling:
         if self.since is None or image is None:
             return ""
         return (
-            f"the node still pulls image {image}, which no job wants since {self.since:%Y-%m-%d %H:%M:%S} UTC; the "
-            "slot takes no job until that ends; end it at the registry, or delete the pod to have another in its place"
+            f"the node still pulls image {image}, or makes a container of it, which no job wants since "
+            f"{self.since:%Y-%m-%d %H:%M:%S} UTC; the slot takes no job until that ends; end it at the registry, or "
+            "delete the pod to have another in its place"
         )
 
     def begin(self) -> None:
