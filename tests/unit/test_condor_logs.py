@@ -5,10 +5,12 @@ import logging
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from k8spilot.condor.folders import Folders
@@ -143,6 +145,9 @@ def _startd(tmp_path: Path, *, of: str) -> Iterator[Callable[[], None]]:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
+        deadline = time.monotonic() + 10
+        while [one.name() for one in psutil.Process(process.pid).children()] != ["condor_startd"]:
+            assert time.monotonic() < deadline, "the shell's child does not become the startd"
 
         def end() -> None:
             assert process.stdin is not None
