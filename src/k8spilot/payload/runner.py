@@ -1,7 +1,4 @@
-"""One payload container and the jobs that run in it, one after another.
-
-The states are those of model/lifecycle.py; this is what happens on the way from one to the next.
-"""
+"""One payload container and its jobs, one after another: what happens between the states of model/lifecycle.py."""
 
 import asyncio
 import contextlib
@@ -315,7 +312,9 @@ class PayloadContainer:
         if self._binder.unfinished is not None:
             self.settling.begin()
         else:
-            self._work.start_later(self._pace.idle_seconds, "unbind", self._binder.rest)
+            # Where a container is needed to clean up, a lost one is followed at once: the kubelet would make a pause.
+            is_lost = self._cleaner.needs_container and self._run is not None and not self._run.channel.still_open()
+            self._work.start_later(0 if is_lost else self._pace.idle_seconds, "unbind", self._binder.rest)
 
     def close(self) -> None:
         """Let go of everything that is under way, at the end of the pilot."""
