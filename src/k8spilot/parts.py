@@ -47,7 +47,7 @@ def open_folders(settings: Settings) -> None:
 def cleaner_of(
     settings: Settings, pod: OwnPod, listener: Listener, cgroup: str | None, tidy: Path, ends: AsyncExitStack
 ) -> Cleaner:
-    """What removes the things that jobs leave: from outside where the engine is root, else from inside.
+    """The cleaner, which removes what jobs leave: from outside where the engine is root, else from inside.
 
     Args:
         settings: the pilot's.
@@ -86,10 +86,10 @@ def cleaner_of(
 def binder_of(
     settings: Settings, pod: OwnPod, listener: Listener, registry: Registry, idle: Callable[[], str], gpus: Gpus
 ) -> Binder:
-    """What changes the payload container's image; `idle` gives a fresh name of the idle one."""
+    """The binder, which changes the payload container's image; `idle` gives a fresh name of the idle image."""
 
     def groups() -> frozenset[int]:
-        """Those that jobs may be in: what the pod asks for, and what came with its devices before any job."""
+        """The groups that a job may be in: those of the pod, and those that came with its devices before any job."""
         return groups_of(pod.pod, settings.payload_container) | frozenset(gpus.evidence.groups)
 
     idle()  # remembers the digest, which the pod tells for as long as the node has the image
@@ -97,7 +97,7 @@ def binder_of(
 
 
 def lookup_of(settings: Settings, pod: OwnPod, registry: Registry) -> Lookup:
-    """What says which images jobs may have, and what they are."""
+    """The lookup, which knows the images that jobs may have, and asks registries what they are."""
     policy = ImagePolicy(
         settings.allowed_images,
         settings.require_digest,
@@ -110,7 +110,7 @@ def lookup_of(settings: Settings, pod: OwnPod, registry: Registry) -> Lookup:
 
 
 def place_of(settings: Settings, pod: OwnPod, gpus: Gpus) -> Place:
-    """What jobs can ask for; containers of a pod share /dev/shm (pkg/kubelet makes one for its sandbox)."""
+    """The place, which bounds the requests of a job. Containers of a pod share /dev/shm (of its sandbox)."""
     view = container(pod.pod, settings.payload_container)
     memory = os.statvfs("/dev/shm")  # noqa: S108
     return Place(

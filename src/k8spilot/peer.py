@@ -16,7 +16,7 @@ def peer_of(connection: socket.socket | asyncio.trsock.TransportSocket) -> tuple
     return pid, uid
 
 
-def groups_of(pid: int) -> frozenset[int]:
+def supplementary_groups(pid: int) -> frozenset[int]:
     """The supplementary groups of a process.
 
     Raises:

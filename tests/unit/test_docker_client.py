@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from k8spilot.condor.docker_client import PROGRAM, settings, words
-from k8spilot.condor.preparation import starter_program
 from k8spilot.docker.views import NEVER
 
 GONE = 'echo "error during connect: Post \\"http://x/containers/create\\": EOF" >&2; exit 1'
@@ -286,7 +285,6 @@ def test_arguments_with_a_quote_too_few_are_told_of(text: str) -> None:
 
 
 GROUP = 47002
-HTCONDOR, JOB = 47001, 47003
 
 
 def modes(folder: Path) -> dict[str, tuple[int, int]]:
@@ -318,77 +316,6 @@ def test_where_nobody_is_root_a_sandbox_is_the_jobs_once_its_container_is_there(
         f"{name}/scratch/deep": (GROUP, after[f"{name}/scratch/deep"][1] | 0o2070),
         f"{name}/scratch/deep/input": (GROUP, after[f"{name}/scratch/deep/input"][1] | 0o060),
     }
-
-
-def started(tmp_path: Path, engine: str, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run what the startd runs for a job where HTCondor is not root, with an engine that answers as a program does."""
-    program = tmp_path / "starter"
-    words = {"python": engine, "program": "ask.py", "socket": "docker.sock"}
-    program.write_text(starter_program(Path("/bin/echo"), words, [tmp_path / "slot", tmp_path / "tmp"]))
-    environment = {**os.environ, **variables}
-    return subprocess.run(["sh", program, *arguments], capture_output=True, text=True, check=False, env=environment)
-
-
-@pytest.fixture
-def leftovers(tmp_path: Path) -> Path:
-    (tmp_path / "slot/dir_77/scratch/deep").mkdir(parents=True)
-    (tmp_path / "slot/dir_77.recover").touch()
-    (tmp_path / "tmp/docker_config.77").mkdir(parents=True)
-    (tmp_path / "tmp/docker_config.77/config.json").touch()
-    (tmp_path / "tmp/link").symlink_to(tmp_path / "beside")
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside/file").touch()
-    return tmp_path
-
-
-def test_where_nobody_is_root_a_starter_finds_nothing_of_one_that_was_killed(leftovers: Path) -> None:
-    assert started(leftovers, "true", "-f", "job").stdout == "-f job\n"
-    assert [path.name for path in (leftovers / "slot").iterdir()] == ["dir_77.recover"]
-    assert list((leftovers / "tmp").iterdir()) == []
-    assert (leftovers / "beside/file").exists()
-
-
-def test_without_the_engines_word_there_is_no_starter(leftovers: Path) -> None:
-    answer = started(leftovers, "false", "-f")
-    assert (answer.returncode, answer.stdout) == (1, "")
-
-
-@pytest.mark.parametrize("program", ["exit 1", "kill -KILL $$"])
-def test_where_nobody_can_look_for_what_is_left_there_is_no_starter(leftovers: Path, program: str) -> None:
-    """As while no process can be started in the pod."""
-    (leftovers / "find").write_text(f"#!/bin/sh\n{program}\n")
-    (leftovers / "find").chmod(0o755)
-    answer = started(leftovers, "true", "-f", PATH=f"{leftovers}:{os.environ['PATH']}")
-    assert (answer.returncode, answer.stdout) == (1, "")
-
-
-def test_a_starter_that_is_asked_what_it_can_sweeps_nothing(leftovers: Path) -> None:
-    assert started(leftovers, "false", "-classad").stdout == "-classad\n"
-    assert (leftovers / "slot/dir_77/scratch/deep").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
-def test_what_a_lost_job_locked_keeps_the_next_one_away_until_its_user_has_opened_it(leftovers: Path) -> None:
-    """The startd has tried to remove it, and has locked all else by that."""
-    slot, scratch, deep = (leftovers / name for name in ("slot", "slot/dir_77/scratch", "slot/dir_77/scratch/deep"))
-    (deep / "file").touch()
-    for path in (slot, slot / "dir_77", scratch, leftovers / "tmp"):
-        os.chown(path, HTCONDOR, GROUP if path == slot else HTCONDOR)
-    for path in (leftovers, *leftovers.parents[:-2]):
-        path.chmod(path.stat().st_mode | 0o011)
-    for path in (slot / "dir_77", scratch):
-        path.chmod(0o700)
-    os.chown(deep, JOB, GROUP)
-    started(leftovers, "true", "-classad")
-
-    def start() -> int:
-        command = ["sh", str(leftovers / "starter"), "-f"]
-        return subprocess.run(command, user=HTCONDOR, group=HTCONDOR, extra_groups=[GROUP], check=False).returncode
-
-    assert start() == 1
-    subprocess.run(["chmod", "770", deep], user=JOB, group=JOB, extra_groups=[GROUP], check=True)
-    assert start() == 0
-    assert [path.name for path in slot.iterdir()] == ["dir_77.recover"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8spilot.errors import ImageError, ImageNotAllowed
-from k8spilot.model.hosts import own
+from k8spilot.model.hosts import closed_host
 from k8spilot.model.policy import ImagePolicy
 from k8spilot.model.reference import Reference
 
@@ -96,12 +96,12 @@ OTHERS = [
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_host_that_is_no_registry_is_known_in_every_spelling(host: str) -> None:
-    assert own(host, API) == HOSTS[host]
+    assert closed_host(host, API) == HOSTS[host]
 
 
 @pytest.mark.parametrize("host", OTHERS)
 def test_any_other_host_is_left_alone(host: str) -> None:
-    assert own(host, API) == ""
+    assert closed_host(host, API) == ""
 
 
 @given(
@@ -116,27 +116,36 @@ def test_each_spelling_of_an_address_is_judged_as_that_address(
     values = [*address.packed[: parts - 1], int.from_bytes(address.packed[parts - 1 :])]
     spelled = ".".join(form.format(value) for form, value in zip(how, values, strict=False))
     assert socket.inet_aton(spelled) == address.packed
-    plain = own(str(address), API)
-    assert own(spelled, API) == own(f"{spelled}:443", API) == own(f"[::ffff:{address}]", API) == plain
+    plain = closed_host(str(address), API)
+    assert (
+        closed_host(spelled, API)
+        == closed_host(f"{spelled}:443", API)
+        == closed_host(f"[::ffff:{address}]", API)
+        == plain
+    )
     closed = address.is_loopback or address.is_link_local or address.is_multicast or address.packed[0] == 0
     assert bool(plain) is (closed or str(address) in (*API, "168.63.129.16", "100.100.100.200", "192.0.0.192"))
 
 
 def test_the_own_pods_addresses_are_no_registries() -> None:
-    assert own("10.1.2.3:9618", API, ["10.1.2.3", "fd00::7"]) == own("[fd00::7]", API, ["10.1.2.3", "fd00::7"]) == POD
+    assert (
+        closed_host("10.1.2.3:9618", API, ["10.1.2.3", "fd00::7"])
+        == closed_host("[fd00::7]", API, ["10.1.2.3", "fd00::7"])
+        == POD
+    )
 
 
 @given(st.ip_addresses(v=6))
 def test_an_address_of_six_is_judged_however_it_is_written(address: ipaddress.IPv6Address) -> None:
-    plain = own(f"[{address}]", API)
-    assert own(f"[{address.exploded.upper()}]:443", API) == own(str(address), API) == plain
+    plain = closed_host(f"[{address}]", API)
+    assert closed_host(f"[{address.exploded.upper()}]:443", API) == closed_host(str(address), API) == plain
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         assert plain
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_judged(text: str) -> None:
-    assert isinstance(own(text, API), str)
+    assert isinstance(closed_host(text, API), str)
 
 
 def _refusal(policy: ImagePolicy, image: str) -> str:

@@ -20,20 +20,21 @@ logger = logging.getLogger(__name__)
 
 LABEL: Final = "org.htcondorproject"
 """HTCondor's label of its containers, with the value True (docker-api.cpp, HTCondorLabel)."""
-SERVED: Final = frozenset(
-    {
-        *(("HEAD", "/_ping"), ("GET", "/_ping"), ("GET", "/info"), ("POST", "/images/create")),
-        *(("POST", "/containers/create"), ("POST", "/containers/prune"), ("DELETE", "/containers/{id}")),
-        *(("POST", f"/containers/{{id}}/{what}") for what in ("attach", "start", "wait", "resize", "kill")),
-        *(("POST", f"/containers/{{id}}/{what}") for what in ("pause", "unpause", "exec")),
-        *(("GET", f"/containers/{{id}}/{what}") for what in ("json", "stats")),
-        *(("POST", "/exec/{id}/start"), ("POST", "/exec/{id}/resize"), ("GET", "/exec/{id}/json")),
-        ("GET", "/images/{name}/json"),
-        *(("GET", f"/{kind}/{{name}}") for kind in ("networks", "volumes", "services", "tasks", "nodes")),
-        *(("GET", "/plugins/{name}/json"), ("GET", "/secrets/{name}"), ("GET", "/configs/{name}")),
-    }
-)
-"""What HTCondor, and docker's client for it, ask for: the lines of docker-api.cpp, and what an inspection looks for."""
+SERVED: Final[Mapping[str, frozenset[str]]] = {
+    "HEAD": frozenset({"/_ping"}),
+    "GET": frozenset(
+        {"/_ping", "/info", "/exec/{id}/json", "/images/{name}/json", "/plugins/{name}/json"}
+        | {f"/containers/{{id}}/{what}" for what in ("json", "stats")}
+        | {f"/{kind}/{{name}}" for kind in ("networks", "volumes", "services", "tasks", "nodes", "secrets", "configs")}
+    ),
+    "POST": frozenset(
+        {"/images/create", "/containers/create", "/containers/prune", "/exec/{id}/start", "/exec/{id}/resize"}
+        | {f"/containers/{{id}}/{what}" for what in ("attach", "start", "wait", "resize", "kill")}
+        | {f"/containers/{{id}}/{what}" for what in ("pause", "unpause", "exec")}
+    ),
+    "DELETE": frozenset({"/containers/{id}"}),
+}
+"""Method -> paths of HTCondor's requests (docker-api.cpp), and of those that docker's client makes to inspect."""
 GPUS_LABEL: Final = "k8spilot.gpus"
 """What our own program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
 _STARTD_SECONDS: Final = 10.0

@@ -75,10 +75,11 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
 @web.middleware
 async def _keep_to_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Serve by HTCondor's own socket what HTCondor asks for, and nothing else."""
-    resource = request.match_info.route.resource
-    path = resource.canonical.removeprefix("/{version}") if resource is not None else ""
-    if is_htcondors(request) and (request.method, path) not in SERVED:
-        raise web.HTTPNotFound
+    if is_htcondors(request):
+        resource = request.match_info.route.resource
+        path = resource.canonical.removeprefix("/{version}") if resource is not None else ""
+        if path not in SERVED.get(request.method, ()):
+            raise web.HTTPNotFound
     return await handler(request)
 
 

@@ -102,14 +102,17 @@ def addresses(pod: dict[str, Any]) -> tuple[str, ...]:
     return tuple(one["ip"] for one in pod.get("status", {}).get("podIPs") or ())
 
 
+def security_context(container: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """The security context of a container in the JSON of a pod's `spec`: what it does not say, the pod does."""
+    return {**(spec.get("securityContext") or {}), **(container.get("securityContext") or {})}
+
+
 def groups_of(pod: dict[str, Any], name: str) -> frozenset[int]:
     """The groups that `pod` asks for, for its container `name`."""
     spec = pod.get("spec") or {}
-    security = spec.get("securityContext") or {}
-    found = [*security.get("supplementalGroups", ()), security.get("fsGroup")]
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    own = next((one.get("securityContext") or {} for one in containers if one["name"] == name), {})
-    found.append(own.get("runAsGroup", security.get("runAsGroup")))
+    security = security_context(next((one for one in containers if one["name"] == name), {}), spec)
+    found = (*security.get("supplementalGroups", ()), security.get("fsGroup"), security.get("runAsGroup"))
     return frozenset(one for one in found if one is not None)
 
 

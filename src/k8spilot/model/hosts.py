@@ -26,8 +26,8 @@ _API_NAME: Final = ("kubernetes", "default")
 """How the names of the API server's Service begin in a cluster: kubernetes.default.svc.cluster.local."""
 
 
-def own(registry: str, api: Iterable[str] = (), pod: Iterable[str] = ()) -> str:
-    """What `registry` is, if that is a host which no user's image is to be asked of; empty for any other.
+def closed_host(registry: str, api: Iterable[str] = (), pod: Iterable[str] = ()) -> str:
+    """Say what the host of `registry` is, if no image of a user's may come from there; empty for any other host.
 
     Args:
         registry: host, or host:port, as in a reference.
@@ -48,7 +48,7 @@ def own(registry: str, api: Iterable[str] = (), pod: Iterable[str] = ()) -> str:
 
 
 def _is_of(hosts: Iterable[str], host: str, address: Address | None) -> bool:
-    """Whether it is one of them, by its name or by its address."""
+    """Whether `hosts` have this host, by its name or by its address."""
     others = {_host(one) for one in hosts}
     return host in others or (address is not None and address in {_address(one) for one in others})
 
@@ -82,8 +82,7 @@ def _address(host: str) -> Address | None:
     try:
         if ":" in host:
             address = ipaddress.IPv6Address(host)
-            within = any(address in network for network in _WITH_IPV4) and int(address) > 1
-            if within:
+            if any(address in network for network in _WITH_IPV4) and int(address) > 1:
                 return ipaddress.IPv4Address(address.packed[-4:])
             return address.sixtofour or (address.teredo[1] if address.teredo else address)
         return ipaddress.IPv4Address(socket.inet_aton(host))

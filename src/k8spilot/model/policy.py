@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from k8spilot.errors import ImageError, ImageNotAllowed
-from k8spilot.model.hosts import own
+from k8spilot.model.hosts import closed_host
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 
@@ -41,7 +41,7 @@ class ImagePolicy:
                 f"image {reference} is not allowed here: this site's jobs may use images of {', '.join(self.allowed)}"
             )
         registry = reference.repository.partition("/")[0]
-        if not self.allowed and (what := own(registry, self.api, self.pod)):
+        if not self.allowed and (what := closed_host(registry, self.api, self.pod)):
             raise ImageNotAllowed(
                 f"image {reference} is not allowed here: {registry} is {what}, and no registry for jobs; name another, "
                 "or ask the site to name this one in K8SPILOT_ALLOWED_IMAGES"

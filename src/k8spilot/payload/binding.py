@@ -69,7 +69,7 @@ class Binder:
         self._listener = listener
         self._idle = idle
         self._groups = groups
-        """Those that jobs may be in."""
+        """The groups that a job may be in."""
         self._patience = patience
         """How long what is away is waited for: the API server, and by the kubelet the registry; seconds."""
         self._changes = Changes(name, pod, registry, patience)
@@ -83,7 +83,7 @@ class Binder:
 
     @property
     def trouble(self) -> str:
-        """What does not work of the Kubernetes API, in words; empty when all does."""
+        """The words about a Kubernetes API that does not do its part; empty while it does."""
         return self._pod.troubles.words
 
     async def bind(self, image: Image, attempt: str, seconds: float) -> Binding:
@@ -270,7 +270,9 @@ class Binder:
                 raise ClusterError(str(error)) from error
 
         return await self._changed(
-            Image(idle, idle.digest), wanted, lambda name: persist(partial(change, name), math.inf, _slowly())
+            Image(idle, idle.digest),
+            wanted,
+            lambda name: persist(partial(change, name), math.inf, BackOff(*_REST_SECONDS)),
         )
 
     async def _change(self, image: Image, wanted: str) -> Binding:
@@ -315,7 +317,7 @@ class Binder:
         refused = asyncio.ensure_future(refusal)
         displaced = asyncio.ensure_future(self._changes.displaced(binding))
         away = asyncio.ensure_future(self._pod.troubles.lasting(self._patience))
-        thaw = asyncio.ensure_future(self._end_last(binding))
+        ending = asyncio.ensure_future(self._end_last(binding))
         try:
             await first_of(arrived, refused, displaced, away)
             if displaced.done():
@@ -324,17 +326,13 @@ class Binder:
                 raise refused.result() if refused.done() else away.result()
             arrived.result()
         finally:
-            for task in (arrived, refused, displaced, away, thaw):
+            for task in (arrived, refused, displaced, away, ending):
                 task.cancel()
 
     async def _end_last(self, binding: Binding) -> None:
         """See the container before end, and end it if the kubelet does not."""
         if binding.last is not None and await thaw(binding.last):
             self._changes.unheard = False
-
-
-def _slowly() -> BackOff:
-    return BackOff(*_REST_SECONDS)
 
 
 def _new_name() -> str:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from k8spilot.errors import PayloadLost
 from k8spilot.payload_init.terminals import Terminal
-from k8spilot.peer import groups_of
+from k8spilot.peer import supplementary_groups
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Channel:
     """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
-        self.groups = groups_of(pid)
+        self.groups = supplementary_groups(pid)
         """Its supplementary groups, which its jobs have: the kernel's word, which no image can change."""
         loop = asyncio.get_running_loop()
         self._socket = connection

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from k8spilot.kube.pod import BIND
+from k8spilot.kube.pod import BIND, security_context
 from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.listener import SOCKET
 from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
@@ -77,7 +77,7 @@ def _apart_faults(engine: Json, pilot: Json, spec: Json, settings: Settings) -> 
     """See that nothing of the engine's is in HTCondor's reach, and the other way round."""
     if engine.get("restartPolicy") != "Always":
         yield f"set restartPolicy: Always for the init container {ENGINE}, or {PILOT} never starts"
-    uids = [_security(one, spec).get("runAsUser") for one in (engine, pilot)]
+    uids = [security_context(one, spec).get("runAsUser") for one in (engine, pilot)]
     if None in uids or len({*uids, settings.payload_uid}) < 3:
         yield (
             f"set runAsUser to different numbers for {ENGINE} and {PILOT}, and to others than the jobs' "
@@ -108,7 +108,7 @@ def _order_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str
         for mount in one.get("volumeMounts", [])
         if mount["name"] == programs["name"] and not mount.get("readOnly")
     ]
-    if settings.payload_uid in [_security(one, spec).get("runAsUser") for one in fillers]:
+    if settings.payload_uid in [security_context(one, spec).get("runAsUser") for one in fillers]:
         yield (
             "set runAsUser of the container that runs `k8spilot install` to another number than the jobs' "
             f"{settings.payload_uid}, or they can come to their container's termination log"
@@ -159,7 +159,7 @@ def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
 
 def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
     name = settings.payload_container
-    security = _security(payload, spec)
+    security = security_context(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"take all privileges from {name}, which runs other people's programs"
     if security.get("allowPrivilegeEscalation") is not False:
@@ -250,11 +250,6 @@ def _volume_faults(payload: Json, pilot: Json, engine: Json, spec: Json, setting
                 f"mount the volume {mount['name']} ({path} in {name}) in {other} as well and name the folder in "
                 "K8SPILOT_SCRATCH_FOLDERS, or mount it with readOnly: true, or a job could leave files for the next"
             )
-
-
-def _security(container: Json, spec: Json) -> Json:
-    """A container's security context: what it does not say, the pod does."""
-    return {**spec.get("securityContext", {}), **container.get("securityContext", {})}
 
 
 def _is_shared(one: Json | None, other: Json | None) -> bool:
