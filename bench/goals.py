@@ -62,9 +62,9 @@ SLOWDOWN: Final[Mapping[str, Goal]] = {
     for load in ("processor", "memory")
 }
 REQUESTS: Final = Goal("cost", "API requests a job, by the API server's count", at_most=3)
-MEMORY_IDLE: Final = Goal("cost", "k8spilot alone (engine and keeper), memory idle, MiB", at_most=60)
-MEMORY_BUSY: Final = Goal("cost", "k8spilot alone (engine and keeper), memory busy, MiB", at_most=60)
-PROCESSOR_IDLE: Final = Goal("cost", "k8spilot alone (engine and keeper), idle, % of a core", at_most=0.1)
+MEMORY_IDLE: Final = Goal("cost", "k8spilot alone (engine and supervisor), memory idle, MiB", at_most=60)
+MEMORY_BUSY: Final = Goal("cost", "k8spilot alone (engine and supervisor), memory busy, MiB", at_most=60)
+PROCESSOR_IDLE: Final = Goal("cost", "k8spilot alone (engine and supervisor), idle, % of a core", at_most=0.1)
 CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
 RETURN: Final[Mapping[int, Goal]] = {
     size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)

@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 
-from k8spilot.errors import ClusterError
+from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import Access, Api
-from k8spilot.kube.stream import events
+from k8spilot.kube.watch_stream import events
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
-from k8spilot.errors import ClusterError
+from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import Api, ApiRefusal
 
 logger = logging.getLogger(__name__)

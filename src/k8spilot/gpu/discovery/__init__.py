@@ -1,0 +1,1 @@
+"""Finds the GPUs of the payload container, once in the life of a pod."""

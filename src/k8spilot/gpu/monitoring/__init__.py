@@ -1,0 +1,1 @@
+"""Measures the GPUs with an ephemeral container."""

@@ -1,0 +1,1 @@
+"""Removes what one job leaves before the next one begins."""
