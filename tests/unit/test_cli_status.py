@@ -134,7 +134,7 @@ def test_it_asks_where_the_engine_listens_by_default() -> None:
 
 
 def test_it_is_fast_since_it_imports_little() -> None:
-    program = "import sys; import k8spilot.status; print(*sys.modules)"
+    program = "import sys; import k8spilot.cli.status; print(*sys.modules)"
     names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncio", "aiohttp", "pydantic", "ssl", "typer", "prometheus_client"} & set(names)
 

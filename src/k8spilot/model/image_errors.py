@@ -1,6 +1,6 @@
 """Why an image cannot be had or started: for good, or for now.
 
-containerd, the kubelet and skopeo tell it in words (tests/unit/test_model_image_errors.py has them as they were seen). A
+containerd, the kubelet and skopeo tell it in words (tests/unit/test_model_image_errors.py has them as seen). A
 job must not be held for a registry that is away for a moment, and a user must not wait for an image that never comes.
 Names of images and addresses are in the words, too, and are the user's to choose: they are taken out first.
 """
