@@ -208,7 +208,10 @@ def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives:
         first = subprocess.Popen([*enter, sys.executable, "-c", become], stdout=subprocess.PIPE)
         assert first.stdout is not None
         first.stdout.readline()
-        clean = f"from k8spilot.payload.scrub.leftovers import Leftovers; Leftovers([], {NOBODY_ELSE}, [], cgroup={cgroup!r}).clean()"
+        clean = (
+            "from k8spilot.payload.scrub.leftovers import Leftovers; "
+            f"Leftovers([], {NOBODY_ELSE}, [], cgroup={cgroup!r}).clean()"
+        )
         subprocess.run([*enter, sys.executable, "-c", clean], check=True)
         assert (first.poll() is None) is lives
     finally:
