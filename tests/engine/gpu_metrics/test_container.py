@@ -108,7 +108,7 @@ async def test_a_container_without_the_drivers_library_says_what_an_administrato
     node.kubelet.gives = lambda _: {}
     async with node.measured(TWO):
         await eventually(lambda: node.told, "it is told")
-    assert "NVML Shared Library Not MonitoredGpus" in node.told[0]
+    assert "NVML Shared Library Not Found" in node.told[0]
     assert "runtimeClassName: nvidia" in node.told[0]
 
 
