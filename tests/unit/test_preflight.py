@@ -13,9 +13,9 @@ import pytest
 import yaml
 from aiohttp.test_utils import TestServer
 
-from k8spilot import preflight
 from k8spilot.condor import credentials
 from k8spilot.kube.client import Access
+from k8spilot.preflight import checks
 from k8spilot.preflight import cluster as cluster_checks
 from k8spilot.preflight import container as container_checks
 from k8spilot.preflight.container import version_finding
@@ -39,7 +39,7 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         for name, value in here.environment.items():
             monkeypatch.setenv(name, value)
         url = str(server.make_url("")).rstrip("/")
-        monkeypatch.setattr(preflight, "Access", _Access(url))
+        monkeypatch.setattr(checks, "Access", _Access(url))
         yield here
 
 
@@ -60,17 +60,17 @@ class _Access:
 
 async def faults() -> list[str]:
     """Sentences of what is wrong here, faults only."""
-    return faults_of(await preflight.look_around())
+    return faults_of(await checks.look_around())
 
 
 async def test_a_pilot_with_all_that_it_needs_may_start(here: Here) -> None:
-    findings = await preflight.look_around()
+    findings = await checks.look_around()
     assert [one for one in findings if one.verdict is not Verdict.GOOD] == []
     assert {one.check for one in findings} == {
         "programs", "volumes", "space", "user", "images", "API", "pod", "authority", "credentials", "settings",
         "HTCondor", "registry", "pool",
     }  # fmt: skip
-    seen = await preflight.check(Settings.from_environment())
+    seen = await checks.check(Settings.from_environment())
     assert seen.version == "v1.36.3"
     assert seen.pod == here.cluster.pod
 
@@ -103,8 +103,8 @@ async def test_rights_that_no_pilot_needs_are_told_in_a_sentence(
     here: Here, caplog: pytest.LogCaptureFixture, more: list[Json], words: str
 ) -> None:
     here.cluster.rules = [*EVERYBODYS, *ROLE, *more]
-    seen = await preflight.check(Settings.from_environment())
-    await preflight.tell_verdict(None, seen.beyond)
+    seen = await checks.check(Settings.from_environment())
+    await checks.tell_verdict(None, seen.beyond)
     told = [one["message"] for one in here.cluster.events if one["reason"] == "MoreRights"]
     if not words:
         assert (seen.beyond, told) == ("", [])
@@ -117,7 +117,7 @@ async def test_rights_that_no_pilot_needs_are_told_in_a_sentence(
 
 async def test_many_rights_are_not_all_told(here: Here) -> None:
     here.cluster.rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{n:02}" for n in range(40)]}]
-    seen = await preflight.check(Settings.from_environment())
+    seen = await checks.check(Settings.from_environment())
     assert "get r11, and 28 more;" in seen.beyond
 
 
@@ -126,7 +126,7 @@ async def test_many_rights_are_not_all_told(here: Here) -> None:
 )
 async def test_whether_a_policy_keeps_the_token_to_its_pod_is_told(here: Here, kept: bool, words: str) -> None:
     here.cluster.keeps_to_own_pod = kept
-    (found,) = [one for one in await preflight.look_around() if one.check == "authority"]
+    (found,) = [one for one in await checks.look_around() if one.check == "authority"]
     assert (found.verdict, words in found.words) == (Verdict.GOOD, True)
 
 
@@ -134,7 +134,7 @@ async def test_a_setting_that_is_none_is_told_at_the_start_too(
     here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("K8SPILOT_VACATE_SECOND", "6")
-    await preflight.check(Settings.from_environment())
+    await checks.check(Settings.from_environment())
     assert "K8SPILOT_VACATE_SECOND is no setting" in caplog.text
 
 
@@ -215,7 +215,7 @@ async def test_a_pilot_that_is_not_root_needs_more(
     monkeypatch.setattr(container_checks, "has_landlock", lambda: landlock)
     for name, value in {"K8SPILOT_SERVICES": services, **more}.items():
         monkeypatch.setenv(name, value)
-    found = [one for one in await preflight.look_around() if one.check == "user"]
+    found = [one for one in await checks.look_around() if one.check == "user"]
     assert [words in one.words for one in found] == [True], found
     assert [one.verdict for one in found] == [Verdict.FAULT if words else Verdict.GOOD]
 
@@ -226,7 +226,7 @@ async def test_a_cluster_that_tells_no_version_is_good_enough(here: Here) -> Non
 
 
 async def test_an_unreachable_api_server_is_told(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "Access", _Access("http://127.0.0.1:1"))
+    monkeypatch.setattr(checks, "Access", _Access("http://127.0.0.1:1"))
     (fault,) = await faults()
     assert "http://127.0.0.1:1 cannot be reached" in fault
 
@@ -235,10 +235,10 @@ async def test_all_independent_faults_are_told_at_once(here: Here) -> None:
     change_rights(here)
     (here.folder / "tmp").rename(here.folder / "away")
     here.cluster.pod["spec"].update(shareProcessNamespace=False, automountServiceAccountToken=True)
-    with pytest.raises(preflight.NotFit, match=r"^4 faults: \(1\) .* is missing.*; \(2\) .*; \(4\)") as caught:
-        await preflight.check(Settings.from_environment())
+    with pytest.raises(checks.NotFit, match=r"^4 faults: \(1\) .* is missing.*; \(2\) .*; \(4\)") as caught:
+        await checks.check(Settings.from_environment())
     assert len(caught.value.faults) == 4
-    await preflight.tell_verdict(caught.value)
+    await checks.tell_verdict(caught.value)
     assert [(one["type"], one["reason"], one["message"]) for one in here.cluster.events] == [
         ("Warning", "NotFit", words) for words in caught.value.faults
     ]
@@ -276,7 +276,7 @@ async def test_what_a_pilot_can_do_without_is_a_warning(
     here: Here, change: Callable[[Here], object], words: str
 ) -> None:
     change(here)
-    found = [one for one in await preflight.look_around() if one.verdict is not Verdict.GOOD]
+    found = [one for one in await checks.look_around() if one.verdict is not Verdict.GOOD]
     assert [one.verdict for one in found] == [Verdict.WARNING]
     assert words in found[0].words
 
@@ -296,11 +296,11 @@ def test_htcondors_version_is_judged(said: str, verdict: Verdict) -> None:
 
 
 async def test_a_good_verdict_is_an_event_and_a_pilot_without_that_right_goes_on(here: Here) -> None:
-    await preflight.tell_verdict(None)
+    await checks.tell_verdict(None)
     (event,) = here.cluster.events
     assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Normal", "Fit", "pilot")
     here.cluster.rights.clear()
-    await preflight.tell_verdict(None)
+    await checks.tell_verdict(None)
 
 
 def test_the_account_of_the_jobs_is_there() -> None:

@@ -117,9 +117,9 @@ def probe(
 def _in_pod() -> "list[Finding]":
     import asyncio  # noqa: PLC0415
 
-    from k8spilot import preflight  # noqa: PLC0415
+    from k8spilot.preflight import checks  # noqa: PLC0415
 
-    return asyncio.run(preflight.look_around())
+    return asyncio.run(checks.look_around())
 
 
 def _in_manifest(name: str) -> "list[Finding]":

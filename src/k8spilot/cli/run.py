@@ -14,7 +14,6 @@ import sys
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
-from k8spilot import preflight
 from k8spilot.common import logs
 from k8spilot.common.errors import PilotError
 from k8spilot.condor import agent
@@ -24,6 +23,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.install import prepare
 from k8spilot.docker.server import listen
 from k8spilot.engine.memory import MEMORY
+from k8spilot.preflight import checks
 from k8spilot.preflight.cluster import Cluster
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import Settings
@@ -44,12 +44,12 @@ def start() -> NoReturn:
         logs.set_up(settings.log_level, settings.log_format)
         make_fresh()
         shut_termination_log()
-        cluster = asyncio.run(preflight.check(settings))
+        cluster = asyncio.run(checks.check(settings))
         plan = _prepared(settings, cluster)
     except PilotError as error:
-        asyncio.run(preflight.tell_verdict(error))
+        asyncio.run(checks.tell_verdict(error))
         raise
-    asyncio.run(preflight.tell_verdict(None, cluster.beyond))
+    asyncio.run(checks.tell_verdict(None, cluster.beyond))
     _become_supervisor(settings, plan)
 
 
