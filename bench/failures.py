@@ -1,4 +1,4 @@
-"""What fails while something is measured is told and gone on from: hours of measuring are not lost to one error."""
+"""Errors during a measurement are reported, and the run goes on: one error must not lose hours of measurements."""
 
 import contextlib
 import traceback
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def contained(tell: Callable[[Exception], None]) -> Iterator[None]:
-    """Give any error of what is inside to `tell`, and go on behind it; `tell` may raise it again."""
+    """Context manager: pass any error of its body to `tell` and suppress it. `tell` may raise it again."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 -- programs of others fail in ways that nobody has listed
+    except Exception as error:  # noqa: BLE001 -- other people's programs fail in unforeseen ways
         tell(error)
 
 

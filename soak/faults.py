@@ -1,4 +1,4 @@
-"""The faults, each a function of a pod; what it breaks is whole again when it returns, or mends itself."""
+"""The faults. Each is a function of a pod; its damage is undone when it returns, or heals by itself."""
 
 import random
 import signal

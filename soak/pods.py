@@ -1,4 +1,4 @@
-"""A pilot's figures, as its own container sees them."""
+"""Memory, descriptors and processor time of a pilot, measured in its own container."""
 
 import json
 from dataclasses import dataclass

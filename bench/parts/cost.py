@@ -1,4 +1,4 @@
-"""What a pilot costs: requests to the API server, memory, processor, its image and its start."""
+"""Part `cost`: requests to the API server, memory, processor time, size of the image, duration of the start."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Many pilots: what they are for the API server, how that grows, and what it comes to where nobody has measured."""
+"""Part `scale`: the load of many pilots on an API server, how it grows, and an extrapolation."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What is done with so many pilots: some bind, all are idle, the API server is started again."""
+"""The experiment with a number of pilots: some bind, all are idle, the API server is restarted."""
 
 import asyncio
 import time

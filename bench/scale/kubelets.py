@@ -1,4 +1,4 @@
-"""Nodes and kubelets that are none: each follows the pods of its node, and writes the status that a kubelet would."""
+"""Simulated nodes and kubelets: each follows the pods of its node and writes the status that a kubelet would write."""
 
 import asyncio
 import logging

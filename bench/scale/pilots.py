@@ -1,4 +1,4 @@
-"""Pilots at the level of their API traffic: the project's own client and watch, one of each for every pod."""
+"""Pilots reduced to their API traffic: one API client and one watch of the project's own for each pod."""
 
 import asyncio
 import time
