@@ -11,6 +11,7 @@ import yaml
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.phases import CLEAN_UP, PILOT, phase
 from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
 
 PATIENCE_S = 90.0
@@ -18,6 +19,7 @@ BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 
 
+@phase(PILOT)
 def deploy(
     lab: Lab,
     name: str = "pilot",
@@ -58,6 +60,7 @@ def in_memory(volume: str, size: str) -> dict[str, Any]:
     return {"target": {"kind": "Pod", "name": "pilot"}, "patch": yaml.safe_dump(patch)}
 
 
+@phase(CLEAN_UP)
 def delete(lab: Lab, name: str = "pilot") -> None:
     """Remove the pod `name`; the service account and its rights stay for others."""
     where = ("pod", name, "-n", lab.namespace)

@@ -12,6 +12,7 @@ import pytest
 from lab.api import Lab
 from lab.errors import LabError
 from tests.e2e.pool import Pool
+from tests.runner import plugin
 from tests.simulator.programs import Programs, build, obstacle
 
 # A shell that starts the tests in the background has these ignored, and so would every process that a test starts.
@@ -50,9 +51,15 @@ class Teller:
                 self._terminal.write_line(f"    {line}")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The suite's own options."""
+    plugin.add_options(parser)
+
+
 @pytest.hookimpl(trylast=True)  # the terminal reporter comes first
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the output is, tell failures there."""
+    """Register the runner; where the output is, tell failures there."""
+    plugin.register(config)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Teller(terminal), "teller")
@@ -108,7 +115,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    """The lab, brought up if it is not, with the image of this checkout."""
+    """The lab, brought up if it is not, with the image of this checkout; the runner does so beside other tests."""
+    if (found := plugin.brought_up()) is not None:
+        return found
     return Lab.up()
 
 
