@@ -205,7 +205,9 @@ def submit(
 @phase(PILOT)
 def wait_in_pool(lab: Lab, pilot: str, timeout: float = 60) -> None:
     """Return once the slot of the pod `pilot` can be matched; raise LabError when that takes too long."""
-    query = ["condor_status", "-constraint", f'K8SPodName == "{pilot}"', "-af", "Name"]
+    # By its uid: the ad of a former pod of that name may still be there.
+    uid = lab.kubectl("get", "pod", pilot, "-n", lab.namespace, "-o", "jsonpath={.metadata.uid}")
+    query = ["condor_status", "-constraint", f'K8SPodUID == "{uid}"', "-af", "Name"]
     deadline = time.monotonic() + timeout
     while True:
         try:

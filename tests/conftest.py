@@ -4,15 +4,18 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import pytest
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.levels import Level
 from tests.e2e.pool import Pool
 from tests.runner import plugin
+from tests.runner.pilots import Configuration, Lease, Pilots
+from tests.runner.plugin import PREFIX
 from tests.simulator.programs import Programs, build, obstacle
 
 # A shell that starts the tests in the background has these ignored, and so would every process that a test starts.
@@ -122,6 +125,35 @@ def lab() -> Lab:
 
 
 @pytest.fixture(scope="session")
+def pilots(lab: Lab, testrun_uid: str) -> Callable[[Level], Pilots]:
+    """Pilots that all workers share, by the level of Pod Security."""
+    return lambda level: Pilots(lab.at(level), testrun_uid, os.environ.get(PREFIX, ""))
+
+
+@pytest.fixture(scope="module")
+def lease(
+    pilots: Callable[[Level], Pilots], request: pytest.FixtureRequest
+) -> Iterator[Callable[[Configuration, Level], str]]:
+    """Takes a shared pilot for the rest of the module; returns the pod's name.
+
+    After a failure in the module its pilots are deployed again for the next one.
+    """
+    failed = request.session.testsfailed
+    with ExitStack() as leases:
+        taken: dict[tuple[str, Level], Lease] = {}
+
+        def take(configuration: Configuration, level: Level = "baseline") -> str:
+            key = configuration.name, level
+            if key not in taken:
+                taken[key] = leases.enter_context(pilots(level).lease(configuration))
+            return taken[key].pod
+
+        yield take
+        for one in taken.values():
+            one.is_fit = request.session.testsfailed == failed
+
+
+@pytest.fixture(scope="session")
 def owner(worker_id: str) -> str:
     """What names of pods end with; checkouts that share one lab set K8SPILOT_TEST_PREFIX."""
-    return f"{os.environ.get('K8SPILOT_TEST_PREFIX', '')}{worker_id}"
+    return f"{os.environ.get(PREFIX, '')}{worker_id}"

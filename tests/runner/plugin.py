@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ import pytest
 
 from lab.api import Lab
 from lab.errors import LabError
-from tests.runner import groups, times
+from tests.runner import groups, pilots, times
 from tests.runner.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 TIMES: Final = Path(__file__).resolve().parents[2] / "build/test-times.json"
 LAB_OUTCOME: Final = "K8SPILOT_TEST_LAB"
 """Names a file that `python -m tests.runner` writes when the lab is up, or could not be brought up."""
+PREFIX: Final = "K8SPILOT_TEST_PREFIX"
+"""Names of pods have it in them: checkouts that share one lab set it."""
 _FACTS: Final = "k8spilot_facts"
 _LOOK_SECONDS: Final = 0.5
 
@@ -63,6 +66,15 @@ class Runner:
         """Tell the scheduler what has been collected."""
         if self._worker is not None and _FACTS in self._worker:
             groups.write(session.items, Path(self._worker[_FACTS]) / self._worker["workerid"])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Remove the pilots that tests shared, once all workers have ended."""
+        if self._worker is not None:
+            return
+        with suppress(LabError):  # there is no lab, or it is broken: what is left is in the way of nobody
+            lab = Lab.attach()
+            pilots.remove(lab, os.environ.get(PREFIX, ""))
 
 
 class Distribution:
