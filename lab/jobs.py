@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,6 +66,11 @@ class Event:
     seen: float
     """When it was read here (time.monotonic)."""
     attributes: Mapping[str, Any]
+
+    @property
+    def at(self) -> float:
+        """When it happened, by the access point's clock: whole seconds since the epoch."""
+        return datetime.fromisoformat(str(self.attributes["EventTime"])).replace(tzinfo=UTC).timestamp()
 
 
 class Jobs:
