@@ -1,5 +1,7 @@
 """Jobs that are removed, held, evicted, or that kill what carries them."""
 
+import pytest
+
 from lab import pilot
 from lab.jobs import BAD_NEWS, Jobs
 from lab.streams import Stream
@@ -29,6 +31,7 @@ def _running(pool: Pool, jobs: Jobs, processes: int = 1) -> str:
     return pool.first_process()
 
 
+@pytest.mark.quick
 def test_condor_rm_ends_all_of_a_job_and_frees_the_slot(pool: Pool) -> None:
     jobs = pool.shell("for i in 1 2 3; do setsid sleep 300 & done; exec sleep 301")
     container = _running(pool, jobs, 4)
@@ -38,6 +41,7 @@ def test_condor_rm_ends_all_of_a_job_and_frees_the_slot(pool: Pool) -> None:
     assert result(pool.shell("echo next", user="bob")).stdout == b"next\n"
 
 
+@pytest.mark.quick
 def test_condor_hold_ends_a_job_and_condor_release_runs_it_again(pool: Pool) -> None:
     jobs = pool.shell(AGAIN.format(first="exec sleep 300"))
     container = _running(pool, jobs)

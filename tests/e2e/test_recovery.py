@@ -64,6 +64,7 @@ def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool:
     assert "JobTerminatedEvent" not in [event.kind for event in jobs.events[:-1]]
 
 
+@pytest.mark.quick
 def test_an_engine_that_is_killed_between_jobs_costs_nothing(pool: Pool) -> None:
     assert pool.shell("exit 1").ended().attributes["ReturnValue"] == 1
     kill_engine(pool)
