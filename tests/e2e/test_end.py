@@ -17,6 +17,8 @@ from lab.settings import POOL_NAMESPACE
 from tests.e2e.pool import Pool, until
 from tests.e2e.test_checkpoint import SAVER
 
+pytestmark = pytest.mark.apart
+
 QUICK = {"_CONDOR_MASTER_UPDATE_INTERVAL": "5", "_CONDOR_UPDATE_INTERVAL": "5"}
 """HTCondor looks at the rules for the end when it tells the collector that it is there: every two minutes."""
 

@@ -19,6 +19,8 @@ from tests.e2e.pool import Pool, until
 from tests.e2e.test_checkpoint import SAVER
 from tests.e2e.test_end import SAVES
 
+pytestmark = pytest.mark.apart
+
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 """A job that does not end when it is asked to."""
 

@@ -177,7 +177,7 @@ def test_the_account_of_a_session_is_written_and_shown(tmp_path: Path, capsys: p
 def test_groups_that_take_longest_come_first() -> None:
     facts = {
         "a": Facts("unit", "nothing", "quick"),
-        "b": Facts("e2e", "lab", "slow"),
+        "b": Facts("e2e", "lab", "slow", 8.0),
         "c": Facts("unit", "nothing", "quick"),
     }
     found = groups.form(["a", "b", "c"], facts, {"a": 0.1})
