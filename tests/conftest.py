@@ -52,6 +52,7 @@ class Teller:
             shown = [line for title, text in report.sections if title in LINES for line in text.splitlines()]
             for line in [*words, *shown]:
                 self._terminal.write_line(f"    {line}")
+            self._terminal.flush()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
