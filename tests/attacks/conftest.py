@@ -1,7 +1,6 @@
 """The ground of the attacks: a pilot pod of each level, in a namespace that enforces it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from lab import jobs, pilot
 from lab.api import Lab
 from lab.levels import NAMESPACES, Level
 from lab.oci import Pusher
-from tests.attacks.ground import Ground
+from tests.attacks.ground import Ground, attacked
 
 HERE = Path(__file__).parent
 
@@ -43,13 +42,8 @@ def battlefield(lab: Lab, owner: str, level: Level) -> Iterator[str]:
 @pytest.fixture
 def ground(lab: Lab, battlefield: str, level: Level) -> Iterator[Ground]:
     """The pilot; after each attack it is fit, and nothing of it has been started again."""
-    here = lab.at(level)
-    with ExitStack() as cleanup:
-        ground = Ground(here, battlefield, cleanup)
-        before = ground.lives()
+    with attacked(lab.at(level), battlefield) as ground:
         yield ground
-        assert ground.lives() == before, "engine, HTCondor or pilot have been started again"
-    assert not ground.faults(180)
 
 
 @pytest.fixture(scope="session")
