@@ -53,6 +53,7 @@ class Teller:
 @pytest.hookimpl(trylast=True)  # the terminal reporter comes first
 def pytest_configure(config: pytest.Config) -> None:
     """Where the output is, tell failures there."""
+    config.addinivalue_line("markers", "nightly: more of what other tests show; left out but with -m nightly")
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Teller(terminal), "teller")

@@ -54,7 +54,7 @@ def _pilot(lab: Lab, name: str) -> Iterator[Pilot]:
 
 @pytest.fixture(scope="module")
 def pilots(lab: Lab, owner: str) -> Iterator[tuple[Pilot, Pilot]]:
-    """Two whose idle images the node loses while jobs run: the first one's registry has its image, the other's has not."""
+    """Two whose idle images the node loses while jobs run; the second one's registry is away."""
     with _pilot(lab, f"e2e-{owner}-image-1") as first, _pilot(lab, f"e2e-{owner}-image-2") as second:
         jobs = [OnSignal.submit(one.pool) for one in (first, second)]
         for job in jobs:
