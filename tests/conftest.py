@@ -89,6 +89,7 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
             report.sections.append((title, "\n".join(lines)))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked `nightly`, unless the expression of `-m` names it."""
     if "nightly" in (config.getoption("markexpr") or ""):

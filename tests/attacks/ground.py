@@ -19,6 +19,7 @@ import pytest
 from lab.api import Lab
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS, Event, Jobs
+from lab.levels import NAMESPACES, Level
 from tests.e2e.pool import MATCHED_SECONDS, Pool, Result, result
 
 HERE = Path(__file__).parent
@@ -32,6 +33,23 @@ MARK: Final = "leftover-of-alice"
 BASELINE: Final = pytest.mark.parametrize("level", ["baseline"], indirect=True, scope="session")
 RESTRICTED: Final = pytest.mark.parametrize("level", ["restricted"], indirect=True, scope="session")
 """For what HTCondor does at one level alone."""
+
+
+def _first(level: Level) -> pytest.MarkDecorator:
+    levels = [one if one == level else pytest.param(one, marks=pytest.mark.nightly) for one in NAMESPACES]
+    return pytest.mark.parametrize("level", levels, indirect=True, scope="session")
+
+
+BASELINE_FIRST: Final = _first("baseline")
+RESTRICTED_FIRST: Final = _first("restricted")
+"""For what is the same program and the same right at both levels, or more at this one: the other one is `nightly`."""
+
+
+def chosen(request: pytest.FixtureRequest, test: str, parameter: str, level: Level) -> set[str]:
+    """Values of a test's parameter that are in this run at a level."""
+    items = (item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == test)
+    cases = [item.callspec.params for item in items]
+    return {str(case[parameter]) for case in cases if case["level"] == level}
 
 
 @cache

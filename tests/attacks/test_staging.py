@@ -10,7 +10,7 @@ from lab.api import Lab
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS
 from lab.levels import Level
-from tests.attacks.ground import MARK, Attack, Ground, Outcome, attacked, python
+from tests.attacks.ground import BASELINE_FIRST, MARK, Attack, Ground, Outcome, attacked, python
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a level that needs them waits for many jobs
 
@@ -29,6 +29,7 @@ LINKS = [
 ]
 
 
+@BASELINE_FIRST  # the starter is nearly root there
 def test_links_to_the_pilots_files_bring_nothing_back(ground: Ground) -> None:
     """As outputs, in folders, in place of standard output, over a folder that HTCondor made."""
     script = (
@@ -64,6 +65,7 @@ AGAIN = {"input": "in", "checkpoint_exit_code": "85", "transfer_checkpoint_files
 """Has the starter open input and output once more, when the job has ended with that code."""
 
 
+@BASELINE_FIRST
 def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment_of_the_starters(
     ground: Ground,
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment
     ground.is_fit()
 
 
+@BASELINE_FIRST
 def test_a_link_in_its_outputs_place_leads_nowhere_when_a_job_begins_again(ground: Ground) -> None:
     places = (f"/var/log/condor/{MARK}", f"/var/lib/condor/{MARK}", f"/run/{MARK}", f"/tmp/{MARK}")
     script = (
@@ -156,6 +159,7 @@ def test_the_sandbox_itself_in_anothers_place(staged: Staged, ground: Ground) ->
     assert ground.inside("ls /etc/passwd /etc/condor/condor_config").split()
 
 
+@BASELINE_FIRST
 def test_an_out_of_sandbox_path_is_no_output(ground: Ground) -> None:
     paths = [f"{ACCOUNT}/token", f"../../../../../..{ACCOUNT}/token", "/etc/condor/tokens-orig.d", "/run/k8spilot"]
     begun = [ground.alice("true", transfer_output_files=path) for path in paths]
