@@ -99,6 +99,16 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
             report.sections.append((title, "\n".join(lines)))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `nightly`, unless the expression of `-m` names it."""
+    if "nightly" in (config.getoption("markexpr") or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def what_is_left_open_is_told_here() -> Iterator[None]:
     """What tests did not close is told at the end of their module, and not wherever the collector comes by.
