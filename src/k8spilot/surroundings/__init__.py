@@ -108,6 +108,6 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
         if error is None:
             await events.tell("Fit", "All that a pilot needs is there.")
         if beyond:
-            await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.", "Warning")
+            await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
         for words in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
-            await events.tell("NotFit", words, "Warning")
+            await events.tell("NotFit", words)
