@@ -1,0 +1,15 @@
+"""Every generated page: its path in the site, and what makes it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from docs.generate import commands, events, evidence, metrics, settings
+
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "reference/settings.md": settings.page,
+    "reference/metrics.md": metrics.page,
+    "reference/events.md": events.page,
+    "reference/command-line.md": commands.page,
+    **{name: partial(evidence.page, name) for name in evidence.PAGES},
+}
