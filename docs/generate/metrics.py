@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,10 +37,10 @@ for one request each.
 *This page is generated from the code.*
 """
 
-LABELS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "k8spilot_binds_total": ("result", dict(BIND_RESULTS)),
-    "k8spilot_payload_exits_total": ("reason", dict(EXIT_REASONS)),
-    "k8spilot_holds_total": ("class", dict(HOLD_CLASSES)),
+LABELS: Final[Mapping[str, tuple[str, Mapping[Any, str]]]] = {
+    "k8spilot_binds_total": ("result", BIND_RESULTS),
+    "k8spilot_payload_exits_total": ("reason", EXIT_REASONS),
+    "k8spilot_holds_total": ("class", HOLD_CLASSES),
 }
 """Counters whose labels have a few values, each with a meaning of its own."""
 
