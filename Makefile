@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check lab lab-down kubeconfig registry demo test attacks bench bench-quick soak fuzz lock sbom reproducible clean
+.PHONY: help venv check lab lab-down kubeconfig registry demo demo-recording test attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,6 +40,20 @@ registry: venv  ## print host:port of the lab's registry
 
 demo: venv  ## bring the lab up, deploy a pilot, run real jobs and show what happens
 	@$(LAB) demo
+
+# A real run of `make demo`: recorded by asciinema, rendered by termtosvg. Pauses longer than 2 s are cut.
+RECORDING := docs/images/demo
+demo-recording: lab  ## record `make demo` in docs/images/demo.cast and render it in docs/images/demo.svg
+	@mkdir -p build
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[recording]'
+	$(BIN)/asciinema rec --quiet --overwrite --cols 100 --rows 39 --idle-time-limit 2 --env TERM \
+		--title "k8spilot: make demo" build/demo.cast </dev/null \
+		--command 'echo "$$ make demo"; TERM=xterm-256color $(MAKE) --no-print-directory demo; sleep 2'
+	@grep --quiet 'outputs and files are as expected' build/demo.cast || { echo "the demo has failed; the old recording is kept" >&2; exit 1; }
+	$(BIN)/termtosvg render build/demo.cast build/demo.svg --template window_frame --theme docs/images/terminal.json \
+		--min-frame-duration 100 --max-frame-duration 2000 --loop-delay 6000
+	cp build/demo.cast $(RECORDING).cast
+	cp build/demo.svg $(RECORDING).svg
 
 # The lab comes first: it installs what the tests need, too. Jobs in a pool are waited for more than they compute, so that
 # more of those tests run at a time. There are four GPUs of a

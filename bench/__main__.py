@@ -26,7 +26,7 @@ class Part:
 
     measure: Callable[[Run], None]
     minutes: float
-    """That it took in a full run on two cores."""
+    """Minutes that it took in a full run on two cores."""
 
 
 PARTS: dict[str, Part] = {
@@ -56,17 +56,17 @@ class Chosen:
     """Contestants, by their short names."""
     quick: bool
     add: bool
-    """Whether the other parts' figures of the last run stay."""
+    """Whether the last run's figures of other parts are kept."""
 
     @property
     def target(self) -> Path:
-        """Where the figures go; pictures go into the folder of that name. What is not a whole run replaces none."""
+        """The file for the figures; pictures go into the folder of that name. A partial run has a file of its own."""
         whole = self.add or set(self.parts) == set(PARTS)
         return FOLDER / ("bench-quick.json" if self.quick else "bench.json" if whole else "bench-only.json")
 
     @property
     def expected(self) -> str:
-        """How long it is likely to take, in words."""
+        """The expected duration, in words."""
         if not self.quick:
             return f"about {sum(PARTS[part].minutes for part in self.parts):.0f} minutes, once the lab is up"
         if set(self.parts) == set(QUICK):
@@ -99,7 +99,7 @@ def _names(words: str) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, write figures and pictures, and say what has become of the goals."""
+    """Measure, print figures, write them and the pictures, and print the state of each goal."""
     wanted = chosen()
     figures = Figures()
     if wanted.add:
@@ -144,7 +144,7 @@ def _measure(run: Run, part: str) -> None:
         PARTS[part].measure(run)
     if failed:
         run.lost += failed
-        run.forget()  # who knows in what state the execution points are
+        run.forget()  # the state of the execution points is unknown
 
 
 def _summarize(figures: Figures, wanted: Chosen) -> bool:
@@ -163,7 +163,7 @@ def _summarize(figures: Figures, wanted: Chosen) -> bool:
 
 
 def _void(bound: str) -> str:
-    """Why a value does not count, if its limit says so."""
+    """The reason why a value does not count, if its goal names one."""
     return f",{bound.partition(',')[2]}" if "," in bound else ""
 
 

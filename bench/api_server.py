@@ -1,4 +1,4 @@
-"""What a Kubernetes API server counts itself (its /metrics), and what a pilot counts."""
+"""Request counters: those of a Kubernetes API server (its /metrics) and those of a pilot."""
 
 import re
 from collections import Counter
@@ -19,7 +19,7 @@ Node, controllers and administrators have others."""
 
 @dataclass(frozen=True)
 class Counters:
-    """So far, or between two moments."""
+    """Counts since the server's start, or between two moments."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Answered, by verb, and resource with its subresource. A watch counts when it ends."""
@@ -29,7 +29,7 @@ class Counters:
     """Sent to watchers, each of them counted, by resource."""
 
     def since(self, before: "Counters") -> "Counters":
-        """What came after `before`."""
+        """The difference to an earlier count."""
         return Counters(
             Counter({kind: count - before.requests[kind] for kind, count in self.requests.items()}),
             Counter({flow: count - before.flows[flow] for flow, count in self.flows.items()}),
@@ -68,11 +68,11 @@ def _samples(text: str) -> Iterator[tuple[str, dict[str, str], int]]:
 
 
 def counters(lab: Lab) -> Counters:
-    """Ask the lab's API server; the question itself counts, too. Raises LabError."""
+    """Read the counters of the lab's API server. This request is counted, too. Raises LabError."""
     return parse(lab.kubectl("get", "--raw", "/metrics"))
 
 
 def of_pilot(lab: Lab, pod: str) -> int:
-    """The requests that a pilot has made, by its own count. Raises LabError."""
+    """The number of requests that a pilot has made, from its own counter. Raises LabError."""
     path = f"/api/v1/namespaces/{PILOT_NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics"
     return sum(round(float(value)) for value in _OF_PILOT.findall(lab.kubectl("get", "--raw", path)))

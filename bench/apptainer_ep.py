@@ -1,4 +1,4 @@
-"""An execution point as OSPool's operators run it today: HTCondor and apptainer in one privileged pod."""
+"""The contestant nested apptainer: HTCondor and apptainer in one privileged pod, as OSPool's operators run it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from lab.settings import HERE, PILOT_NAMESPACE, POOL_DOMAIN, POOL_NAMESPACE
 
 FOLDER = Path(__file__).with_name("apptainer")
 WANTED = {"+WantApptainerEP": "true"}
-"""What a job says that is meant for it."""
+"""Submit commands that make a job run there."""
 
 
 def deploy(lab: Lab, name: str) -> None:

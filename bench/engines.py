@@ -1,4 +1,4 @@
-"""Engines that answer Docker's API, each with bench/inside.py beside it: a pilot's, and a real dockerd."""
+"""The two servers of Docker's API that are compared: a pilot's engine and a dockerd. bench/inside.py drives them."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from lab.settings import PILOT_NAMESPACE
 PROGRAM = Path(__file__).with_name("inside.py")
 _PATIENCE_S = 30.0
 _ANSWER_S = 180.0
-"""More than an engine takes for what it gives up itself, a bind to an image that does not come."""
+"""Longer than the engine's own longest time limit, that of a bind to an image that does not come."""
 _END_S = 10.0
 
 
@@ -29,7 +29,7 @@ class Inside:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, *words: str) -> Any:
-        """One line in, one answer out. Raises LabError."""
+        """Send one line and return its answer. Raises LabError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -37,7 +37,7 @@ class Inside:
             self._process.stdin.flush()
         except OSError as error:
             raise LabError(f"the benchmark's program has ended and cannot be asked to {' '.join(words)}") from error
-        # Each question has one line as its answer, so nothing of it can wait in the buffer of this side.
+        # Each request has an answer of one line, so nothing of it can remain in this side's buffer.
         if not select.select([self._process.stdout], [], [], _ANSWER_S)[0]:
             self._process.kill()
             raise LabError(f"the benchmark's program did not answer to {' '.join(words)} within {_ANSWER_S:.0f} s")
@@ -47,18 +47,18 @@ class Inside:
         return json.loads(answer)
 
     def job(self, image: str) -> dict[str, float]:
-        """The moments of one empty job: see bench/inside.py."""
+        """Run one empty job; return its moments (see bench/inside.py)."""
         found: dict[str, float] = self.ask("job", image)
         return found
 
     def bind(self, image: str) -> float:
-        """Bind and free; the seconds that the client waited for `create`."""
+        """Bind and remove; return how many seconds the client waited for `create`."""
         return float(self.ask("bind", image))
 
     def close(self) -> None:
         """End it."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # what it was asked last may still be on its way to one that has ended
+        with contextlib.suppress(OSError):  # the last request may still be under way to a process that has ended
             self._process.stdin.close()
         try:
             self._process.wait(_END_S)
@@ -91,7 +91,7 @@ def of_dockerd(lab: Lab) -> Iterator[Inside]:
 
 
 def log(lab: Lab, name: str) -> str:
-    """What the engine of a pilot has said."""
+    """The log of a pilot's engine."""
     return lab.kubectl("logs", name, "-n", PILOT_NAMESPACE, "-c", "pilot")
 
 
@@ -112,10 +112,10 @@ def _until_serving(lab: Lab, name: str) -> None:
 
 
 def first_instruction(moments: dict[str, float]) -> Sequence[float]:
-    """From asking for a job to its first instruction."""
+    """Seconds from the request for a job to its first instruction."""
     return [moments["first"] - moments["asked"]]
 
 
 def told(moments: dict[str, float]) -> Sequence[float]:
-    """From the payload's last word to the end of docker wait, in milliseconds."""
+    """Milliseconds from the payload's last output to the end of docker wait."""
     return [1000 * (moments["told"] - moments["last"])]

@@ -1,4 +1,4 @@
-"""The contestants that are execution points of HTCondor: each runs as its own users would run it."""
+"""The contestants that are HTCondor execution points. Each is set up as its own operators would do it."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ DOCKER = "docker universe on dockerd"
 APPTAINER = "nested apptainer in a privileged pod"
 
 PATIENCE_S = 180.0
-"""For one job, from its submission or from the end of the one before it."""
+"""Time limit of one job, from its submission or from the end of the job before it."""
 _LOGS = "/var/log/condor/StarterLog.slot1*"
 
 
@@ -33,7 +33,7 @@ class ExecutionPoint:
     namespace: str
     container: str
     commands: Mapping[str, str] = field(default_factory=dict)
-    """Submit commands of jobs that are meant for it."""
+    """Submit commands that make a job run there."""
     takes_digests: bool = True
     """Whether an image may be named by tag and digest at once."""
 
@@ -60,9 +60,9 @@ class ExecutionPoint:
         return submit(self.lab, "alice", chosen, files=files, pilot=self.pod, count=count)
 
     def run(self, image: str, words: str = "now", *, count: int = 1) -> tuple[int, list[dict[str, float]]]:
-        """Run `count` jobs in one claim; their cluster, and what each has said of time.
+        """Run `count` jobs in one claim; return their cluster and the times that each job printed.
 
-        Raises LabError: one of them did not succeed, or said nothing of time.
+        Raises LabError: a job failed, or printed no times.
         """
         with self.submit(image, words, count=count) as jobs:
             for proc in range(count):
@@ -78,16 +78,16 @@ class ExecutionPoint:
             raise LabError(f"job {jobs.cluster}.{proc} ({self.name}) failed: {describe(event)}")
 
     def inside(self, script: str) -> str:
-        """Run a shell script beside its HTCondor."""
+        """Run a shell script in the container of its HTCondor."""
         where = ("-n", self.namespace, self.pod, "-c", self.container)
         return self.lab.kubectl("exec", *where, "--", "sh", "-c", script)
 
     def starts(self, cluster: int) -> dict[int, float]:
-        """When the starter began with each job of a cluster, seconds since the epoch."""
+        """When the starter began each job of a cluster, in seconds since the epoch."""
         return {proc: one["starting"] for proc, one in marks(self.starter_log(), cluster).items()}
 
     def starter_log(self) -> str:
-        """What its starters have said."""
+        """The log of its starters."""
         return self.inside(f"cat {_LOGS}")
 
 
@@ -104,7 +104,7 @@ def k8spilot(lab: Lab, name: str, environment: Mapping[str, str] | None = None) 
 
 @contextlib.contextmanager
 def docker_universe(lab: Lab, name: str) -> Iterator[ExecutionPoint]:
-    """HTCondor on a real dockerd. A job asks for all of its slot, so that one runs at a time."""
+    """HTCondor on a real dockerd. Each job asks for the whole slot, so that one job runs at a time."""
     try:
         docker_ep.deploy(lab, name)
         commands = {**docker_ep.WANTED, "request_cpus": "4"}

@@ -1,4 +1,4 @@
-"""Figures: a line each on the terminal, all of them in build/bench.json."""
+"""Figures: each is one line on the terminal; all are written to build/bench.json."""
 
 import json
 import platform
@@ -17,7 +17,7 @@ class Figure:
     """One measured value: the median of its repetitions."""
 
     part: str
-    """Of the benchmark: what can be asked for by `--only`."""
+    """The part of the benchmark, as `--only` names it."""
     name: str
     value: float
     unit: str
@@ -27,13 +27,13 @@ class Figure:
     count: int
     """Repetitions."""
     ratio: float | None = None
-    """k8spilot's value / another one's: this is one of them."""
+    """k8spilot's value divided by another contestant's. This figure is one of the two."""
     ratio_of: str = ""
     """Name of k8spilot's figure."""
     ratio_to: str = ""
     """Name of the other one."""
     goal: str = ""
-    """In words, as in bench/goals.py."""
+    """The goal in words, as in bench/goals.py."""
     bound: str = ""
     """Its limit."""
     reached: bool | None = None
@@ -59,7 +59,7 @@ class Figures:
     part: str = ""
     """The part of the benchmark that runs now."""
     measured: int = 0
-    """How many of them are this run's own."""
+    """How many of them were measured in this run."""
 
     def add(
         self,
@@ -83,7 +83,7 @@ class Figures:
         elif floor is not None and floor.value:
             ratio, ratio_of, ratio_to = spread.median / floor.value, name, floor.name
         if goal is not None and goal.of_ratio and ratio is None:
-            goal = None  # it was not measured, which is not to miss it
+            goal = None  # not measured, which differs from missed
         figure = Figure(
             part=self.part,
             name=name,
@@ -106,7 +106,7 @@ class Figures:
         return figure
 
     def keep(self, earlier: Path, *, but: Sequence[str]) -> None:
-        """Take over what an earlier run has written, without the parts `but`, which are measured anew."""
+        """Take over the figures of an earlier run, except those of the parts `but`, which are measured again."""
         known = {one.name for one in fields(Figure)}
         if earlier.exists():
             for entry in json.loads(earlier.read_text())["figures"]:
@@ -119,7 +119,7 @@ class Figures:
         return [figure for figure in self.found if figure.part == part]
 
     def write(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write all of them as JSON, with `facts` about the run; nothing if it has measured nothing."""
+        """Write all figures as JSON, with `facts` about the run. A run without figures writes nothing."""
         if not self.measured:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class Figures:
 
 
 def short(value: float) -> str:
-    """A number with three or four digits that count."""
+    """A number with three or four significant digits."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:

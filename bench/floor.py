@@ -1,4 +1,4 @@
-"""The floor: what the cluster itself needs from a PATCH of an image to the next container's `running`."""
+"""The floor: the time that the cluster needs from the PATCH of an image until the new container is `running`."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from lab.settings import PILOT_NAMESPACE
 
 FLOOR = "bare PATCH"
 CONFINED = "bare PATCH under a seccomp profile"
-"""As each container of a pilot is, and as Pod Security `restricted` wants every pod to be."""
+"""The seccomp profile that each container of a pilot has, and that Pod Security `restricted` requires of every pod."""
 _RUNNING_S = 60
 _REQUEST_S = (5, 30)
 """To connect, and between two pieces of an answer."""

@@ -1,4 +1,4 @@
-"""What k8spilot is to reach: one table, against which each run is held, whatever of it could be measured."""
+"""The goals for k8spilot, in one table. Each run is judged by it, also a run that could not measure everything."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,29 +11,29 @@ DOCKER: Final = "docker"
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure is to be: its value, or its ratio, which is always k8spilot's value to the other one's."""
+    """The limit of a figure's value or ratio. A ratio is always k8spilot's value divided by the other's."""
 
     part: str
-    """Of the benchmark that measures it."""
+    """The part of the benchmark that measures it."""
     name: str
-    """In words; no two have the same."""
+    """The name, in words. It is unique."""
     at_most: float | None = None
     at_least: float | None = None
     of_ratio: bool = False
     needs: str = ""
-    """A contestant without which it cannot be measured."""
+    """A contestant that the measurement needs."""
     void: str = ""
-    """Why the value does not count, however good it is."""
+    """A reason why the value does not count, even if it is good."""
 
     def reached(self, value: float, ratio: float | None) -> bool:
-        """Whether it is so."""
+        """Whether the goal is reached."""
         seen = ratio if self.of_ratio else value
         if seen is None or self.void:
             return False
         return (self.at_most is None or seen <= self.at_most) and (self.at_least is None or seen >= self.at_least)
 
     def voided(self, why: str) -> "Goal":
-        """The same goal for a value that does not count, if there is a reason `why`."""
+        """The same goal, void if there is a reason `why` its value does not count."""
         return replace(self, void=why)
 
     @property
@@ -62,9 +62,9 @@ SLOWDOWN: Final[Mapping[str, Goal]] = {
     for load in ("processor", "memory")
 }
 REQUESTS: Final = Goal("cost", "API requests a job, by the API server's count", at_most=3)
-MEMORY_IDLE: Final = Goal("cost", "k8spilot alone (engine and keeper), memory idle, MiB", at_most=60)
-MEMORY_BUSY: Final = Goal("cost", "k8spilot alone (engine and keeper), memory busy, MiB", at_most=60)
-PROCESSOR_IDLE: Final = Goal("cost", "k8spilot alone (engine and keeper), idle, % of a core", at_most=0.1)
+MEMORY_IDLE: Final = Goal("cost", "k8spilot alone (engine and supervisor), memory idle, MiB", at_most=60)
+MEMORY_BUSY: Final = Goal("cost", "k8spilot alone (engine and supervisor), memory busy, MiB", at_most=60)
+PROCESSOR_IDLE: Final = Goal("cost", "k8spilot alone (engine and supervisor), idle, % of a core", at_most=0.1)
 CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
 RETURN: Final[Mapping[int, Goal]] = {
     size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)
@@ -91,17 +91,17 @@ GOALS: Final = (
 
 
 class State(Enum):
-    """What has become of a goal."""
+    """The state of a goal after a run."""
 
     REACHED = "reached"
     MISSED = "MISSED"
     NOT_MEASURED = "NOT MEASURED"
     LEFT_OUT = "left out"
-    """This run was not asked for it."""
+    """This run was not asked to measure it."""
 
 
 class Judged(Protocol):
-    """What is to be known of a figure here."""
+    """The parts of a figure that are needed to judge it."""
 
     @property
     def goal(self) -> str:
@@ -113,7 +113,7 @@ class Judged(Protocol):
 
 
 def judge(figures: Iterable[Judged], parts: Collection[str], without: Collection[str]) -> dict[Goal, State]:
-    """What has become of each goal in a run of `parts` without some contestants (their short names)."""
+    """The state of each goal after a run of `parts`, without some contestants (their short names)."""
     seen: dict[str, list[bool]] = {}
     for figure in figures:
         if figure.reached is not None:

@@ -1,4 +1,4 @@
-"""The images of the benchmark's jobs (a shell, and bench/payload/work.c), and how large images are."""
+"""The images of the benchmark's jobs (a shell and bench/payload/work.c), and the sizes of images."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ def ensure(lab: Lab) -> str:
 
 
 def fresh(lab: Lab) -> str:
-    """An image that no node has seen, with 32 MiB that cannot be compressed; its reference, with a digest."""
+    """Push an image that no node has, with 32 MiB of incompressible data; return its reference with a digest."""
     filling = layer(Entry("filling", data=os.urandom(COLD_BYTES)))
     image = _image()
     tag = os.urandom(6).hex()
@@ -37,20 +37,20 @@ def fresh(lab: Lab) -> str:
 
 
 def renamed(reference: str) -> str:
-    """The same image under a tag that it never had: the kubelet starts a container anew for it, and pulls nothing."""
+    """Give the image a new tag: the kubelet then starts a new container and pulls nothing. Return the reference."""
     name, _, digest = reference.partition("@")
     return f"{name.rpartition(':')[0]}:bench-{os.urandom(6).hex()}@{digest}"
 
 
 def forget_fresh(lab: Lab) -> None:
-    """Take all images of `fresh` from node and registry, also those of runs that were killed. Raises LabError.
+    """Remove all images of `fresh` from node and registry, also those of killed runs. Raises LabError.
 
-    Containers may run them. The registry keeps its blobs until somebody collects its garbage.
+    Containers may be running them. The registry keeps their blobs until its garbage collection.
     """
     base = f"http://{lab.registry}/v2/{COLD}"
     tags = json.loads(_registry(f"{base}/tags/list") or "{}").get("tags") or []
     for tag in tags:
-        with contextlib.suppress(LabError):  # a tag of an image that is gone
+        with contextlib.suppress(LabError):  # the tag of a removed image
             digest = Pusher(lab.registry).digest(COLD, tag)
             with contextlib.suppress(LabError):  # the node has not pulled it
                 remove_image(lab, f"{lab.registry}/{COLD}@{digest}")
@@ -58,7 +58,7 @@ def forget_fresh(lab: Lab) -> None:
 
 
 def _registry(url: str, method: str = "GET") -> bytes:
-    """The registry's answer; nothing where it knows nothing of it."""
+    """The registry's answer; nothing if it does not have the object."""
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT}, method=method)  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310

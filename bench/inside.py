@@ -1,10 +1,10 @@
-"""Drives an engine as HTCondor's docker CLI does, beside it: in the pilot container, or on the machine of a dockerd.
+"""Program that drives an engine as HTCondor's docker CLI does. It runs in the pilot container or on dockerd's machine.
 
-It has nothing but Python and aiohttp there. The first argument is the engine's socket. Each line of input is a word and
-an image, each is answered with one line of JSON:
+It can use Python and aiohttp only. The first argument is the engine's socket. Each line of input is a word and an
+image; the answer is one line of JSON:
 
     job IMAGE    pull, create, attach, wait, start, remove; four moments, seconds since the epoch: when it was asked
-                 for, what the payload said first and last, and when the end of /wait was told
+                 for, the payload's first and last output, and when /wait returned
     bind IMAGE   create and remove; the seconds that the client waited for create
     requests     the requests that a pilot has made of the Kubernetes API so far
 """
@@ -22,7 +22,7 @@ SOCKET = sys.argv[1] if len(sys.argv) > 1 else "/run/k8spilot/docker.sock"
 
 
 async def pull(session: aiohttp.ClientSession, image: str) -> None:
-    """Pull an image, to the end of what the engine tells of it."""
+    """Pull an image; return when the engine's report of it has ended."""
     name, _, digest = image.partition("@")
     async with session.post("/images/create", params={"fromImage": name.rpartition(":")[0], "tag": digest}) as answer:
         said = await answer.text()
@@ -47,7 +47,7 @@ async def remove(session: aiohttp.ClientSession, container: str) -> None:
 
 
 async def output(container: str) -> bytes:
-    """What an attached client reads, frames and all, until the end."""
+    """Return all bytes that an attached client reads, frames included."""
     reader, writer = await asyncio.open_unix_connection(SOCKET)
     headers = "Host: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n"
     writer.write(f"POST /containers/{container}/attach?stdout=1&stream=1 HTTP/1.1\r\n{headers}\r\n".encode())

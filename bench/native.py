@@ -1,4 +1,4 @@
-"""The contestants that a Kubernetes user has without HTCondor: a pod per job, and the proposal's reference method."""
+"""The contestants without HTCondor: a pod per job, and the proposal's reference method."""
 
 import contextlib
 import json
@@ -39,9 +39,9 @@ class PodPerJob:
         self._batch = client.BatchV1Api(config.new_client_from_config(str(lab.kubeconfig)))
 
     def run(self, count: int, words: str = "now") -> list[dict[str, float]]:
-        """Run `count` jobs one after another; what each has said of time, and `asked`, when the API was asked for all.
+        """Run `count` jobs one after another; return the times that each printed, and when it was requested (`asked`).
 
-        A Job's creationTimestamp has whole seconds, so the request itself is timed, and no kubectl. Raises LabError.
+        A Job's creationTimestamp has whole seconds only, so the request is timed here. Raises LabError.
         """
         self._clear()
         self._folder.mkdir(parents=True)
@@ -61,7 +61,7 @@ class PodPerJob:
         return [{**whole(one, f"a pod of the Job {self._name}"), "asked": asked} for one in said]
 
     def _clear(self) -> None:
-        """Remove the Job, which a run that was killed may have left, and its files."""
+        """Remove the Job and its files. A killed run may have left them."""
         gone = ("delete", "job", self._name, "-n", POOL_NAMESPACE, "--ignore-not-found", "--cascade=foreground")
         self._lab.kubectl(*gone)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -70,7 +70,7 @@ class PodPerJob:
         container = {
             "name": "job",
             "image": self._image,
-            "imagePullPolicy": "IfNotPresent",  # as the pilot's: `latest` would have the registry asked each time
+            "imagePullPolicy": "IfNotPresent",  # as in the pilot: `latest` would be asked for each time
             "command": ["/bin/sh", "-c", f"cd /files && {PROGRAM} {words} >out.$JOB_COMPLETION_INDEX"],
             "volumeMounts": [{"name": "files", "mountPath": "/files"}],
             "resources": dict(self._resources),

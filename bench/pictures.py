@@ -1,4 +1,4 @@
-"""Pictures of what a run has measured: build/bench/*.svg."""
+"""Pictures of the figures of a run: build/bench/*.svg."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

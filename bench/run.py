@@ -1,4 +1,4 @@
-"""One run of the benchmark: what its parts share."""
+"""One run of the benchmark: the lab, the figures and the execution points that the parts share."""
 
 import os
 import shlex
@@ -36,11 +36,11 @@ class Run:
     figures: Figures
     quick: bool
     pictures: Path
-    """A folder."""
+    """The folder for pictures."""
     without: Collection[str] = ()
     """Contestants that are left out."""
     lost: list[str] = field(default_factory=list)
-    """What could not be measured to its end, and of which part."""
+    """Measurements that failed, each with its part."""
     _points: dict[str, tuple[ExitStack, ExecutionPoint]] = field(default_factory=dict)
     _absent: set[str] = field(default_factory=set)
     _image: str = ""
@@ -77,7 +77,7 @@ class Run:
         return point
 
     def point(self, name: str) -> ExecutionPoint | None:
-        """One execution point; None if it is left out, or cannot be had here, which is said once."""
+        """Return one execution point, or None if it is left out or unavailable, which is printed once."""
         if name in self.without or name in self._absent:
             return None
         if name not in self._points:
@@ -93,12 +93,12 @@ class Run:
         return self._points[name][1]
 
     def points(self) -> dict[str, ExecutionPoint]:
-        """All execution points that can be had."""
+        """All available execution points."""
         found = {name: self.point(name) for name in _MAKE}
         return {name: point for name, point in found.items() if point is not None}
 
     def forget(self, *names: str) -> None:
-        """Take execution points away, or all of them; who asks for one again gets a new one."""
+        """Remove some execution points, or all. The next request for one makes a new one."""
         for name in names or list(self._points):
             if name in self._points:
                 stack, _ = self._points.pop(name)
@@ -106,7 +106,7 @@ class Run:
                     stack.close()
 
     def close(self) -> None:
-        """Leave the lab as it was found."""
+        """Remove all that this run has deployed."""
         self.forget()
         if not self._had_dockerd:
             dockerd.stop(self.lab.settings)

@@ -1,4 +1,4 @@
-"""What bench/payload/work.c says of time."""
+"""Parse the times that bench/payload/work.c prints."""
 
 import re
 

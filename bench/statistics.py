@@ -1,4 +1,4 @@
-"""How contestants are measured, in turn, and what many noisy measurements say together. Pure."""
+"""The order in which contestants are measured, and the statistics of many noisy measurements. Pure."""
 
 import itertools
 import math

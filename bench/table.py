@@ -1,4 +1,4 @@
-"""Every figure of some runs as a table in Markdown, which docs/figures.md is: `python -m bench.table RUN.json ...`."""
+"""Print all figures of some runs as Markdown tables, for the page of figures: `python -m bench.table RUN.json ...`."""
 
 import argparse
 import itertools
@@ -18,7 +18,7 @@ Entry = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Written:
-    """What a run has written."""
+    """The figures file of a run."""
 
     written: str
     """When: ISO 8601, UTC."""
@@ -28,7 +28,7 @@ class Written:
 
 
 def read(path: Path) -> Written:
-    """Read what a run has written. Raises LabError: that is something else."""
+    """Read a figures file. Raises LabError: the file is something else."""
     try:
         found = json.loads(path.read_text())
         figures = {(one["part"], one["name"]): one for one in found["figures"]}

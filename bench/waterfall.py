@@ -1,4 +1,4 @@
-"""Where the time of a job goes, read from the starter's log and from what the job itself says. Pure."""
+"""The steps of a job and their times, from the starter's log and the job's own output. Pure."""
 
 import itertools
 import re

@@ -1,6 +1,7 @@
-"""How a command comes to the access point: into its container's namespaces on the lab's own node, else by kubectl exec.
+"""Run commands on the access point: in its container's namespaces on the lab's own node, otherwise by kubectl exec.
 
-kubectl goes through API server, kubelet and container runtime, and tests look at jobs while one of these is away.
+The namespaces are used because kubectl needs the API server, the kubelet and the container runtime, and tests look at
+jobs while one of these is stopped.
 """
 
 from pathlib import Path

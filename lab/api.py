@@ -1,4 +1,4 @@
-"""A running lab for those who use it from Python: tests, the demo, benchmarks."""
+"""A running lab, as Python code uses it: tests, the demo, the benchmark."""
 
 import json
 import shlex

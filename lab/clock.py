@@ -1,7 +1,7 @@
-"""A pilot container whose clock is wrong: its programs get a library that shifts what the kernel says.
+"""A pilot container with a wrong clock: a preloaded library shifts the time that its programs get from the kernel.
 
-The machine's own clock, and with it everybody else's certificates, leases and logs, stays as it is. What has no C
-library (the docker CLI) stays right, too, as do times of files.
+The machine's own clock does not change, so certificates, leases and logs of others stay right. Programs without a C
+library (the docker CLI) and the times of files keep the right time, too.
 """
 
 import tempfile

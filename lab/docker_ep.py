@@ -1,4 +1,4 @@
-"""A plain HTCondor execution point on the lab's dockerd: what users see where there is no k8spilot."""
+"""A plain HTCondor execution point on the lab's dockerd, to compare k8spilot with."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from lab.settings import HERE, PILOT_NAMESPACE, POOL_DOMAIN, POOL_NAMESPACE
 FOLDER = HERE / "pool"
 PATIENCE_S = 60.0
 WANTED = {"+WantDockerEP": "true"}
-"""What a job says that is meant for it."""
+"""Submit commands that make a job run there."""
 
 
 def deploy(lab: Lab, name: str = "docker-ep") -> None:

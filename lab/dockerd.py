@@ -1,6 +1,6 @@
-"""A real dockerd, the distribution's: the oracle for what HTCondor sees of Docker. It comes on demand.
+"""The distribution's dockerd, started on demand: the reference for what HTCondor sees of Docker.
 
-The packages are unpacked in the cache and not installed: their scripts would start a daemon and write firewall rules.
+The packages are unpacked in the cache and not installed, because their scripts start a daemon and write firewall rules.
 """
 
 import contextlib

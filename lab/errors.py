@@ -1,4 +1,4 @@
-"""What the lab says when it cannot go on."""
+"""The lab's errors."""
 
 
 class LabError(Exception):
@@ -6,4 +6,4 @@ class LabError(Exception):
 
 
 class NothingToHitError(LabError):
-    """What a fault is about is not there now: a container between two lives, a process that has just ended."""
+    """The object of a fault does not exist now: a container that is being restarted, a process that has just ended."""

@@ -1,6 +1,6 @@
-"""A server that behaves badly on demand: a proxy before a good one, in a thread of the process that uses it.
+"""A server with faults on demand: a proxy in front of a real server, in a thread of the process that uses it.
 
-`FaultyRegistry` is one before a registry; before the API server there is lab/faulty_api.py.
+`FaultyRegistry` is such a proxy for a registry; lab/faulty_api.py has one for the API server.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding",
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to requests; what is not given goes as it should."""
+    """A fault of some requests. Fields that are not given change nothing."""
 
     path: str = ALL
-    """Regular expression for the whole path of the requests that it happens to."""
+    """Regular expression that the whole path of a request must match."""
     status: int = 0
-    """Answered in place of the server's own answer, with `error` in the body as such servers do."""
+    """Status of the answer, in place of the server's own answer. The body has `error`, as such servers send it."""
     error: tuple[str, str] = ("UNKNOWN", "the server is told to fail")
     """Code and message (OCI distribution specification, error codes); of an API server, reason and message."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class Fault:
     cut: bool = False
     """The connection is cut: at once, or in the middle of a body."""
     corrupt: bool = False
-    """The body has a byte that is not the registry's."""
+    """One byte of the body is changed."""
     short: bool = False
-    """The body lacks its end, and nothing else tells of that."""
+    """The body ends too early, and the headers agree with it."""
     agent: str = ""
     """Only for clients whose User-Agent begins so: `containerd`, `skopeo`."""
     hang: bool = False
@@ -64,9 +64,9 @@ class Fault:
     taken: bool = False
     """The server has got the request before anything happens: status, delay and hang are of the answer alone."""
     times: int = 0
-    """Happens to so many requests only; 0: to all."""
+    """The number of requests that it happens to; 0: all."""
     verb: str = ""
-    """Only for requests of this kind: an HTTP method, or what an API server calls it."""
+    """Only for requests with this verb: an HTTP method, or the API server's verb."""
     token: str = ""
     """Only for requests with this bearer token."""
 
@@ -96,7 +96,7 @@ class Request:
 
 
 class FaultyServer:
-    """A proxy on a port of its own. Made by `serving`; its methods return when what they ask for is so."""
+    """A proxy on a port of its own, made by `serving`. Its methods return when their effect is in force."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class FaultyServer:
         return f"{self._host}:{self._port}"
 
     def fails(self, *faults: Fault) -> None:
-        """From now on these faults happen, of each request's the first one; none others."""
+        """Set the faults, in place of all earlier ones. A request has the first fault that concerns it."""
         self._do(self._set(faults))
 
     def is_well(self) -> None:

@@ -1,4 +1,4 @@
-"""An API server that behaves badly on demand: a proxy before the real one, or a simulated one.
+"""An API server with faults on demand: a proxy in front of the real one, or of a simulated one.
 
 A pilot pod is pointed at it by KUBERNETES_SERVICE_HOST and _PORT. Tokens are passed on, watches are streamed.
 """
@@ -20,13 +20,13 @@ class FaultyApi(FaultyServer):
     """An API server."""
 
     def verb(self, request: web.Request) -> str:
-        """As in RBAC."""
+        """The verb as RBAC names it."""
         if request.method == "GET":
             return "watch" if request.query.get("watch") in ("true", "True", "1") else "list"
         return {"PATCH": "patch", "POST": "create", "PUT": "update", "DELETE": "delete"}.get(request.method, "")
 
     def refusal(self, fault: Fault) -> web.Response:
-        """A Status of meta/v1."""
+        """An error answer: a Status of meta/v1."""
         reason, message = fault.error
         status = {
             "kind": "Status",

@@ -1,4 +1,4 @@
-"""Build the lab's images and push them to the registry; what is unchanged is neither built nor pushed again."""
+"""Build the lab's images and push them to the registry. Unchanged images are not built or pushed again."""
 
 import fcntl
 import hashlib
@@ -21,7 +21,7 @@ BASE = f"debian:{DEBIAN_SUITE}"
 HELLO = "hello:latest"
 BUSYBOX = "busybox:latest"
 RECIPE = "1"
-"""Raise it to have all images made anew though nothing else changed."""
+"""Raise this number to rebuild all images."""
 
 APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Languages "none"')
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
@@ -88,7 +88,7 @@ class Images:
     def htcondor(self) -> str:
         """Ensure the image of the pool: the project's image without the project. Return its reference."""
         dockerfile = CHECKOUT / "Dockerfile"
-        # Its own part alone: another checkout's pilot must not exchange the pool that checkouts share.
+        # Only the stage of its own: the pool is shared by checkouts, and must not change with the pilot of one of them.
         key = digest_of(
             [self._base_key(), dockerfile.read_text().partition(" AS htcondor\n")[2].partition("\nFROM ")[0]]
         )
@@ -182,7 +182,7 @@ class Images:
     def _bootstrap(self, local: str) -> None:
         mirror = self._settings.mirror or machine.apt_mirror()
         options = [f"--aptopt={line}" for line in (*APT_OPTIONS, *machine_apt_options())]
-        # What this machine's apt needs is nothing that an image should keep.
+        # The image must not keep the apt settings of this machine.
         forget = "--customize-hook=rm -f $1/etc/apt/apt.conf.d/99mmdebstrap $1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
         with tempfile.TemporaryDirectory(dir=self._settings.cache) as folder:
             archive = Path(folder) / "base.tar"
@@ -196,7 +196,7 @@ class Images:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """From build to push: another process would forget an image of the same name, other content, in between."""
+        """Lock from build to push. Otherwise another process could remove an image of the same name in between."""
         with (self._settings.cache / "images.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

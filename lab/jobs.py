@@ -1,4 +1,4 @@
-"""Jobs as their users see them: submitted on the access point, followed by their event log, collected at the end."""
+"""HTCondor jobs as users see them: submit on the access point, follow the event log, collect the output."""
 
 import base64
 import io
@@ -41,7 +41,7 @@ _LOOK_S = 0.05
 
 
 class JobTrouble(LabError):
-    """A job did not come to what was waited for."""
+    """A job did not reach the awaited state."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Jobs:
         """What has happened since the last look."""
         found = []
         for block in self._stream.blocks(b"\n...\n"):
-            # One whole event at a time: the reader takes a second over half of one, and over none.
+            # One whole event at a time: the reader waits a second for an event that is partial or missing.
             self._copy.write(block)
             self._copy.flush()
             event = next(self._log.events(stop_after=1), None)

@@ -1,4 +1,4 @@
-"""How strict the namespaces of pilots are: what they enforce of Pod Security."""
+"""The levels of Pod Security that the pilots' namespaces enforce."""
 
 from typing import Final, Literal
 

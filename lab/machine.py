@@ -1,4 +1,4 @@
-"""What this machine must be and have before a node can be built on it."""
+"""Requirements of this machine, checked and installed before a node is built on it."""
 
 import os
 import platform
@@ -75,7 +75,7 @@ def check(settings: Settings) -> None:
 
 
 def check_ports(daemons: Daemons) -> None:
-    """Raise LabError if somebody else listens where a daemon of ours that does not run would listen."""
+    """Raise LabError if another program uses a port of one of our daemons that are not running."""
     listeners = {
         (connection.laddr.ip, connection.laddr.port): connection.pid
         for connection in psutil.net_connections("tcp")

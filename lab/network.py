@@ -10,7 +10,7 @@ from lab.settings import BRIDGE, NODE_ADDRESS, POD_NETWORK, Settings
 from lab.shell import run
 
 CHAIN = "K8SPILOT-LAB"
-"""Our own iptables chain. It is made first and removed last: where it is, the KUBE- chains are the lab's."""
+"""Our own iptables chain. It is made first and removed last: while it exists, the KUBE- chains belong to the lab."""
 
 NETWORK_NAME = "k8spilot-lab"
 

@@ -1,4 +1,4 @@
-"""Images made byte by byte and put into a registry: for what no Dockerfile can say."""
+"""Images that no Dockerfile can describe, made byte by byte and pushed to a registry."""
 
 import base64
 import hashlib

@@ -1,11 +1,11 @@
-"""Faults of the node, of a pod's network and of its disks, made on purpose and always taken back.
+"""Deliberate faults of the node, of a pod's network and of its disks. All are undone.
 
-Each that lasts is a context manager: inside it the fault is there, after it it is gone, whatever happened inside.
+A fault that lasts is a context manager: the fault exists inside it and is gone after it, also after an error.
 Faults of the whole node (`kubelet_...`, `containerd_...`, `image_...`) hit every pod of the lab, so tests with them
-carry the marker `disruptive`; the others hit one pod. No `lab up` repairs the node while one of the former lasts: it
-waits.
+carry the marker `disruptive`; the others hit one pod. While a fault of the node lasts, `lab up` waits and does not
+repair the node.
 
-All of them raise LabError, as faults of the node do where the cluster is not the lab's own.
+All raise LabError. Faults of the node do so, too, if the cluster is not the lab's own.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def kubelet_stopped(lab: Lab) -> Iterator[None]:
 
 @contextmanager
 def kubelet_frozen(lab: Lab) -> Iterator[None]:
-    """Let the kubelet stand still (SIGSTOP), as on a node that has far too much to do."""
+    """Stop the kubelet (SIGSTOP), as if the node were overloaded."""
     with _alone(lab), still(_daemon(lab, "kubelet").pid):
         yield
 
@@ -164,14 +164,14 @@ def network_cut(lab: Lab, pod: str) -> Iterator[None]:
 
 @contextmanager
 def payload_init_frozen(lab: Lab, pod: str) -> Iterator[None]:
-    """Let payload-init stand still (SIGSTOP), as a job can do to it; SIGKILL still ends it."""
+    """Stop payload-init (SIGSTOP), as a job can. SIGKILL still ends it."""
     with still(payload_init(lab, pod)):
         yield
 
 
 @contextmanager
 def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
-    """Let the payload container stand still (its cgroup's freezer): nothing can end it, not even SIGKILL."""
+    """Freeze the payload container (its cgroup's freezer): nothing can end it, not even SIGKILL."""
     container = container_id(lab, pod, "payload")
     states = [
         folder / name for name in ("freezer.state", "cgroup.freeze") for folder in cgroups.of_container(container, name)

@@ -1,4 +1,4 @@
-"""Deploy pilot pods from the project's own manifests, as a factory operator would: with an overlay."""
+"""Deploy pilot pods from the project's manifests with an overlay, as an operator would."""
 
 import json
 import os

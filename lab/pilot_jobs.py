@@ -1,4 +1,4 @@
-"""Pilots as factories make them: pods that batch/v1 Jobs own."""
+"""Pilot pods that belong to batch/v1 Jobs, as pilot factories make them."""
 
 import json
 import time

@@ -1,7 +1,7 @@
-"""The processes of a pod as this machine sees them: they can be hit from outside, whichever container runs just now.
+"""The processes of a pod, found and signalled from this machine instead of from a container.
 
-All functions raise LabError, and NothingToHitError where what is to be hit is not there. Those that find a process do
-so on the lab's own node only.
+All functions raise LabError, and NothingToHitError if the process does not exist. Functions that find a process work on
+the lab's own node only.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from lab.api import Lab
 from lab.errors import LabError, NothingToHitError
 
 _BETWEEN_LIVES_S = 5.0
-"""How long a process that is to be hit is waited for: its container, or its job, may be on its way."""
+"""Seconds to wait for a process: its container or its job may still be starting."""
 
 
 def check_own(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""The lab's long-running processes on this machine: start them, know them again, end them."""
+"""The lab's daemons on this machine: start, find and stop them."""
 
 import contextlib
 import json

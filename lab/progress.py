@@ -1,4 +1,4 @@
-"""Show people what takes long: live on a terminal, one line for each start and end elsewhere."""
+"""Progress of long steps: live on a terminal, otherwise one line for each start and end."""
 
 import json
 import threading
@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 QUIET_BELOW = 0.5
-"""Seconds; shorter steps leave no line behind."""
+"""Seconds. Shorter steps print no line."""
 
 ANNOUNCED_FROM = 3.0
-"""Seconds; without a terminal, the start of steps that took as long last time is a line of its own."""
+"""Seconds. Without a terminal, the start of a step that took this long last time is printed, too."""
 
 
 class Progress:
-    """Steps under way, with the time that each took last; steps of several threads may run at once.
+    """The running steps, with the time that each took last time. Several threads may run steps at once.
 
     Everything goes to standard error, so that standard output stays free for answers.
     """
@@ -104,7 +104,7 @@ class Progress:
                 fresh.write_text(text)
                 fresh.replace(self._memory)
             except OSError:
-                return  # a time that is not remembered harms nobody
+                return  # the time is only a hint for the next run
 
 
 def clock(seconds: float) -> str:

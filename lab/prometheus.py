@@ -1,4 +1,4 @@
-"""A real Prometheus, the distribution's, that scrapes pods of the lab. It comes on demand, and is not installed."""
+"""The distribution's Prometheus, started on demand to scrape pods of the lab. It is unpacked and not installed."""
 
 import json
 import shutil

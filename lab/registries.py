@@ -1,4 +1,4 @@
-"""More registries for tests, on the lab's own address: one that wants a password, one that fails when told to.
+"""Additional registries for tests, on the lab's own address: one with a password, one with faults on demand.
 
 The pods' skopeo takes every port of that address for plain HTTP (lab/pool.py); containerd reads a registry's
 folder at each pull, so that the node need not be made anew.

@@ -1,4 +1,4 @@
-"""Run other programs; a failure becomes one sentence with the program's own last words."""
+"""Run other programs. A failure is one sentence with the last line of the program's output."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Follow what a container of the lab writes, while it writes it."""
+"""Follow files and logs of the lab's containers while they are written."""
 
 import subprocess
 import tempfile

@@ -1,4 +1,4 @@
-"""What the project's image is made of, and whether it can be built again: python -m lab.supply sbom, reproducible."""
+"""The image's bill of materials, and whether its build is reproducible: python -m lab.supply sbom, reproducible."""
 
 import argparse
 import hashlib

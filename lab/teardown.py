@@ -1,4 +1,4 @@
-"""End the lab and leave nothing behind, whatever state it is in."""
+"""Stop the lab and remove everything of it but the cache, whatever state it is in."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Bring the test bed up and take it down: the order of things, and what may happen side by side."""
+"""Start and stop the lab: the order of the steps, and which of them run in parallel."""
 
 import fcntl
 import json
@@ -27,7 +27,7 @@ LOCK = Path("/run/k8spilot-lab.lock")
 
 @dataclass(frozen=True)
 class Facts:
-    """What those who use a running lab need to know of it; kept as JSON."""
+    """Facts about a running lab, kept as JSON for its users."""
 
     kubeconfig: str
     registry: str
@@ -153,12 +153,12 @@ def _start_node(settings: Settings, daemons: Daemons, progress: Progress, pause:
 
 
 def _verb(settings: Settings) -> str:
-    """What is done to a part of the lab: what takes long the first time takes no time when all is well."""
+    """The verb of a step, for its title: a part of a new lab is started, a part of a running lab only checked."""
     return "check" if facts_file(settings).exists() else "start"
 
 
 def _is_broken(settings: Settings, daemons: Daemons) -> bool:
-    """Whether there are remains of a lab on which nothing can be built."""
+    """Whether there are remains of a lab that cannot be repaired."""
     core_runs = [daemons.find(name) is not None for name in node.CORE]
     if all(core_runs):
         return _read(settings.state / "recipe") != _recipe()
@@ -166,7 +166,7 @@ def _is_broken(settings: Settings, daemons: Daemons) -> bool:
 
 
 def _recipe() -> str:
-    """Name all that decides how the node runs: a node of another recipe is not repaired but made anew."""
+    """A digest of everything that determines the node. A node with another digest is rebuilt and not repaired."""
     return images.digest_of(
         [module.key() for module in binaries.NODE_MODULES],
         [HERE / "config", HERE / "node.py", HERE / "settings.py", HERE / "images/pause"],

@@ -1,1 +1,1 @@
-"""Hundreds of short jobs, and faults drawn at random: what becomes of the jobs, and of the pilots."""
+"""The soak test: hundreds of short jobs and random faults. It checks what becomes of the jobs and of the pilots."""

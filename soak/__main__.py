@@ -1,8 +1,8 @@
-"""Run a soak and print what happens; write build/soak.json.
+"""Run the soak test, print its progress, write build/soak.json.
 
-The exit status is 1 when a job was lost, had a wrong result, ran twice at a time, or was stuck; when a pilot that only
-the node's faults hit does not go on as it was (its memory, its file descriptors, what jobs left); or when a fault could
-not be made.
+The exit status is 1 in three cases: a job was lost, had a wrong result, ran twice at a time, or was stuck; the pilot
+that only faults of the node hit has changed (its memory, its file descriptors, remains of jobs); a fault could not
+be made.
 """
 
 import argparse

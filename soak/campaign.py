@@ -1,4 +1,4 @@
-"""The soak itself: jobs are kept waiting while one fault follows the other; then the rest of them may end."""
+"""The course of a soak test: jobs are kept in the queue while faults are made; then the remaining jobs run."""
 
 import hashlib
 import random

@@ -1,4 +1,4 @@
-"""The faults, each a function of a pod; what it breaks is whole again when it returns, or mends itself."""
+"""The faults. Each is a function of a pod; its damage is undone when it returns, or heals by itself."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ from lab.pod_processes import hit, oldest, still
 from lab.settings import PILOT_NAMESPACE
 
 ENGINE: Final = r"k8spilot\.engine"
-KEEPER: Final = r"keeper\.py"
+SUPERVISOR: Final = r"supervisor\.py"
 STARTD: Final = r"^\S*condor_startd\b"
 STARTER: Final = r"^\S*condor_starter "
 CLIENT: Final = "docker start"
@@ -94,7 +94,7 @@ def _restart_containerd(lab: Lab, _pod: str, draw: random.Random) -> None:
 KINDS: Final = (
     Fault("engine killed", _signal(signal.SIGKILL, ENGINE), 4),
     Fault("engine frozen for a while", _freeze_engine),
-    Fault("pilot container killed", _signal(signal.SIGKILL, KEEPER), 1),
+    Fault("pilot container killed", _signal(signal.SIGKILL, SUPERVISOR), 1),
     Fault("startd killed", _signal(signal.SIGKILL, STARTD), 1),
     Fault("starter killed", _signal(signal.SIGKILL, STARTER)),
     Fault("docker client killed", _signal(signal.SIGKILL, CLIENT)),

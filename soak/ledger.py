@@ -1,4 +1,4 @@
-"""Where jobs tell that they run: who lives twice at a time is seen here, whatever HTCondor knows of it."""
+"""A ledger of running jobs: the jobs report by HTTP, so it shows one that runs twice, whatever HTCondor knows."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A pilot's figures, as its own container sees them."""
+"""Memory, descriptors and processor time of a pilot, measured in its own container."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ def of(word):
         except OSError:
             pass
 facts = {}
-for name, word in (("engine", "k8spilot.engine"), ("keeper", "keeper.py")):
+for name, word in (("engine", "k8spilot.engine"), ("supervisor", "supervisor/supervisor.py")):
     path = of(word)
     if path:
         rows = dict(line.split(":", 1) for line in open(path + "/smaps_rollup").read().splitlines()[1:])
@@ -39,7 +39,7 @@ class Figures:
     engine: int
     """Process id: another one is another engine."""
     resident: float
-    """Engine and keeper, MiB (Rss)."""
+    """Engine and supervisor, MiB (Rss)."""
     own: float
     """The part of it that they have written themselves, MiB: pages of libraries come and go with who else maps them."""
     descriptors: int
@@ -53,7 +53,7 @@ class Figures:
 def measure(lab: Lab, pod: str) -> Figures:
     """Look at the pod `pod`; raises LabError."""
     facts = json.loads(inside(lab, pod, f"python3 -c '{_SCRIPT}'"))
-    both = [facts[name] for name in ("engine", "keeper")]
+    both = [facts[name] for name in ("engine", "supervisor")]
     return Figures(
         engine=facts["engine"]["pid"],
         resident=sum(one["Rss"] for one in both),

@@ -1,4 +1,4 @@
-"""What became of the jobs, from their event logs and their own words alone: pure."""
+"""The verdict on the jobs, from their event logs and their own output alone. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,10 @@ from itertools import pairwise
 from soak.ledger import Life
 
 STUCK_SECONDS = 120.0
-"""A job that nothing happens to for longer, though it ran or could have run."""
+"""Seconds. A job without any event for longer is stuck, if it ran or could have run."""
 _OFTEN = 5
 _BEAT_SECONDS = 3.0
-"""A run that is heard of for longer than this after the next one began has lived beside it."""
+"""Seconds. A run that reports for longer after the next run began has run at the same time."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from k8spilot.gpu.evidence import Device
+from k8spilot.gpu.discovery.evidence import Device
 
 OPTIONS: Final = ("-nested", "-properties", "-extra")
 GOLDEN: Final = {

@@ -1,1 +1,1 @@
-"""The parts of the benchmark: functions of a run, chosen by the names in bench/__main__.py (`--only`)."""
+"""The parts of the benchmark. Each is a function of a run; bench/__main__.py has their names for `--only`."""

@@ -1,4 +1,4 @@
-"""The engine alone: late binding against the bare floor, and how soon the end of a job is known."""
+"""Part `bind`, the engine alone: the time of a bind beside the floor, and the delay until the end of a job is known."""
 
 import re
 import time
@@ -18,11 +18,11 @@ from bench.statistics import Measurement, tail
 from lab.errors import LabError
 
 APART_SECONDS = 1.5
-"""The kubelet makes one change a second of a pod; what is measured here is a change, not the wait for its turn."""
+"""The pause before each change. The kubelet makes one change of a pod a second; the wait for it is not measured."""
 DOCKERD = "dockerd"
 _CHANGED = re.compile(r"runs \S+ ([0-9.]+) s after the change")
 _LINE_S = 5.0
-"""For the engine's line about a bind, which may come after its answer."""
+"""Time limit for the engine's log line about a bind, which may come after its answer."""
 
 
 def measure(run: Run) -> None:

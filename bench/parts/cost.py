@@ -1,4 +1,4 @@
-"""What a pilot costs: requests to the API server, memory, processor, its image and its start."""
+"""Part `cost`: requests to the API server, memory, processor time, size of the image, duration of the start."""
 
 import time
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ JOBS, PODS = 8, 2
 """In a round."""
 IDLE_SECONDS = 20
 """In a round; the kernel counts processor in hundredths of a second, 0.05 % of a core in this time."""
-ALONE = "k8spilot alone (engine and keeper)"
+ALONE = "k8spilot alone (engine and supervisor)"
 _USED = (
     "cat /sys/fs/cgroup/cpuacct/cpuacct.usage 2>/dev/null"
     " || sed -n 's/^usage_usec \\(.*\\)/\\1000/p' /sys/fs/cgroup/cpu.stat;"

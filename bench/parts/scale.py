@@ -1,4 +1,4 @@
-"""Many pilots: what they are for the API server, how that grows, and what it comes to where nobody has measured."""
+"""Part `scale`: the load of many pilots on an API server, how it grows, and an extrapolation."""
 
 import asyncio
 import logging
@@ -56,8 +56,8 @@ def measure(run: Run) -> None:
         say(f"no more than {sizes[-1]} pilots: {free:.0f} MiB of memory are free")
     found = asyncio.run(_measure(run, sizes))
     _fit(run, found)
-    if troubles := [f"{one.pilots} pilots: {words}" for one in found for words in one.troubles]:
-        raise LabError("; ".join(troubles))
+    if connectivity := [f"{one.pilots} pilots: {words}" for one in found for words in one.connectivity]:
+        raise LabError("; ".join(connectivity))
 
 
 async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
@@ -71,7 +71,7 @@ async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
                 for size in sizes:
                     found.append(one := Measured(size))
                     await _measure_one(run, api, cluster, one)
-                    if one.troubles:
+                    if one.connectivity:
                         break
             finally:
                 await cluster.close()
@@ -79,7 +79,7 @@ async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
 
 
 async def _measure_one(run: Run, api: Server, cluster: Cluster, one: Measured) -> None:
-    with contained(into(one.troubles, "it breaks")):
+    with contained(into(one.connectivity, "it breaks")):
         await measure_size(api, cluster, one, PLANS[one.pilots], say)
     _tell(run, one)
 

@@ -1,4 +1,4 @@
-"""How much slower a payload is in a pilot than in a plain container: both at once, in turns of a tenth of a second."""
+"""Part `slowdown`: a payload in a pilot beside one in a plain container, in turns of a tenth of a second."""
 
 import json
 import time
@@ -18,7 +18,7 @@ from lab.errors import LabError
 PLAIN = "plain container"
 LOADS = {"processor": "cpu", "memory": "memory"}
 ROUNDS = 8
-"""Pairs of containers: what memory a process has got makes it faster or slower for as long as it lives."""
+"""Pairs of containers. Several: the memory that a process gets makes it faster or slower for all of its life."""
 SECONDS = 6
 LEAD_SECONDS = 7
 """Both are asked for so long before they are to begin, together."""
@@ -60,7 +60,7 @@ class Pair:
 
 
 def measure(run: Run) -> None:
-    """Turn by turn: one after another they would meet different machines, which change from second to second."""
+    """Measure turn by turn, because the speed of the machine changes from second to second."""
     pods = PodPerJob(run.lab, run.pod("plain"), run.image, _resources(run.k8spilot))
     for load, word in LOADS.items():
         pairs = [_side_by_side(run, pods, word, number % 2) for number in range(run.times(ROUNDS, 1))]

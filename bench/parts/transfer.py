@@ -1,4 +1,4 @@
-"""What goes in and out of a job: its output, and files, which HTCondor moves."""
+"""Parts `streams` and `staging`: the standard output of a job, and its files, which HTCondor transfers."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Whole jobs: how soon one begins, how soon the next one, how many fit into a minute, and where the time goes."""
+"""Parts `turnaround`, `reference`, `throughput`, `waterfall`: whole jobs, how fast they follow, and their steps."""
 
 from bench import native, pictures, waterfall
 from bench.execution_points import DOCKER, K8SPILOT, ExecutionPoint

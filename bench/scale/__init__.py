@@ -1,1 +1,1 @@
-"""Many pilots against a real API server and etcd: their API traffic by the project's own code, all else faked."""
+"""Many pilots with a real API server and etcd. The project's own code makes the API traffic; the rest is simulated."""

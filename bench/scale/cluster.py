@@ -1,4 +1,4 @@
-"""What is in the second API server: a namespace, the pilots' rights, nodes, and pods from the project's manifests."""
+"""The objects in the second API server: a namespace, the pilots' role, nodes, and pods from the project's manifests."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""What is done with so many pilots: some bind, all are idle, the API server is started again."""
+"""The experiment with a number of pilots: some bind, all are idle, the API server is restarted."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ BIND_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 RESTART_SECONDS = 180.0
 ROUND_SECONDS = 300.0
-"""In this time each pilot begins its watch anew at least once (kube/watch.py: after 240 to 300 s)."""
+"""In this time each pilot begins its watch anew at least once (kube/own_pod.py: after 240 to 300 s)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Measured:
     """With `pilots` pilots; None is what was not measured."""
 
     pilots: int
-    troubles: list[str] = field(default_factory=list)
+    connectivity: list[str] = field(default_factory=list)
     """What was not as it should be, in words."""
     heap_without: float | None = None
     """What is in use of the API server's heap with the pods, before their pilots came, MiB."""
@@ -160,7 +160,7 @@ async def _bind(server: Server, cluster: Cluster, found: Measured, rate: float) 
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     seconds = [end for end in ends if isinstance(end, float)]
     if len(seconds) < len(tasks):
-        found.troubles.append(f"{len(tasks) - len(seconds)} of {len(tasks)} binds failed at {rate:g} a second")
+        found.connectivity.append(f"{len(tasks) - len(seconds)} of {len(tasks)} binds failed at {rate:g} a second")
     if not seconds:
         return
     after = Load.of(server)
@@ -187,7 +187,7 @@ async def _restart(server: Server, cluster: Cluster, found: Measured) -> None:
         found.all_back = time.monotonic() - ready
         await asyncio.sleep(2)
     except TimeoutError:
-        found.troubles.append(f"not all watch again {RESTART_SECONDS:.0f} s after the API server's restart")
+        found.connectivity.append(f"not all watch again {RESTART_SECONDS:.0f} s after the API server's restart")
     finally:
         asked = between(cluster.requests, ready, time.monotonic())
         found.back = [request.at - ready for request in asked]

@@ -1,4 +1,4 @@
-"""Nodes and kubelets that are none: each follows the pods of its node, and writes the status that a kubelet would."""
+"""Simulated nodes and kubelets: each follows the pods of its node and writes the status that a kubelet would write."""
 
 import asyncio
 import logging
@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 
-from k8spilot.errors import ClusterError
+from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import Access, Api
-from k8spilot.kube.stream import events
+from k8spilot.kube.watch_stream import events
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Pilots at the level of their API traffic: the project's own client and watch, one of each for every pod."""
+"""Pilots reduced to their API traffic: one API client and one watch of the project's own for each pod."""
 
 import asyncio
 import time
@@ -12,10 +12,10 @@ from typing import Any
 
 import aiohttp
 
+from k8spilot.kube.backoff import retry
 from k8spilot.kube.client import Access, Api, ApiRefusal
-from k8spilot.kube.patience import persist
+from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import container
-from k8spilot.kube.watch import OwnPod
 
 PAYLOAD = "payload"
 PATIENCE_SECONDS = 120.0
@@ -80,7 +80,7 @@ class SimulatedPilot:
 
     async def watching(self) -> None:
         """Wait until nothing is wrong with its watch."""
-        await self._pod.troubles.over()
+        await self._pod.connectivity.over()
 
     async def bind(self) -> float:
         """Change the payload's image; seconds from the PATCH until the pod's status shows it running."""
@@ -88,7 +88,7 @@ class SimulatedPilot:
             self._binds += 1
             wanted = f"registry.example.org/image:job-{self._binds}@sha256:{'0' * 64}"
             began = time.monotonic()
-            await persist(partial(self._pod.set_image, PAYLOAD, wanted, uuid.uuid4().hex), PATIENCE_SECONDS)
+            await retry(partial(self._pod.set_image, PAYLOAD, wanted, uuid.uuid4().hex), PATIENCE_SECONDS)
 
             def runs(pod: dict[str, Any]) -> bool | None:
                 now = container(pod, PAYLOAD)

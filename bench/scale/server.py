@@ -1,4 +1,4 @@
-"""A second API server with an etcd of its own, beside the lab's: on ports and in a folder of their own."""
+"""A second API server with its own etcd, ports and folder, beside the lab's."""
 
 import asyncio
 import contextlib

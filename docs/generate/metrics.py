@@ -11,13 +11,13 @@ from docs.generate.sources import (
     BIND_RESULTS,
     EXIT_REASONS,
     HOLD_CLASSES,
-    Device,
+    DeviceFigures,
     Figures,
+    GpuProcess,
     Meter,
     Metrics,
     Now,
-    Process,
-    State,
+    PayloadState,
     families,
 )
 from docs.generate.tables import table
@@ -65,7 +65,7 @@ def page() -> str:
     for name, (label, values) in LABELS.items():
         rows_of_label = [(f"`{value}`", f"{words[:1].upper()}{words[1:]}.") for value, words in values.items()]
         parts += [f"### Label `{label}` of `{name}`\n", table(("Value", "Meaning"), rows_of_label)]
-    states = ", ".join(f"`{state.value}`" for state in State)
+    states = ", ".join(f"`{state.value}`" for state in PayloadState)
     parts += [
         "### Label `state` of `k8spilot_state`\n",
         f"{states}. The [state table](../explanation/life-of-a-job.md#the-state-table) explains them.\n",
@@ -82,11 +82,11 @@ def page() -> str:
 def exposed() -> Iterator[Metric]:
     """The families of a pilot that has a GPU and runs a job, so that every series is there."""
     meter = Meter([_GPU], lambda: 0.0)
-    process = Process(pid=1, memory=1, share=0.5)
-    meter.take(Figures(5.0, "", {_GPU: Device(1.0, 5.0, 1, 1, 2, (process,))}))
+    process = GpuProcess(pid=1, memory=1, share=0.5)
+    meter.take(Figures(5.0, "", {_GPU: DeviceFigures(1.0, 5.0, 1, 1, 2, (process,))}))
     now = Now(
         version="0",
-        state=State.RUNNING,
+        state=PayloadState.RUNNING,
         restarts=0,
         requests={("patch", "200"): 1},
         heard=0.0,

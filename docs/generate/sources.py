@@ -1,28 +1,28 @@
 """What the generated pages are generated from. All imports of k8spilot are here."""
 
-from k8spilot.cli import app
-from k8spilot.gpu.messages import Device, Figures
-from k8spilot.gpu.meter import Meter
-from k8spilot.gpu.readings import Process
+from k8spilot.cli.main import app
+from k8spilot.gpu.monitoring.meter import Meter
+from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
+from k8spilot.gpu.monitoring.vendor import GpuProcess
 from k8spilot.model.event_reasons import EVENTS
-from k8spilot.model.lifecycle import State
-from k8spilot.observe.gpu_families import families
-from k8spilot.observe.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now
-from k8spilot.settings import Settings, variables
+from k8spilot.model.payload_state import PayloadState
+from k8spilot.settings.fields import Settings, variables
+from k8spilot.telemetry.gpu_metrics import families
+from k8spilot.telemetry.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now
 
 __all__ = [
     "BIND_RESULTS",
     "EVENTS",
     "EXIT_REASONS",
     "HOLD_CLASSES",
-    "Device",
+    "DeviceFigures",
     "Figures",
+    "GpuProcess",
     "Meter",
     "Metrics",
     "Now",
-    "Process",
+    "PayloadState",
     "Settings",
-    "State",
     "app",
     "families",
     "variables",

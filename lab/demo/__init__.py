@@ -1,4 +1,4 @@
-"""The demonstration: real HTCondor jobs of two users in one pilot pod, each in the container image that it asks for."""
+"""`make demo`: jobs of two HTCondor users run one after another in one pilot pod, each in the image it asks for."""
 
 import time
 from collections.abc import Sequence
@@ -17,14 +17,17 @@ from lab.jobs import BAD_NEWS, Event
 
 PILOT = "demo"
 LIMIT_S = 120.0
-"""For all jobs together; they take a sixth of it."""
+"""Time limit for all jobs together. They need about 10 s."""
 
 _INPUT_TRANSFERRED = 3  # FileTransferEventType in HTCondor's condor_event.h
 _LOOK_S = 0.05
 
 
 def main() -> int:
-    """Bring everything up, run the jobs, show what happens; return 0 if all of it came out right. Raises LabError."""
+    """Bring the lab up, run the jobs and show their progress. Return 0 if all results are as expected.
+
+    Raises LabError.
+    """
     console = Console(highlight=False)
     began = time.monotonic()
     lab = Lab.up()
@@ -32,18 +35,19 @@ def main() -> int:
         pilot.deploy(lab, PILOT)
         jobs.wait_in_pool(lab, PILOT)
     rows, faults = run(lab, PILOT, console)
+    console.print()
     console.print(closing_table(rows))
-    console.print(f"{len(rows)} jobs, {time.monotonic() - began:.0f} s with all set-up.")
+    console.print(f"{len(rows)} jobs in {time.monotonic() - began:.0f} s, set-up included.")
+    if not faults:
+        console.print("✓ All exit codes, outputs and files are as expected.", style="green")
     console.print(hints(lab, PILOT), markup=False, soft_wrap=True)
     for fault in faults:
         console.print(f"✗ {fault}", style="red", markup=False, soft_wrap=True)
-    if not faults:
-        console.print("✓ Every exit code, output and file is as it should be.", style="green")
     return 1 if faults else 0
 
 
 def run(lab: Lab, pilot_name: str, console: Console) -> tuple[list[Row], list[str]]:
-    """Run the jobs through the pilot pod of that name; return what came of each, and a sentence for each fault."""
+    """Run the jobs in the pilot pod of that name. Return a row for each job, and one sentence for each fault."""
     with ExitStack() as parts:
         log = parts.enter_context(closing(PilotLog(lab, pilot_name)))
         rows = _submit(lab, pilot_name, parts)
@@ -52,7 +56,7 @@ def run(lab: Lab, pilot_name: str, console: Console) -> tuple[list[Row], list[st
 
 
 def _submit(lab: Lab, pilot_name: str, parts: ExitStack) -> list[Row]:
-    """Submit all jobs; `parts` removes them at the end."""
+    """Submit all jobs. `parts` removes them when it is closed."""
     rows = []
     for job in PLAN:
         commands = {
@@ -70,24 +74,24 @@ def _submit(lab: Lab, pilot_name: str, parts: ExitStack) -> list[Row]:
 
 
 def _follow(rows: Sequence[Row], log: PilotLog, console: Console) -> None:
-    """Show what happens until all jobs are over, or the time is."""
+    """Show the progress until all jobs have ended or the time limit is reached."""
     deadline = time.monotonic() + LIMIT_S
     live = Live(console=console, get_renderable=lambda: live_table(rows), refresh_per_second=8)
     with ExitStack() as parts:
         if console.is_terminal:
             parts.enter_context(live)
         else:
-            console.print("seconds since submission, job, user, image, state:")
+            console.print("Seconds since submission, job, user, image, state:")
         while not all(row.over for row in rows) and time.monotonic() < deadline:
             before = {row.name: set(row.reached) for row in rows}
             _look(rows, log)
             if not console.is_terminal:
                 for row in rows:
-                    _say(row, before[row.name], console)
+                    _print_news(row, before[row.name], console)
             time.sleep(_LOOK_S)
     for row in rows:
         if not row.over:
-            row.trouble = f"not done within {LIMIT_S:.0f} s"
+            row.trouble = f"not finished after {LIMIT_S:.0f} s"
 
 
 def _look(rows: Sequence[Row], log: PilotLog) -> None:
@@ -99,11 +103,11 @@ def _look(rows: Sequence[Row], log: PilotLog) -> None:
     for cluster in {id(row.jobs): row.jobs for row in rows}.values():
         for event in cluster.look():
             if (row := by_name.get(f"{cluster.cluster}.{event.proc}")) is not None:
-                _take(row, event)
+                _update(row, event)
 
 
-def _take(row: Row, event: Event) -> None:
-    """Note what an event of HTCondor's log means for the job."""
+def _update(row: Row, event: Event) -> None:
+    """Update a row from an event of the job's event log."""
     if event.kind == "FileTransferEvent" and event.attributes["Type"] == _INPUT_TRANSFERRED:
         row.reach("files in", event.seen)
     elif event.kind == "JobTerminatedEvent":
@@ -113,7 +117,7 @@ def _take(row: Row, event: Event) -> None:
         row.trouble = jobs.words(event)
 
 
-def _say(row: Row, before: set[str], console: Console) -> None:
+def _print_news(row: Row, before: set[str], console: Console) -> None:
     for state, seconds in row.reached.items():
         if state not in before:
             extra = f" in {row.bind_s:.2f} s" if state == "bound" else ""
@@ -123,7 +127,7 @@ def _say(row: Row, before: set[str], console: Console) -> None:
 
 
 def _faults(row: Row) -> list[str]:
-    """Compare what came of a job with what must; fill in its output. One sentence for each fault."""
+    """Compare a job's results with the plan and fill in its output. Return one sentence for each fault."""
     plan, title = row.plan, f"job {row.name} ({row.plan.shows})"
     if row.trouble:
         return [f"{title}: {row.trouble}"]
@@ -133,14 +137,16 @@ def _faults(row: Row) -> list[str]:
         return [f"{title}: {problem}"]
     texts = {name: content.decode(errors="replace") for name, content in files.items()}
     row.output, errors = texts.get(f"out.{row.proc}", ""), texts.get(f"err.{row.proc}", "")
-    faults = [f"{title}: its output lacks {text!r}: {row.output!r}" for text in plan.output if text not in row.output]
+    faults = [
+        f"{title}: {text!r} is missing in its output {row.output!r}" for text in plan.output if text not in row.output
+    ]
     if row.code != plan.code:
-        faults.append(f"{title}: its exit code is {row.code}, not {plan.code}; it says {errors!r}")
+        faults.append(f"{title}: its exit code is {row.code}, not {plan.code}; its standard error is {errors!r}")
     if errors != plan.errors:
         faults.append(f"{title}: its standard error is {errors!r}, not {plan.errors!r}")
     for name, content in plan.returned.items():
         if texts.get(name) != content:
             faults.append(f"{title}: its file {name} is {texts.get(name)!r}, not {content!r}")
     if row.bind_s is None or "running" not in row.reached:
-        faults.append(f"{title}: the pilot's log does not tell of its bind and start")
+        faults.append(f"{title}: the pilot's log does not show its bind and its start")
     return faults

@@ -1,4 +1,4 @@
-"""What the pilot's side knows of the demonstration's jobs: when each was claimed and ran, how long its bind took."""
+"""The states of the demonstration's jobs that only the pilot's logs show: claimed, bound (and how fast), running."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _RUNS = re.compile(r"HTCJob(?P<cluster>\d+)_(?P<proc>\d+)_\S* runs\.")  # k8spil
 
 @dataclass(frozen=True)
 class News:
-    """Something that happened to a job."""
+    """A job reached a state."""
 
     job: str
     """HTCondor's id."""
@@ -23,7 +23,7 @@ class News:
 
 
 class PilotLog:
-    """Follows one pilot."""
+    """Follows the log of one pilot container and of HTCondor's startd in it."""
 
     def __init__(self, lab: Lab, pod: str) -> None:
         self._startd = Stream.of_pilot_files(lab, pod, "/var/log/condor/StartLog")
@@ -31,19 +31,19 @@ class PilotLog:
         self._job = ""
 
     def look(self) -> Iterator[News]:
-        """What has happened since the last look."""
+        """Return what happened since the last call."""
         for line in self._startd.lines():
             if (match := _CLAIMED.search(line)) is not None:
                 self._job = match[1]
                 yield News(self._job, "claimed")
         for line in self._pilot.lines():
-            # One payload container, one job at a time: what is bound is bound for the job that was claimed last.
+            # A pilot runs one job at a time, so a bind belongs to the job that was claimed last.
             if (match := _BOUND.search(line)) is not None:
                 yield News(self._job, "bound", float(match["seconds"]))
             elif (match := _RUNS.search(line)) is not None:
                 yield News(f"{match['cluster']}.{match['proc']}", "running")
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         self._startd.close()
         self._pilot.close()

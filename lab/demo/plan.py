@@ -1,4 +1,4 @@
-"""The demonstration's jobs, and what must come of each."""
+"""The demonstration's jobs, and the results that are expected of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,30 +14,30 @@ _WORDS = "one payload one pod one pilot\n"
 
 @dataclass(frozen=True)
 class Job:
-    """What is submitted, and what must come of it."""
+    """One submission, and its expected results."""
 
     user: str
     image: str
     shows: str
-    """What this one is there for, in a few words."""
+    """What this job demonstrates, in a few words."""
     executable: str
     arguments: str
     commands: dict[str, str] = field(default_factory=dict)
-    """More submit commands."""
+    """Additional submit commands."""
     files: dict[str, str] = field(default_factory=dict)
-    """Beside the submit file."""
+    """Files to put beside the submit file: name -> content."""
     count: int = 1
     code: int = 0
     output: tuple[str, ...] = ()
-    """Must be in its standard output."""
+    """Texts that its standard output must contain."""
     errors: str = ""
-    """Must be its standard error."""
+    """Its whole standard error."""
     returned: dict[str, str] = field(default_factory=dict)
-    """Files that must come back, with their content."""
+    """Output files that HTCondor must return: name -> content."""
 
 
 def _shell(script: str) -> str:
-    """Arguments of /bin/sh in HTCondor's quoted form."""
+    """Return the arguments that make /bin/sh run `script`, quoted for a submit file."""
     return f"\"-c '{script}'\""
 
 
@@ -68,20 +68,20 @@ PLAN: Sequence[Job] = (
     Job(
         "bob",
         "busybox",
-        "the same image twice in a row",
+        "two jobs with the same image",
         "/bin/sh",
-        _shell("echo as uid $(id -u), with $(ls -A /tmp | wc -l) files in /tmp; touch /tmp/mine"),
+        _shell("echo uid $(id -u), files in /tmp: $(ls -A /tmp | wc -l); touch /tmp/mine"),
         count=2,
-        output=("as uid 65534, with 0 files in /tmp",),
+        output=("uid 65534, files in /tmp: 0",),
     ),
     Job(
         "bob",
         "busybox",
         "exit code 7",
         "/bin/sh",
-        _shell("echo this one fails; echo and says why >&2; exit 7"),
+        _shell("echo a job that fails with 7; echo its reason >&2; exit 7"),
         code=7,
-        output=("this one fails",),
-        errors="and says why\n",
+        output=("a job that fails with 7",),
+        errors="its reason\n",
     ),
 )

@@ -1,9 +1,10 @@
-"""What people see of the demonstration: rows of jobs with the times of their states."""
+"""The demonstration's tables: one row for each job, with the times of its states or its results."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +15,7 @@ from lab.progress import clock
 from lab.settings import ACCESS_POINT, PILOT_NAMESPACE, POOL_NAMESPACE
 
 STATES = ("idle", "claimed", "files in", "bound", "running", "done")
-"""In this order."""
+"""The states that a job goes through, in this order."""
 
 
 @dataclass
@@ -25,11 +26,11 @@ class Row:
     jobs: Jobs
     proc: int
     submitted: float
-    """time.monotonic of its submission."""
+    """When it was submitted (time.monotonic)."""
     reached: dict[str, float] = field(default_factory=lambda: {"idle": 0.0})
     """State -> seconds since its submission."""
     bind_s: float | None = None
-    """The pilot's own figure: from the beginning of the bind to payload-init in the new image."""
+    """Duration of its bind in seconds, from the pilot's log: until payload-init runs in the job's image."""
     code: int | None = None
     output: str = ""
     trouble: str = ""
@@ -41,7 +42,7 @@ class Row:
 
     @property
     def over(self) -> bool:
-        """Nothing more will come of it."""
+        """Whether the job has ended or failed."""
         return "done" in self.reached or bool(self.trouble)
 
     @property
@@ -57,8 +58,8 @@ class Row:
 
 
 def live_table(rows: Sequence[Row]) -> Table:
-    """Where each job is, and when it came there."""
-    table = Table(box=None, pad_edge=False, caption="seconds since the job's submission", caption_justify="left")
+    """The state of each job, and when it reached each state."""
+    table = Table(box=None, pad_edge=False, caption="Seconds since the job was submitted", caption_justify="left")
     table.add_column("job")
     table.add_column("user")
     table.add_column("image")
@@ -79,13 +80,13 @@ def live_table(rows: Sequence[Row]) -> Table:
 
 
 def closing_table(rows: Sequence[Row]) -> Table:
-    """What came of each job."""
-    table = Table(pad_edge=False, title="Jobs", title_justify="left")
+    """The results of each job."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Results", title_justify="left")
     for name in ("job", "user", "image"):
         table.add_column(name, no_wrap=True)
     for name in ("exit", "bind", "run"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("its own output")
+    table.add_column("output")
     for row in rows:
         table.add_row(
             row.name,
@@ -100,17 +101,19 @@ def closing_table(rows: Sequence[Row]) -> Table:
 
 
 def hints(lab: Lab, pilot: str) -> str:
-    """Say how to look around: commands that work as they are printed."""
+    """Commands to look around with. They work as they are printed."""
     kubectl = f"{lab.settings.bin}/kubectl" if lab.settings.kubeconfig is None else "kubectl"
     access_point = f"$K exec -it -n {POOL_NAMESPACE} {ACCESS_POINT} -- su - alice"
     job = f"universe=container container_image=docker://{lab.registry}/busybox executable=/bin/uname arguments=-a"
     files = "transfer_executable=false output=uname.out log=uname.log"
     return f"""
-The lab stays up; `make lab-down` ends it. To look around:
+The lab is still running; `make lab-down` stops it. To look around:
   K="{kubectl} --kubeconfig {lab.kubeconfig}"
   $K get pods --all-namespaces
   $K logs -n {PILOT_NAMESPACE} {pilot} -c pilot
+  $K exec -n {PILOT_NAMESPACE} {pilot} -c pilot -- k8spilot status
   {access_point} -c condor_status
+Submit a job of your own, or work as the user alice:
   {access_point} -c "condor_submit {job} {files} -queue 1"
   {access_point} -c "condor_wait uname.log; cat uname.out"
   {access_point}"""

@@ -1,5 +1,5 @@
 """`python -m k8spilot`."""
 
-from k8spilot.cli import main
+from k8spilot.cli.main import main
 
 main()

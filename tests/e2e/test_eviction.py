@@ -225,7 +225,7 @@ def test_a_second_sigterm_kills_jobs_at_once_and_the_schedd_sees_an_eviction(
     pool = Pool(lab, first, ExitStack())
     asked = time.monotonic()
     for _ in range(2):
-        pool.inside("kill -TERM $(pgrep -of keeper.py)")
+        pool.inside("kill -TERM $(pgrep -of supervisor/supervisor.py)")
         time.sleep(1)
     assert evicted(jobs).seen - asked < SOON_SECONDS
     until(lambda: pool.status()["status"]["phase"] == "Succeeded", "the pilot has ended in good order", 30)

@@ -67,7 +67,7 @@ def look(pool: Pool, **commands: Any) -> dict[str, list[str]]:
 
 
 ASK = (
-    "/opt/k8spilot/bin/python -c 'import k8spilot.gpu.ask as a, sys; "
+    "/opt/k8spilot/bin/python -c 'import k8spilot.gpu.htcondor.ask as a, sys; "
     'sys.stdout.buffer.write(a.ask("/run/k8spilot/docker.sock", "/k8spilot/gpus", 10))\''
 )
 
@@ -135,7 +135,7 @@ def test_a_pilot_that_starts_again_in_its_pod_has_the_same_gpus_and_does_not_loo
     assert look(gpus, request_gpus="1")["node"]
     before, inventory = told(gpus), gpus.inside("/run/k8spilot/condor/gpu-inventory")
     starts = restarts(gpus)
-    gpus.inside("kill -KILL $(pgrep -of keeper.py)")
+    gpus.inside("kill -KILL $(pgrep -of supervisor/supervisor.py)")
     until(lambda: restarts(gpus) == starts + 1, "the pilot has started again", 60)
     until(lambda: answers(gpus), "its engine answers", 60)
     assert told(gpus) == before

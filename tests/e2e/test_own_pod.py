@@ -307,8 +307,11 @@ def test_an_event_of_the_own_uid_is_of_the_own_pod_and_of_no_other_teller(place:
         others = {**about, **other}
         assert place.thief.ask("POST", "events?dryRun=All", {**mine, "involvedObject": others}).denied, other
         assert place.thief.ask("POST", f"{modern}?dryRun=All", _modern(place.pilot, others)).denied, other
-    for teller in ({"source": {"component": "kubelet"}}, {"reportingComponent": "kubelet", "reportingInstance": "x"}):
-        assert place.thief.ask("POST", "events?dryRun=All", {**mine, **teller}).denied, teller
+    for event_recorder in (
+        {"source": {"component": "kubelet"}},
+        {"reportingComponent": "kubelet", "reportingInstance": "x"},
+    ):
+        assert place.thief.ask("POST", "events?dryRun=All", {**mine, **event_recorder}).denied, event_recorder
     kubelets = _modern(place.pilot, about, reportingController="kubelet")
     assert place.thief.ask("POST", f"{modern}?dryRun=All", kubelets).denied
     assert place.thief.ask("POST", "events", mine).status == 201

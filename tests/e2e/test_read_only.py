@@ -40,7 +40,7 @@ def test_the_pilot_writes_to_its_volumes_alone(pool: Pool) -> None:
 def test_a_pilot_container_that_starts_again_finds_its_folders_as_new(pool: Pool) -> None:
     before = restarts(pool)
     pool.inside(LEFT)
-    kill(pool, "keeper[.]py")
+    kill(pool, "supervisor[.]py")
     until(lambda: restarts(pool) > before, "the pilot container starts again")
     slot_takes_a_job_of_bob(pool, 90)
     assert _modes(pool) == FOLDERS

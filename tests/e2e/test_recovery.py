@@ -113,7 +113,7 @@ def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_po
     jobs = pool.shell(SLOW, job_lease_duration="60")
     runs(jobs, pool)
     before = restarts(pool)
-    kill(pool, "keeper[.]py")
+    kill(pool, "supervisor[.]py")
     slot_takes_a_job_of_bob(pool, 30)
     assert restarts(pool) == before + 1
     ended_the_second_time(jobs, 150)

@@ -98,10 +98,10 @@ def test_a_pod_that_is_deleted_vacates_its_job_first(pool: Pool) -> None:
     jobs.wait("JobEvictedEvent", timeout=30, ignore=BAD_NEWS)
 
 
-def test_a_companion_that_is_killed_costs_nothing(pool: Pool) -> None:
+def test_an_htcondor_agent_that_is_killed_costs_nothing(pool: Pool) -> None:
     jobs = pool.shell("sleep 8; echo whole")
     jobs.wait("ExecuteEvent")
-    pool.inside("pkill -KILL -f -o k8spilot[.]companion")
+    pool.inside("pkill -KILL -f -o k8spilot[.]condor[.]agent")
     assert result(jobs).text == "whole\n"
     until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 20)
 
@@ -109,7 +109,7 @@ def test_a_companion_that_is_killed_costs_nothing(pool: Pool) -> None:
 def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(pool: Pool) -> None:
     jobs = pool.shell(SLOW)
     runs(jobs, pool)
-    pool.beside_the_engine("pkill -KILL -U $(id -u) -f -o keeper[.]py")
+    pool.beside_the_engine("pkill -KILL -U $(id -u) -f -o supervisor[.]py")
     ended_the_second_time(jobs, 120)
     statuses = {one["name"]: one for one in pool.status()["status"]["initContainerStatuses"]}
     assert statuses["engine"]["restartCount"] >= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from k8spilot.payload_init.channel import Channel
-from k8spilot.payload_init.listener import SOCKET, Listener
+from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from tests.simulator.container import LocalContainer, own_uid
 from tests.simulator.programs import CHECKOUT, Programs
 
@@ -18,15 +18,15 @@ from tests.simulator.programs import CHECKOUT, Programs
 class Containers:
     """Containers that follow one another."""
 
-    def __init__(self, programs: Programs, folder: Path, listener: Listener) -> None:
+    def __init__(self, programs: Programs, folder: Path, init_server: PayloadInitServer) -> None:
         self._programs = programs
         self._folder = folder
-        self.listener = listener
+        self.init_server = init_server
         self._started: list[LocalContainer] = []
 
     async def start(self, around: Sequence[str | Path] = ()) -> tuple[LocalContainer, Channel]:
         """Start one, and wait for its payload-init; the runtime's program is started by `around`."""
-        programs, before = self._programs, self.listener.current
+        programs, before = self._programs, self.init_server.current
         if around:
             program = self._folder / "around"
             program.write_text(f'#!/bin/sh\nexec {" ".join(map(str, around))} {programs.container} "$@"\n')
@@ -50,7 +50,7 @@ class Containers:
         )
         self._started.append(container)
         async with asyncio.timeout(10):
-            return container, await self.listener.until(lambda channel: channel is not before)
+            return container, await self.init_server.until(lambda channel: channel is not before)
 
     async def stop(self) -> None:
         """End all of them."""
@@ -66,8 +66,8 @@ async def containers(programs: Programs) -> AsyncIterator[Containers]:
     exchange = folder / "exchange"
     exchange.mkdir()
     try:
-        async with Listener(exchange / SOCKET, own_uid()) as listener:
-            found = Containers(programs, folder, listener)
+        async with PayloadInitServer(exchange / SOCKET, own_uid()) as init_server:
+            found = Containers(programs, folder, init_server)
             try:
                 yield found
             finally:

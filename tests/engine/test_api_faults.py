@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.kube import stream
-from k8spilot.payload import binding
+from k8spilot.kube import watch_stream
+from k8spilot.payload import binder
 from lab import pki
 from lab.api import Lab
 from lab.faulty import Fault
@@ -164,11 +164,11 @@ async def test_a_job_that_cannot_be_bound_goes_back_to_the_queue(
         FAULTS[fault](place)
         name = await engine.create(engine.image("busybox"), "true", **JOB)
         assert "cannot be changed now" in await lost(engine, name)
-        assert pod.troubles.words
+        assert pod.connectivity.words
         await engine.remove(name)
         place.is_well()
         async with asyncio.timeout(40):  # by itself: the unbind is tried again, and the watch is
-            await pod.troubles.over()
+            await pod.connectivity.over()
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
@@ -204,7 +204,7 @@ async def test_a_bind_that_ends_in_an_outage_is_no_reason_to_hold_the_job(
 async def test_a_status_that_nobody_tells_is_no_reason_to_hold_the_job(
     short: None, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr(binding, "_CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 0.5)
     async with faulty_simulator(programs, tmp_path, patience_seconds=0.5) as place:
         engine = place.simulator
         place.api.fails(Fault(verb="watch", silent=True))
@@ -236,8 +236,8 @@ async def test_a_job_that_is_killed_while_nobody_tells_the_status_ends_at_once(p
 async def test_a_watch_that_has_died_does_not_hide_that_the_job_can_start(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "_CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(stream, "SILENCE_SECONDS", 100.0)
+    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(watch_stream, "SILENCE_SECONDS", 100.0)
     place.api.fails(Fault(verb="watch", silent=True))
     assert (await place.engine.shell(place.engine.image("busybox"), "exit 4", **JOB)).code == 4
 

@@ -28,10 +28,10 @@ async def test_a_policy_that_refuses_the_image_holds_the_job_with_its_words(plac
     assert words in answer.message
     # It refuses the idle image, too: so it is not about this job, and the next ones had better go elsewhere.
     async with asyncio.timeout(10):
-        await engine.cluster.pilot.pod.troubles.lasting(0)
+        await engine.cluster.pilot.pod.connectivity.lasting(0)
     place.is_well()
     assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
-    assert not engine.cluster.pilot.pod.troubles.words
+    assert not engine.cluster.pilot.pod.connectivity.words
 
 
 async def test_a_policy_that_refuses_the_idle_image_on_the_way_to_another_holds_no_job(programs: Programs) -> None:
@@ -51,7 +51,7 @@ async def test_a_policy_that_refuses_only_one_image_closes_nothing(place: Place)
     body = {"Image": engine.image("busybox"), "Cmd": ["true"], **JOB}
     assert (await engine.ask("POST", "/containers/create", body)).status == 500
     await eventually(lambda: so(engine.cluster.server.requests["patch"] == 1))
-    assert not engine.cluster.pilot.pod.troubles.words
+    assert not engine.cluster.pilot.pod.connectivity.words
 
 
 @pytest.mark.parametrize("words", [NO_RIGHT[1], 'pods "pilot" is forbidden: not yet ready to handle request'])
@@ -63,7 +63,7 @@ async def test_a_right_that_the_pilot_has_lost_is_no_reason_to_hold_a_job(
         place.api.fails(Fault(verb="patch", status=403, error=("Forbidden", words)))
         name = await engine.create(engine.image("busybox"), "true", **JOB)
         assert words in await lost(engine, name)
-        assert words in engine.cluster.pilot.pod.troubles.words
+        assert words in engine.cluster.pilot.pod.connectivity.words
 
 
 # --- certificates and tokens ---
@@ -81,8 +81,8 @@ async def test_an_authority_that_was_renewed_is_trusted_at_once(place: Place) ->
     engine = place.simulator
     place.api.presents(place.strangers / "apiserver.crt", place.strangers / "apiserver.key")
     place.api.cuts()
-    await eventually(lambda: so("certificate" in engine.cluster.pilot.pod.troubles.words))
+    await eventually(lambda: so("certificate" in engine.cluster.pilot.pod.connectivity.words))
     (place.strangers / "ca.crt").replace(place.own / "ca.crt")
     assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
     async with asyncio.timeout(20):
-        await engine.cluster.pilot.pod.troubles.over()
+        await engine.cluster.pilot.pod.connectivity.over()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.payload.tail import KEPT_BYTES, Tail
+from k8spilot.payload.output_buffer import KEPT_BYTES, OutputBuffer
 from tests.engine.client import VERSION, Job
 from tests.engine.rings import Engine, Simulated, eventually
 from tests.engine.test_logs import frames
@@ -185,7 +185,7 @@ async def test_stop_with_a_time_that_is_none_is_a_bad_request(engine: Engine) ->
 
 
 async def test_output_in_single_bytes_costs_no_more_memory_than_its_size() -> None:
-    tail = Tail()
+    tail = OutputBuffer()
     for number in range(200_000):
         tail.add(1 + number % 2 if number % 50 == 0 else 1, b"x")
     assert len(list(tail)) < 20_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.payload import binding
+from k8spilot.payload import binder
 from tests.engine.client import Answer
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.api_server import ApiServer
@@ -266,8 +266,8 @@ async def test_a_job_whose_kubelet_stands_still_for_too_long_goes_back_to_the_qu
 async def test_a_job_whose_container_the_status_does_not_show_goes_back_to_the_queue(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "_CONFIRM_SECONDS", 0.5)
-    monkeypatch.setattr(binding, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 0.5)
+    monkeypatch.setattr(binder, "_AGAIN_SECONDS", 0.1)
     with monkeypatch.context() as overloaded:
         overloaded.setattr(simulator.cluster.kubelet, "_show_running", lambda: None)
         name = await simulator.create(simulator.image("busybox"), "true", **JOB)

@@ -5,13 +5,13 @@ from contextlib import suppress
 
 import pytest
 
-from k8spilot import pilot
-from k8spilot.errors import ClusterError
-from k8spilot.payload import notices, run
-from k8spilot.payload.notices import Notices
+from k8spilot.common.errors import ClusterError
+from k8spilot.engine import app
+from k8spilot.engine.app import EngineApp
+from k8spilot.payload import listeners, run
+from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload_init.channel import Channel
-from k8spilot.payload_init.listener import Listener
-from k8spilot.pilot import Pilot
+from k8spilot.payload_init.server import PayloadInitServer
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.cluster import simulate
 from tests.simulator.pod import payload_image, payload_status
@@ -248,20 +248,20 @@ async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_
 ) -> None:
     heard, told = asyncio.Event(), asyncio.Event()
 
-    class Told(Notices):
-        async def away(self, why: notices.Reason, seconds: float = notices.CLOSED_SECONDS) -> None:
+    class Told(SlotListener):
+        async def away(self, why: listeners.Reason, seconds: float = listeners.CLOSED_SECONDS) -> None:
             told.set()
 
-    async def hear(_: Pilot, listener: Listener) -> None:
-        await listener.until(lambda _: True)
+    async def hear(_: EngineApp, init_server: PayloadInitServer) -> None:
+        await init_server.until(lambda _: True)
         heard.set()
 
-    monkeypatch.setattr(notices, "_AWAY_SECONDS", 0.1)
-    monkeypatch.setattr(Pilot, "_hear_payload", hear)
+    monkeypatch.setattr(listeners, "_AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(EngineApp, "_hear_payload", hear)
     async with simulated(programs) as simulator:
         cluster = simulator.cluster
         await cluster.stop_pilot()
-        monkeypatch.setattr(pilot, "Several", lambda _: Told())
+        monkeypatch.setattr(app, "Fanout", lambda _: Told())
         async with cluster.server.away():
             starting = asyncio.create_task(cluster.start_pilot())
             async with asyncio.timeout(5):

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from k8spilot import pilot, status
-from k8spilot.payload import notices, settling
+from k8spilot.cli import status
+from k8spilot.engine import app
+from k8spilot.payload import abandoned_pull, listeners
 from tests.engine.rings import Simulated, simulated
 from tests.engine.test_disturbances import _goes_back_to_the_queue
 from tests.engine.test_observing import events, get, metrics, observed, told
@@ -22,8 +23,8 @@ SINCE = "k8spilot_given_up_bind_timestamp_seconds"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told soon, and metrics are made for every request."""
-    monkeypatch.setattr("k8spilot.observe.observer._SAME_SECONDS", 0.0)
-    monkeypatch.setattr(settling, "_SLOW_SECONDS", 0.3)
+    monkeypatch.setattr("k8spilot.telemetry.service._SAME_SECONDS", 0.0)
+    monkeypatch.setattr(abandoned_pull, "_SLOW_SECONDS", 0.3)
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def back(_: object, why: str) -> None:
         found.append(f"back: {why}")
 
-    monkeypatch.setattr(notices.Several, "away", away)
-    monkeypatch.setattr(notices.Several, "back", back)
+    monkeypatch.setattr(listeners.Fanout, "away", away)
+    monkeypatch.setattr(listeners.Fanout, "back", back)
     return found
 
 
@@ -127,7 +128,7 @@ async def test_a_pull_that_goes_on_after_a_refusal_closes_the_slot_too(programs:
 async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pilot, "_PAYLOAD_SECONDS", 0.5)
+    monkeypatch.setattr(app, "_PAYLOAD_SECONDS", 0.5)
     async with simulated(programs, patience_seconds=0.8) as engine:
         async with _pulled_for_nobody(engine):
             await engine.cluster.restart_pilot()
@@ -139,7 +140,7 @@ async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
 async def test_a_bind_that_ends_in_a_pull_that_nobody_knows_of_gives_its_job_back(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling.Settling, "begin", lambda _: None)
+    monkeypatch.setattr(abandoned_pull.AbandonedPull, "begin", lambda _: None)
     async with simulated(programs, bind_timeout_seconds=2.0) as engine:
         async with _pulled_for_nobody(engine):
             name = await engine.create(engine.image("busybox"), "true", **JOB)

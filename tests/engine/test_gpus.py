@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from k8spilot import status
-from k8spilot.condor.preparation import INVENTORY
-from k8spilot.gpu import ask
-from k8spilot.gpu.found import FILE
-from k8spilot.payload import discovery
+from k8spilot.cli import status
+from k8spilot.common.engine_api import INVENTORY
+from k8spilot.gpu.discovery.record import FILE
+from k8spilot.gpu.htcondor import ask
+from k8spilot.payload import gpu_discovery
 from lab.gpu import nvml
 from tests.engine.rings import SANDBOX, Simulated, eventually, simulated
 from tests.engine.test_observing import events, told
@@ -193,8 +193,8 @@ async def test_an_idle_image_without_the_probe_is_told_where_gpus_are_promised(p
 async def test_a_probe_that_hangs_is_killed_and_there_are_no_gpus(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "PROBE", ("-c", "import time; time.sleep(600)"))
-    monkeypatch.setattr(discovery, "_PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(gpu_discovery, "PROBE", ("-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(gpu_discovery, "_PROBE_SECONDS", 0.5)
     async with start() as engine:
         assert await inventory(engine) == "DetectedGPUs=0\n"
         assert "the probe has not ended" in (await state(engine))["problems"][0]
@@ -208,7 +208,7 @@ async def test_a_probe_that_hangs_is_killed_and_there_are_no_gpus(
 
 @pytest.mark.parametrize("nonsense", ["print(3)", "print('{')", "print('x' * 3_000_000)", "import sys; sys.exit('no')"])
 async def test_nonsense_is_no_evidence(start: Start, monkeypatch: pytest.MonkeyPatch, nonsense: str) -> None:
-    monkeypatch.setattr(discovery, "PROBE", ("-c", nonsense))
+    monkeypatch.setattr(gpu_discovery, "PROBE", ("-c", nonsense))
     async with start() as engine:
         assert await inventory(engine) == "DetectedGPUs=0\n"
         assert "the probe failed" in (await state(engine))["problems"][0]

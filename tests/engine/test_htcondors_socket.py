@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.docker import htcondor
+from k8spilot.docker import htcondor_socket
 from tests.engine.client import Client, unique_name
 from tests.engine.rings import Simulated, eventually
 
@@ -61,7 +61,7 @@ async def test_a_container_that_outlives_its_starter_is_removed(
     door: Client, simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The startd has some time to remove it itself."""
-    monkeypatch.setattr(htcondor, "_STARTD_SECONDS", 0.3)
+    monkeypatch.setattr(htcondor_socket, "_STARTD_SECONDS", 0.3)
     with subprocess.Popen(["sleep", "60"]) as starter:  # noqa: ASYNC220
         name = f"HTCJob1_0_slot1_PID{starter.pid}"
         job = await door.begin_shell(simulator.image("busybox"), "echo ready; sleep 60", name=name, Labels=LABELS)
@@ -78,5 +78,5 @@ async def test_a_container_that_outlives_its_starter_is_removed(
 async def test_a_container_whose_starter_lives_is_left_alone(
     door: Client, simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(htcondor, "_STARTD_SECONDS", 0.0)
+    monkeypatch.setattr(htcondor_socket, "_STARTD_SECONDS", 0.0)
     assert (await door.shell(simulator.image("busybox"), "sleep 0.5; exit 3", Labels=LABELS)).code == 3

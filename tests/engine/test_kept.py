@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.errors import PilotError
-from k8spilot.kube import watch
+from k8spilot.common.errors import PilotError
+from k8spilot.kube import own_pod
 from tests.engine.faulty import FAULTS, Place
 from tests.engine.rings import eventually
 
@@ -20,7 +20,7 @@ FAULT_SECONDS = 0.5
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot tries again soon, and what it logs is kept nowhere: pytest would keep the errors in it, too."""
-    monkeypatch.setattr(watch, "_BACK_OFF_SECONDS", (0.1, 0.4))
+    monkeypatch.setattr(own_pod, "_BACK_OFF_SECONDS", (0.1, 0.4))
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
 
 
@@ -40,7 +40,7 @@ async def outage(place: Place, fault: str) -> None:
     FAULTS[fault](place)
     await asyncio.sleep(FAULT_SECONDS)
     place.is_well()
-    await asyncio.wait_for(place.simulator.cluster.pilot.pod.troubles.over(), 20)
+    await asyncio.wait_for(place.simulator.cluster.pilot.pod.connectivity.over(), 20)
     assert (await place.engine.shell(place.engine.image("busybox"), "exit 3")).code == 3
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.errors import PayloadLost
+from k8spilot.common.errors import PayloadLost
 from k8spilot.model.command import Command
-from k8spilot.payload.cleaners import FromInside
-from k8spilot.payload.cleaning import Cleaning
-from k8spilot.payload.notices import SHORTAGE_SECONDS
-from k8spilot.payload.session import Session
+from k8spilot.payload.exec_session import ExecSession
+from k8spilot.payload.listeners import SHORTAGE_SECONDS
+from k8spilot.payload.scrub.scrubbers import PayloadScrubber
+from k8spilot.payload.scrub.scrubbing import Scrubbing
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
-from k8spilot.payload_init.listener import SOCKET, Listener
+from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from k8spilot.payload_init.terminals import Terminals
 from tests.engine.payload_inits import Containers, containers
 from tests.simulator.container import own_uid
@@ -91,7 +91,7 @@ async def test_one_that_another_process_has_still_is_refused_and_another_is_take
     first.give_back()
     second.give_back()
     _, channel = await place.start()
-    await _cleaner(place, terminals)._leash(channel)
+    await _scrubber(place, terminals)._leash(channel)
     assert channel.is_leashed
     assert terminals.take() is first
     channel.kill()
@@ -106,7 +106,7 @@ async def test_no_command_of_the_container_has_it(place: Containers, terminals: 
     assert await _leashed(channel, terminals) == 0
     stdio = Stdio()
     script = b"(exec </dev/tty) && echo has it; ls /proc/$PPID/fd; readlink /proc/self/fd/* | grep pts"
-    session = Session(channel, 1, Command((b"sh", b"-c", script), (b"PATH=/usr/bin:/bin",), directory=b"/"), stdio)
+    session = ExecSession(channel, 1, Command((b"sh", b"-c", script), (b"PATH=/usr/bin:/bin",), directory=b"/"), stdio)
     async with asyncio.timeout(5):
         await session.follow()
     words = b"".join(piece.data for piece in stdio.tail).decode()
@@ -122,15 +122,15 @@ async def test_without_any_the_job_goes_back_and_the_slot_is_closed_for_seconds(
     held = [terminals.take(), terminals.take()]
     closed: list[float] = []
     with pytest.raises(PayloadLost, match=r"kernel\.pty\.max.*goes back to the queue"):
-        await Cleaning(_cleaner(place, terminals), closed.append).clean(channel)
+        await Scrubbing(_scrubber(place, terminals), closed.append).clean(channel)
     assert closed == [SHORTAGE_SECONDS]
     assert SHORTAGE_SECONDS <= 30
     for one in held:
         one.give_back()
 
 
-def _cleaner(place: Containers, terminals: Terminals) -> FromInside:
-    return FromInside(Path("/programs/tidy"), place.listener, lambda: (), Path("/none"), own_uid(), terminals)
+def _scrubber(place: Containers, terminals: Terminals) -> PayloadScrubber:
+    return PayloadScrubber(Path("/programs/tidy"), place.init_server, lambda: (), Path("/none"), own_uid(), terminals)
 
 
 @pytest.mark.parametrize(("number", "says"), [(errno.ENOSPC, b"kernel.pty.max"), (errno.ENOENT, b"No such file")])
@@ -140,14 +140,14 @@ async def test_a_session_for_which_there_is_no_terminal_says_why(tmp_path: Path,
     async def sink(_stream: int, data: bytes) -> None:
         seen.append(data)
 
-    async with Listener(tmp_path / SOCKET, os.getuid()) as listener:
+    async with PayloadInitServer(tmp_path / SOCKET, os.getuid()) as init_server:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.connect(str(tmp_path / SOCKET))
             peer.send(b"hello 4 fresh scoped -")
-            channel = await listener.until(lambda _: True)
+            channel = await init_server.until(lambda _: True)
             stdio = Stdio(terminal=True)
             stdio.sinks.append(sink)
-            session = Session(channel, 1, Command((b"sh",)), stdio)
+            session = ExecSession(channel, 1, Command((b"sh",)), stdio)
             following = asyncio.create_task(session.follow())
             await asyncio.to_thread(peer.recv, 100)
             peer.send(b"failed 1 %d open" % number)

@@ -12,8 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from k8spilot import logs, status
-from k8spilot.connections import Guarded
+from k8spilot.cli import status
+from k8spilot.common import logs
+from k8spilot.common.http_limits import LimitedRequestHandler
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
 
@@ -43,7 +44,7 @@ async def is_open(port: int) -> bool:
 @pytest.fixture(autouse=True)
 def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metrics are made for every request."""
-    monkeypatch.setattr("k8spilot.observe.observer._SAME_SECONDS", 0.0)
+    monkeypatch.setattr("k8spilot.telemetry.service._SAME_SECONDS", 0.0)
 
 
 async def get(url: str) -> tuple[int, str]:
@@ -166,15 +167,15 @@ async def test_an_api_server_that_is_away_makes_no_pilot_unhealthy(programs: Pro
 
 async def test_an_outage_of_the_api_server_is_told_when_it_is_over(programs: Programs) -> None:
     async with observed(programs) as (engine, _):
-        engine.cluster.pilot.pod.troubles.returned(29.0)
-        engine.cluster.pilot.pod.troubles.returned(301.0)
+        engine.cluster.pilot.pod.connectivity.returned(29.0)
+        engine.cluster.pilot.pod.connectivity.returned(301.0)
         assert "301 s" in (await told(engine, "ApiUnreachable"))["message"]
         assert len(events(engine)) == 1
 
 
 async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simulated) -> None:
     seconds: list[float] = []
-    simulator.cluster.pilot.pod.troubles.returned = seconds.append
+    simulator.cluster.pilot.pod.connectivity.returned = seconds.append
     async with simulator.cluster.server.away():
         await asyncio.sleep(1.0)
 
@@ -183,7 +184,7 @@ async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simula
 
     await eventually(is_over)
     assert 0.8 < seconds[0] < 5
-    assert simulator.cluster.pilot.pod.troubles.since is None
+    assert simulator.cluster.pilot.pod.connectivity.since is None
 
 
 async def test_normal_jobs_make_one_event_for_an_image(simulator: Simulated) -> None:
@@ -262,7 +263,7 @@ async def test_requests_that_are_none_leave_nothing_in_the_log(
 async def test_a_port_that_somebody_else_has_does_not_stop_a_pilot(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.observe.port._AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("k8spilot.telemetry.exporter._AGAIN_SECONDS", 0.1)
     with socket.socket() as thief:
         thief.bind(("0.0.0.0", 0))  # noqa: S104
         thief.listen()
@@ -276,7 +277,7 @@ async def test_a_port_that_somebody_else_has_does_not_stop_a_pilot(
 
 
 async def test_nobody_gets_more_than_a_few_connections(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("k8spilot.observe.port._CONNECTION_SECONDS", 1.0)
+    monkeypatch.setattr("k8spilot.telemetry.exporter._CONNECTION_SECONDS", 1.0)
     async with observed(programs) as (_, address):
         port = int(address.rpartition(":")[2])
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
@@ -291,7 +292,7 @@ async def test_nobody_gets_more_than_a_few_connections(programs: Programs, monke
 async def test_what_is_no_request_for_metrics_is_refused_in_one_sentence(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Guarded, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(LimitedRequestHandler, "HEAD_SECONDS", 0.3)
     async with observed(programs) as (_, address):
         port = int(address.rpartition(":")[2])
         for request, code in (

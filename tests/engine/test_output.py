@@ -5,7 +5,7 @@ import asyncio
 import psutil
 import pytest
 
-from k8spilot.sandbox import Scratch
+from k8spilot.payload.scrub.leftovers import Leftovers
 from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, patched, simulated
 from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs
@@ -138,12 +138,12 @@ async def test_what_somebody_begins_by_hand_gives_way_to_a_job_while_its_image_i
 async def test_sandboxes_that_are_left_go_before_a_jobs_files_come_whatever_somebody_runs_by_hand(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    removed: list[Scratch] = []
+    removed: list[Leftovers] = []
 
-    def note(one: Scratch) -> None:
+    def note(one: Leftovers) -> None:
         removed.append(one)
 
-    monkeypatch.setattr(Scratch, "remove_sandboxes", note)
+    monkeypatch.setattr(Leftovers, "remove_sandboxes", note)
     own = await simulator.begin_shell(simulator.image("busybox"), "echo ready; read word", OpenStdin=True)
     await own.until_output(b"ready")
     assert removed == [], "there may be a job's by then"

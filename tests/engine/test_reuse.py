@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from k8spilot.errors import PilotError
-from k8spilot.observe.journal import Journal
-from k8spilot.sandbox import Scratch
+from k8spilot.common.errors import PilotError
+from k8spilot.payload.scrub.leftovers import Leftovers
+from k8spilot.telemetry.slot_recorder import SlotRecorder
 from tests.engine.rings import Engine, Simulated, eventually, simulated
 from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
@@ -111,7 +111,7 @@ async def test_a_reference_that_comes_back_would_back_off(simulator: Simulated) 
 async def test_a_job_waits_for_the_end_of_the_last_one_whose_removal_nobody_waited_for(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Scratch, "unlock", lambda _: time.sleep(1.0))
+    monkeypatch.setattr(Leftovers, "unlock", lambda _: time.sleep(1.0))
     job: dict[str, Any] = {"Labels": {"org.htcondorproject": "True"}}
     last = await simulator.begin_shell(simulator.image("busybox"), "echo ready; sleep 100", **job)
     await last.until_output(b"ready")
@@ -126,14 +126,14 @@ async def test_a_slot_that_cannot_be_cleaned_takes_no_job_for_a_while(
 ) -> None:
     told = asyncio.Event()
 
-    def fail(_: Scratch) -> None:
+    def fail(_: Leftovers) -> None:
         raise PilotError("what the last job left stays")
 
-    async def away(_: Journal, _why: str, _seconds: float) -> None:
+    async def away(_: SlotRecorder, _why: str, _seconds: float) -> None:
         told.set()
 
-    monkeypatch.setattr(Scratch, "clean", fail)
-    monkeypatch.setattr(Journal, "away", away)
+    monkeypatch.setattr(Leftovers, "clean", fail)
+    monkeypatch.setattr(SlotRecorder, "away", away)
     name = await simulator.create(simulator.image("busybox"), "true", Labels={"org.htcondorproject": "True"})
     assert (await simulator.ask("POST", f"/containers/{name}/start")).status == 500
     async with asyncio.timeout(5):

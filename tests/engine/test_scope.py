@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot import status
+from k8spilot.cli import status
 from k8spilot.model.command import Command
-from k8spilot.payload.session import Session
+from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.stdio import Stdio
 from tests.engine.payload_inits import build_scoped, containers
 from tests.engine.rings import Engine, Simulated
@@ -127,7 +127,7 @@ async def test_without_a_scope_payload_init_works_and_says_so_and_it_is_logged_o
             container, channel = await place.start([scoped] * LAYERS)  # the kernel refuses one more
             assert channel.scoped is False
             stdio = Stdio()
-            session = Session(channel, 1, Command((b"/hello",), directory=b"/"), stdio)
+            session = ExecSession(channel, 1, Command((b"/hello",), directory=b"/"), stdio)
             await session.follow()
             assert session.ended.result().code == 0
             await container.kill()

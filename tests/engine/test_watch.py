@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from k8spilot.kube import patience, watch
-from k8spilot.payload import notices
+from k8spilot.kube import backoff, own_pod
+from k8spilot.payload import listeners
 from lab.faulty import Fault
 from tests.engine.faulty import Place, so
 from tests.engine.rings import eventually
@@ -68,8 +68,8 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(place: Place) -> 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch is a good one after a moment, and pilots come back over a time that no test waits for."""
-    monkeypatch.setattr(watch, "_STEADY_SECONDS", 0.2)
-    monkeypatch.setattr(patience, "SCATTER_SECONDS", 10_000.0)
+    monkeypatch.setattr(own_pod, "_STEADY_SECONDS", 0.2)
+    monkeypatch.setattr(backoff, "SCATTER_SECONDS", 10_000.0)
 
 
 async def test_a_pilot_that_is_idle_comes_back_to_a_server_that_was_started_again_some_time_later(
@@ -91,7 +91,7 @@ async def test_a_job_finds_a_server_that_the_watch_does_not_look_for_yet(steady:
     place.api.comes_back()
     engine = place.engine
     assert (await engine.shell(engine.image("busybox"), "exit 6")).code == 6
-    assert not place.simulator.cluster.pilot.pod.troubles.words
+    assert not place.simulator.cluster.pilot.pod.connectivity.words
 
 
 async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: None, place: Place) -> None:
@@ -101,32 +101,32 @@ async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: N
     place.api.goes_away()
     await asyncio.sleep(0.5)
     place.api.comes_back()
-    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.troubles.words))
+    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.connectivity.words))
 
 
 # --- what others are told ---
 
 
-class Heard(notices.Notices):
+class Heard(listeners.SlotListener):
     """Remembers."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    async def away(self, why: notices.Reason, seconds: float = notices.CLOSED_SECONDS) -> None:
+    async def away(self, why: listeners.Reason, seconds: float = listeners.CLOSED_SECONDS) -> None:
         self.said.append("away")
 
-    async def back(self, why: notices.Reason) -> None:
+    async def back(self, why: listeners.Reason) -> None:
         self.said.append("back")
 
 
 async def test_an_outage_is_told_again_and_again_and_taken_back_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "_AWAY_SECONDS", 2.5)  # longer than a first pause before the next watch
-    monkeypatch.setattr(notices, "AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(listeners, "_AWAY_SECONDS", 2.5)  # longer than a first pause before the next watch
+    monkeypatch.setattr(listeners, "AGAIN_SECONDS", 0.5)
     heard = Heard()
-    telling = asyncio.create_task(notices.tell_of_outages(place.simulator.cluster.pilot.pod, heard))
+    telling = asyncio.create_task(listeners.tell_of_outages(place.simulator.cluster.pilot.pod, heard))
     place.api.cuts()  # over in a moment: not told
     await asyncio.sleep(3)
     assert heard.said == []

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import strategies as st
 
-from k8spilot.errors import PayloadLost
+from k8spilot.common.errors import PayloadLost
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload_init.listener import SOCKET, Listener
+from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from tests.fuzz.drawing import drawn
 
 WORDS = st.sampled_from(
@@ -90,13 +90,13 @@ async def _listen_to(packets: list[tuple[bytes, int]], *, ends: bool) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     with TemporaryDirectory() as folder:
         path = Path(folder) / SOCKET
-        async with Listener(path, os.getuid()) as listener:
+        async with PayloadInitServer(path, os.getuid()) as init_server:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
                 peer.setblocking(False)
                 peer.connect(str(path))
-                while listener.current is None:  # noqa: ASYNC110 -- in the same loop
+                while init_server.current is None:  # noqa: ASYNC110 -- in the same loop
                     await asyncio.sleep(0)
-                channel = listener.current
+                channel = init_server.current
                 with contextlib.suppress(PayloadLost):
                     processes = [channel.run(number, ()) for number in (0, 1)]
                     for message, count in packets:
@@ -117,8 +117,8 @@ async def _listen_to(packets: list[tuple[bytes, int]], *, ends: bool) -> None:
                 peer.connect(str(path))
                 peer.send(b"hello 4 fresh scoped -")
                 async with asyncio.timeout(5):
-                    await listener.until(lambda found: found.fresh and found is not channel)
-            for greeting in list(listener._greetings):
+                    await init_server.until(lambda found: found.fresh and found is not channel)
+            for greeting in list(init_server._greetings):
                 await greeting
     assert not faults, faults
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from k8spilot.connections import Guarded
+from k8spilot.common.http_limits import LimitedRequestHandler
 from tests.engine.rings import eventually, simulated
 from tests.fuzz.drawing import JSON, drawn
 from tests.fuzz.test_texts import OPTIONS, VALUES
@@ -143,8 +143,8 @@ async def test_whole_requests_are_answered_or_cut_off_and_the_next_client_is_ser
     programs: Programs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, seconds in (("HEAD_SECONDS", 0.1), ("READING_SECONDS", 1.0)):
-        monkeypatch.setattr(Guarded, name, seconds)
-    monkeypatch.setattr("k8spilot.docker.answers._BODY_SECONDS", 0.1)
+        monkeypatch.setattr(LimitedRequestHandler, name, seconds)
+    monkeypatch.setattr("k8spilot.docker.json_http._BODY_SECONDS", 0.1)
     async with simulated(programs) as engine:
         await engine.shell(engine.image("busybox"), "true")
         files, tasks = _descriptors(), len(asyncio.all_tasks())

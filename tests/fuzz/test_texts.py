@@ -7,22 +7,22 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from k8spilot import logs
-from k8spilot.condor.logs import end_of_startd
-from k8spilot.docker.lines import _whole_lines
-from k8spilot.docker.options import IGNORED
+from k8spilot.common import logs
+from k8spilot.common.errors import ImageError, PilotError, Refused
+from k8spilot.common.untrusted_json import read_json
+from k8spilot.condor.daemon_logs import end_of_startd
+from k8spilot.docker.create.options import IGNORED
+from k8spilot.docker.create.specification import SlotLimits, check_name, execution_command, specification
+from k8spilot.docker.log_lines import _whole_lines
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.translate import Place, check_name, execution_command, specification
-from k8spilot.errors import ImageError, PilotError, Refused
-from k8spilot.foreign import read_json
 from k8spilot.kube.pod import container
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
-from k8spilot.model.manifests import choose
+from k8spilot.model.image_errors import may_pass
 from k8spilot.model.reference import Reference
-from k8spilot.model.refusals import may_pass
-from k8spilot.payload.tail import Tail
-from k8spilot.registry import _image, _words
+from k8spilot.payload.output_buffer import OutputBuffer
+from k8spilot.registry.image_index import choose
+from k8spilot.registry.skopeo import _image, _words
 from tests.fuzz.drawing import JSON, drawn
 
 REFERENCE = Reference.parse("registry.test/a:1")
@@ -56,7 +56,7 @@ OPTIONS = [
     *IGNORED,
 ]
 VALUES = JSON | st.lists(st.text(max_size=8), max_size=3) | st.fixed_dictionaries({"Name": JSON, "Type": JSON})
-PLACE = Place("/var/lib/condor/execute", frozenset({"/tmp"}), 1024, lambda: frozenset({9618}))
+PLACE = SlotLimits("/var/lib/condor/execute", frozenset({"/tmp"}), 1024, lambda: frozenset({9618}))
 
 
 @drawn(400, text=st.text(max_size=300) | st.lists(PARTS, max_size=20).map("".join))
@@ -178,7 +178,7 @@ def test_what_others_say_makes_one_line_of_the_log(line: str) -> None:
 
 @drawn(200, pieces=st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=30)), max_size=30))
 def test_the_lines_of_an_output_are_the_output(pieces: list[tuple[int, bytes]]) -> None:
-    tail = Tail()
+    tail = OutputBuffer()
     for stream, data in pieces:
         tail.add(stream, data)
     lines = _whole_lines(list(tail))

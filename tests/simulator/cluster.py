@@ -13,11 +13,11 @@ from typing import Any
 
 import psutil
 
-from k8spilot.keeper import GONE
+from k8spilot.engine.app import EngineApp
 from k8spilot.kube.client import Access, Api
 from k8spilot.payload_init.install import TIDY
-from k8spilot.pilot import Pilot
 from k8spilot.settings import Settings
+from k8spilot.supervisor.supervisor import GONE
 from tests.simulator.api_server import ApiServer
 from tests.simulator.container import own_uid
 from tests.simulator.images import DEVICES, HOST, Images
@@ -38,15 +38,15 @@ class Cluster:
     volumes: Volumes
     settings: Settings
     api: Api = field(init=False)
-    pilot: Pilot = field(init=False)
+    pilot: EngineApp = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the pilot has ended, by itself or not."""
     _running: "asyncio.Task[int] | None" = None
 
     async def start_pilot(self) -> None:
-        """Run a pilot, as the keeper does with the engine."""
+        """Run a pilot, as the supervisor does with the engine."""
         self.ended.clear()
-        self.pilot = Pilot(self.settings, self.api, tidy=self.volumes.exchange / TIDY)
+        self.pilot = EngineApp(self.settings, self.api, tidy=self.volumes.exchange / TIDY)
         self._running = asyncio.create_task(self.pilot.run(), name="pilot")
         self._running.add_done_callback(lambda _: self.ended.set())
         waits = [asyncio.create_task(event.wait()) for event in (self.pilot.serving, self.ended)]

@@ -93,12 +93,12 @@ def test_any_error_is_contained_and_told(capsys: pytest.CaptureFixture[str]) -> 
     def fail(error: Exception) -> None:
         raise error
 
-    troubles: list[str] = []
-    with contained(into(troubles, "bind")):
+    connectivity: list[str] = []
+    with contained(into(connectivity, "bind")):
         fail(KeyError("start"))
-    with contained(into(troubles)):
+    with contained(into(connectivity)):
         fail(TimeoutError())
-    assert troubles == ["bind: 'start'", "TimeoutError"]
+    assert connectivity == ["bind: 'start'", "TimeoutError"]
     assert "Traceback" in capsys.readouterr().err
 
 

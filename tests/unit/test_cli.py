@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot import cli
+from k8spilot.cli import main
 
 
 @pytest.fixture
 def termination_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     log = tmp_path / "termination-log"
     log.touch()
-    monkeypatch.setattr(cli, "TERMINATION_LOG", log)
+    monkeypatch.setattr(main, "TERMINATION_LOG", log)
     return log
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["k8spilot", *arguments])
     with pytest.raises(SystemExit) as caught:
-        cli.main()
+        main.main()
     return caught.value.code
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from k8spilot.common.errors import SettingsError
 from k8spilot.condor.config import render
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.node_images import NodeImages, listed
-from k8spilot.condor.slot import SlotAd
-from k8spilot.errors import SettingsError
+from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.node import image_names
 from k8spilot.model.reference import Reference
@@ -65,7 +65,7 @@ def test_the_nodes_images_are_listed_largest_first_as_far_as_there_is_space() ->
     assert 4000 < len(listed(f"registry.example/image:{number}" for number in range(1000))) <= 4096
 
 
-class Told(SlotAd):
+class Told(LocalStartdAd):
     """A slot's ad that remembers."""
 
     def __init__(self) -> None:

@@ -10,13 +10,13 @@ import classad2
 import htcondor2  # noqa: F401 -- gives ClassAds the functions that HTCondor adds, as in its daemons
 import pytest
 
+from k8spilot.common.errors import SettingsError
 from k8spilot.condor.classads import quoted
 from k8spilot.condor.config import machine_name, render
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
-from k8spilot.errors import SettingsError
 from k8spilot.model.reference import FILE_IMAGE
-from k8spilot.values import image_rules
+from k8spilot.settings.parsers import image_rules
 from tests.unit.condor_reads import BROKERS, STARTED, accepts, image, parsed, settings, written
 
 DOCKER = {"WantDocker": True, "DockerImage": "busybox"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor import tokens
+from k8spilot.common.errors import PreflightError
+from k8spilot.condor import credentials
 from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
-from k8spilot.errors import SurroundingsError
 from k8spilot.settings import Settings
 
 NOW = 1_800_000_000
@@ -40,42 +40,42 @@ def test_tokens_are_copied_for_their_owner_only(folders: Folders) -> None:
     (data / "pool").write_text(idtoken(sub="pilot"))
     (folders.original_tokens / "pool").symlink_to(data / "pool")  # as the kubelet mounts a Secret
     (folders.tokens / "old").touch()
-    assert tokens.install(settings(), folders) is False
+    assert credentials.install(settings(), folders) is False
     assert [file.name for file in folders.tokens.iterdir()] == ["pool"]
     assert (folders.tokens / "pool").stat().st_mode & 0o777 == 0o600
     assert not (folders.tokens / "pool").is_symlink()
 
 
 def test_a_token_may_come_from_the_environment(folders: Folders) -> None:
-    tokens.install(settings(idtoken(sub="pilot")), folders)
-    assert (folders.tokens / tokens.FROM_ENVIRONMENT).read_text() == idtoken(sub="pilot") + "\n"
+    credentials.install(settings(idtoken(sub="pilot")), folders)
+    assert (folders.tokens / credentials.FROM_ENVIRONMENT).read_text() == idtoken(sub="pilot") + "\n"
 
 
 def test_a_password_alone_is_a_credential(folders: Folders) -> None:
     folders.original_passwords.mkdir()
     (folders.original_passwords / "POOL").write_bytes(b"secret")
-    assert tokens.install(settings(), folders) is True
+    assert credentials.install(settings(), folders) is True
     assert (folders.passwords / "POOL").read_bytes() == b"secret"
 
 
 def test_no_credential_at_all_is_told(folders: Folders) -> None:
-    with pytest.raises(SurroundingsError, match=r"mount a Secret .* at .*tokens-orig.d or set TOKEN"):
-        tokens.install(settings(), folders)
+    with pytest.raises(PreflightError, match=r"mount a Secret .* at .*tokens-orig.d or set TOKEN"):
+        credentials.install(settings(), folders)
 
 
 def test_an_expired_token_is_told_with_its_date(folders: Folders) -> None:
-    with pytest.raises(SurroundingsError, match="expired on 2001-09-09 at 01:46 UTC"):
-        tokens.install(settings(idtoken(exp=1_000_000_000)), folders)
+    with pytest.raises(PreflightError, match="expired on 2001-09-09 at 01:46 UTC"):
+        credentials.install(settings(idtoken(exp=1_000_000_000)), folders)
 
 
 def test_one_good_token_is_enough() -> None:
     text = f"# ours\n{idtoken(exp=NOW - 1)}\n\n{idtoken(exp=NOW + 1)}\n".encode()
-    assert len(tokens.token_faults(text, NOW)) == 1
+    assert len(credentials.token_faults(text, NOW)) == 1
 
 
 @pytest.mark.parametrize("text", [b"", b"password", b"a.b.c", b"e30.W10.x", b"\xff.\xff.\xff"])
 def test_what_is_no_token_is_told(text: bytes) -> None:
-    assert tokens.token_faults(text, NOW) == ["not an IDTOKEN"]
+    assert credentials.token_faults(text, NOW) == ["not an IDTOKEN"]
 
 
 def test_the_daemons_get_neither_the_token_nor_the_clusters_address(folders: Folders) -> None:
@@ -104,5 +104,5 @@ def test_folders_belong_to_htcondors_account(tmp_path: Path, monkeypatch: pytest
 def test_a_missing_account_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("k8spilot.condor.folders.os.geteuid", lambda: 0)
     monkeypatch.setattr("k8spilot.condor.folders.ACCOUNT", "no-such-account")
-    with pytest.raises(SurroundingsError, match="no account `no-such-account`"):
+    with pytest.raises(PreflightError, match="no account `no-such-account`"):
         Folders(execute_volume=tmp_path, root=tmp_path).prepare()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.condor.docker_client import PROGRAM, settings, words
-from k8spilot.docker.views import NEVER
+from k8spilot.docker.serializers import NEVER
 
 GONE = 'echo "error during connect: Post \\"http://x/containers/create\\": EOF" >&2; exit 1'
 

@@ -7,22 +7,26 @@ from typing import Any
 
 import pytest
 
-from k8spilot.docker.devices import visible
-from k8spilot.docker.job_ad import requested_gpus
-from k8spilot.docker.translate import Place, specification
-from k8spilot.errors import Refused
-from k8spilot.gpu.evidence import Node
-from k8spilot.gpu.found import Gpus
-from tests.unit.test_gpu_strategy import NONE, PARTS, TWO, WHOLE, A, B, C, seen
+from k8spilot.common.errors import Refused
+from k8spilot.docker.create.devices import visible
+from k8spilot.docker.create.gpu_request import requested_gpus
+from k8spilot.docker.create.specification import SlotLimits, specification
+from k8spilot.gpu.discovery.evidence import Node
+from k8spilot.gpu.discovery.record import GpuRecord
+from tests.unit.test_gpu_discovery_verdict import NONE, PARTS, TWO, WHOLE, A, B, C, seen
 
 EXECUTE = "/var/lib/condor/execute"
 FUSE = Node("/dev/fuse", "c", 10, 229)
 PAIR = seen(A, B, visible=f"{A.uuid},{B.uuid}")
 PLACES = {
-    "none": Place(EXECUTE, gpus=Gpus(NONE, seen())),
-    "two": Place(EXECUTE, gpus=Gpus(TWO, PAIR)),
-    "parts": Place(EXECUTE, gpus=Gpus(NONE, seen(WHOLE, *PARTS, visible=",".join(one.uuid for one in PARTS)))),
-    "bare": Place(EXECUTE, gpus=Gpus(TWO, seen(A, B, visible=f"{A.uuid},{B.uuid}", nodes=(*PAIR.nodes[:2], FUSE)))),
+    "none": SlotLimits(EXECUTE, gpus=GpuRecord(NONE, seen())),
+    "two": SlotLimits(EXECUTE, gpus=GpuRecord(TWO, PAIR)),
+    "parts": SlotLimits(
+        EXECUTE, gpus=GpuRecord(NONE, seen(WHOLE, *PARTS, visible=",".join(one.uuid for one in PARTS)))
+    ),
+    "bare": SlotLimits(
+        EXECUTE, gpus=GpuRecord(TWO, seen(A, B, visible=f"{A.uuid},{B.uuid}", nodes=(*PAIR.nodes[:2], FUSE)))
+    ),
 }
 
 

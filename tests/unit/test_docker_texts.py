@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from k8spilot.docker import views
+from k8spilot.common.errors import Refused
+from k8spilot.docker import serializers
+from k8spilot.docker.hijack import frame
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.state import Container
 from k8spilot.docker.stats import figures
-from k8spilot.docker.streams import frame
-from k8spilot.errors import Refused
+from k8spilot.docker.store import Container
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.usage import Traffic, Usage
 
@@ -44,9 +44,9 @@ def test_a_frame_is_a_header_of_eight_bytes_and_the_data(stream: int, data: byte
 
 def test_times_are_rfc_3339_in_utc() -> None:
     east = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=timezone(timedelta(hours=2)))
-    assert views.stamp(east) == "2026-01-02T01:04:05.678900Z"
-    assert views.stamp(None) == "0001-01-01T00:00:00Z"
-    assert views.stamp(datetime(2026, 1, 2, tzinfo=UTC)) < views.stamp(datetime(2026, 1, 3, tzinfo=UTC))
+    assert serializers.stamp(east) == "2026-01-02T01:04:05.678900Z"
+    assert serializers.stamp(None) == "0001-01-01T00:00:00Z"
+    assert serializers.stamp(datetime(2026, 1, 2, tzinfo=UTC)) < serializers.stamp(datetime(2026, 1, 3, tzinfo=UTC))
 
 
 def container(**fields: Any) -> Container:
@@ -87,7 +87,7 @@ def test_however_a_job_ends_it_is_told_as_that_and_only_exit_0_as_a_success() ->
     told = {}
     for end, status in ENDS.items():
         outcome = Outcome.of(status)
-        shown = views.state(container(outcome=outcome, run=None, running=False, paused=False, error=""))
+        shown = serializers.state(container(outcome=outcome, run=None, running=False, paused=False, error=""))
         told[end] = in_htcondor(shown["ExitCode"])
     expected = {f"exit {code}": ("exit", code) for code in range(129)}
     expected |= {f"exit {code}": ("signal", code - 128) for code in range(129, 255)}

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from k8spilot.docker.options import _LIMITS as LIMITS
-from k8spilot.docker.options import IGNORED
-from k8spilot.docker.translate import REMOVED, Place, check_name, specification
-from k8spilot.errors import Refused
+from k8spilot.common.errors import Refused
+from k8spilot.docker.create.options import _LIMITS as LIMITS
+from k8spilot.docker.create.options import IGNORED
+from k8spilot.docker.create.specification import REMOVED, SlotLimits, check_name, specification
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from tests.engine.test_refusals import BINDS, OF_THE_REQUEST, REFUSED
 
 EXECUTE = "/var/lib/condor/execute"
-PLACE = Place(EXECUTE)
+PLACE = SlotLimits(EXECUTE)
 IMAGE = Image(Reference.parse("a"), None, entrypoint=("/entry",), command=("default",), directory="/image")
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from k8spilot.gpu.attempts import Hopeless, attempts
-from k8spilot.gpu.messages import Device, Figures
-from k8spilot.gpu.meter import MIB, Meter, Usage
-from k8spilot.gpu.nvidia_readings import tells_processes
-from k8spilot.gpu.readings import Process, Reading
-from k8spilot.gpu.report import METRICS, Pace, blocks
-from k8spilot.gpu.sampler import Tally
+from k8spilot.gpu.monitoring.device_access import Hopeless, attempts
+from k8spilot.gpu.monitoring.meter import MIB, GpuUsage, Meter
+from k8spilot.gpu.monitoring.monitor_output import METRICS, Pace, blocks
+from k8spilot.gpu.monitoring.nvidia import tells_processes
+from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
+from k8spilot.gpu.monitoring.sampler import Tally
+from k8spilot.gpu.monitoring.vendor import GpuProcess, Reading
 
 A, B = "GPU-8f9c2d75-0000-4000-8000-000000000000", "GPU-0a000000-0000-4000-8000-000000000000"
 
@@ -27,7 +27,7 @@ class Clock:
 
 def said(seconds: float = 5.0, **devices: dict[str, Any]) -> Figures:
     unknown = {"busy": None, "known": 0.0, "memory": None, "peak": None, "total": None, "processes": None, "fault": ""}
-    found = {{"a": A, "b": B}[name]: Device(**{**unknown, **one}) for name, one in devices.items()}
+    found = {{"a": A, "b": B}[name]: DeviceFigures(**{**unknown, **one}) for name, one in devices.items()}
     return Figures(seconds=seconds, fault="", devices=found)
 
 
@@ -37,10 +37,10 @@ def test_a_reader_gets_the_seconds_since_it_asked_last() -> None:
     reader = meter.reader()
     clock.now = 10
     meter.take(said(10.0, a={"busy": 4.0, "known": 10.0, "peak": 7}, b={"busy": 0.0, "known": 10.0, "peak": 0}))
-    assert reader.read() == [Usage(A, 4.0, 7), Usage(B, 0.0, 0)]
+    assert reader.read() == [GpuUsage(A, 4.0, 7), GpuUsage(B, 0.0, 0)]
     clock.now = 20
     meter.take(said(a={"busy": 10.0, "known": 10.0, "peak": 3}))
-    assert reader.read() == [Usage(A, 10.0, 3)]
+    assert reader.read() == [GpuUsage(A, 10.0, 3)]
 
 
 def test_time_that_is_not_known_counts_as_the_rest_does() -> None:
@@ -51,7 +51,7 @@ def test_time_that_is_not_known_counts_as_the_rest_does() -> None:
     assert reader.read() == [], "unknown is not zero"
     clock.now = 20
     meter.take(said(a={"busy": 2.0, "known": 4.0}))
-    assert reader.read(60.0) == [Usage(A, 10.0, None)], "half of the time, also of that which is not known"
+    assert reader.read(60.0) == [GpuUsage(A, 10.0, None)], "half of the time, also of that which is not known"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_job_has_its_own_average_however_long_nothing_was_known_before_it(
         reader.read()
     clock.now = 910
     meter.take(said(10.0, a={"busy": 10.0, "known": 10.0}))
-    assert reader.read(age) == [Usage(A, busy, None) for busy in usages]
+    assert reader.read(age) == [GpuUsage(A, busy, None) for busy in usages]
 
 
 @pytest.mark.parametrize("before", [0.0, 0.3, 1.0])
@@ -108,7 +108,7 @@ def test_what_was_said_long_ago_is_not_so_any_more() -> None:
 def test_an_ad_for_each_gpu_is_for_the_slot_that_has_it_under_either_name() -> None:
     first, second = (f'StringListMember("{one}", AssignedGPUs)' for one in ("GPU-8f9c2d75", A))
     third, fourth = (f'StringListMember("{one}", AssignedGPUs)' for one in ("GPU-0a000000", B))
-    text = blocks([Usage(B, 1.5, 3 * MIB + 1), Usage(A, None, 5)], [A, B], update=True)
+    text = blocks([GpuUsage(B, 1.5, 3 * MIB + 1), GpuUsage(A, None, 5)], [A, B], update=True)
     assert text.splitlines() == [
         f"SlotMergeConstraint = {third} || {fourth}",
         "UptimeGPUsSeconds = 1.500000",
@@ -131,14 +131,14 @@ def test_every_figure_that_is_told_is_a_metric_that_htcondor_knows() -> None:
 
 def test_the_startd_writes_down_often_at_first_and_when_the_peak_grows() -> None:
     pace = Pace()
-    told = [age for age in range(10, 3600, 10) if pace.due([Usage(A, 1.0, 100)], float(age), float(age))]
+    told = [age for age in range(10, 3600, 10) if pace.due([GpuUsage(A, 1.0, 100)], float(age), float(age))]
     pairs = list(pairwise(told))
     assert told[:3] == [10, 20, 30]
     assert all(later - earlier <= max(10, 0.06 * later + 10) for earlier, later in pairs)
     assert max(later - earlier for earlier, later in pairs) == 120
-    assert pace.due([Usage(A, 1.0, 104)], 3601.0, 3601.0)
-    assert not pace.due([Usage(A, 1.0, 104)], 3602.0, 3602.0)
-    assert not pace.due([Usage(A, 1.0, 10_000)], None, 3603.0), "no job runs"
+    assert pace.due([GpuUsage(A, 1.0, 104)], 3601.0, 3601.0)
+    assert not pace.due([GpuUsage(A, 1.0, 104)], 3602.0, 3602.0)
+    assert not pace.due([GpuUsage(A, 1.0, 10_000)], None, 3603.0), "no job runs"
 
 
 def test_a_tally_keeps_the_peak_and_does_not_make_zero_of_what_is_not_known() -> None:
@@ -151,9 +151,9 @@ def test_a_tally_keeps_the_peak_and_does_not_make_zero_of_what_is_not_known() ->
 
 def test_more_processes_than_can_be_told_are_not_made_fewer() -> None:
     tally = Tally()
-    tally.add(Reading(processes=[Process(pid, 1, None) for pid in range(64)]))
+    tally.add(Reading(processes=[GpuProcess(pid, 1, None) for pid in range(64)]))
     assert len(tally.json()["processes"]) == 64
-    tally.add(Reading(processes=[Process(pid, 1, None) for pid in range(65)]))
+    tally.add(Reading(processes=[GpuProcess(pid, 1, None) for pid in range(65)]))
     assert tally.json()["processes"] is None
 
 

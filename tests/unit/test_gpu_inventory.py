@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from k8spilot.gpu.evidence import Device, Driver
-from k8spilot.gpu.inventory import inventory, names, short
+from k8spilot.gpu.discovery.evidence import Device, Driver
+from k8spilot.gpu.htcondor.inventory import inventory, names, short
 from tests.gpus import GOLDEN, simulated
 
 H200 = Device(

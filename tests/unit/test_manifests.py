@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from k8spilot.preflight.pod_spec import group_warnings, shape_faults, shape_warnings
+from k8spilot.preflight.rights import RIGHTS, WISHES
+from k8spilot.preflight.writable_volumes import FOLDERS
 from k8spilot.settings import Settings, variables
-from k8spilot.surroundings.rights import RIGHTS, WISHES
-from k8spilot.surroundings.shape import group_warnings, shape_faults, shape_warnings
-from k8spilot.writable import FOLDERS
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8spilot.errors import ImageError
+from k8spilot.common.errors import ImageError
 from k8spilot.model.reference import Reference
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4

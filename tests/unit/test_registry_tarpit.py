@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from k8spilot import registry
-from k8spilot.errors import ImageError, ImageNotNow, RegistryUnreachable
-from k8spilot.model.policy import ImagePolicy
+from k8spilot.common.errors import ImageError, ImageNotNow, RegistryUnreachable
+from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
-from k8spilot.payload.lookup import Lookup
-from k8spilot.registry import Registry
+from k8spilot.payload.image_lookup import ImageLookup
+from k8spilot.registry import skopeo
+from k8spilot.registry.skopeo import Registry
 from tests.engine.rings import eventually
-from tests.unit.test_registry import registry as answered_by
+from tests.unit.test_registry_skopeo import registry as answered_by
 
 REFERENCE = Reference.parse("registry.test/a:1")
 WAITING = "the headers never come"
@@ -80,14 +80,14 @@ async def are(count: int) -> bool:
 async def test_a_look_up_ends_in_time_and_its_job_goes_back_to_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(registry, "_SECONDS", 1.0)
+    monkeypatch.setattr(skopeo, "_SECONDS", 1.0)
     async with tarpit(tmp_path, how) as (asked, reference):
         with pytest.raises(RegistryUnreachable, match=r"did not answer within 1 s$"):
             await asked.digest(reference)
         assert clients() == []
         began = time.monotonic()
         with pytest.raises(ImageNotNow, match=r"could not be had within 2 s, for which the job is not to blame: "):
-            await Lookup(asked, ImagePolicy(), 2.0).find(reference)
+            await ImageLookup(asked, ImagePolicy(), 2.0).find(reference)
         assert time.monotonic() - began < 5
         assert clients() == []
 
@@ -104,7 +104,7 @@ async def test_an_answer_without_end_holds_the_job_and_takes_no_memory(tmp_path:
 
 async def test_one_client_asks_at_a_time_and_is_ended_when_the_job_is_removed(tmp_path: Path) -> None:
     async with tarpit(tmp_path, DRIBBLING) as (asked, reference):
-        looking = asyncio.create_task(Lookup(asked, ImagePolicy(), 60.0).find(reference))
+        looking = asyncio.create_task(ImageLookup(asked, ImagePolicy(), 60.0).find(reference))
         await eventually(lambda: are(1))
         await asyncio.sleep(0.5)
         assert len(clients()) == 1
@@ -121,7 +121,7 @@ async def test_whatever_the_client_says_little_of_it_is_kept(tmp_path: Path, mon
     with pytest.raises(RegistryUnreachable) as failed:
         await words.digest(REFERENCE)
     assert len(str(failed.value)) < 500
-    monkeypatch.setattr(registry, "_SECONDS", 1.0)
+    monkeypatch.setattr(skopeo, "_SECONDS", 1.0)
     with pytest.raises(RegistryUnreachable, match="did not answer within"):
         await answered_by(tmp_path, "exec yes >&2").digest(REFERENCE)
 

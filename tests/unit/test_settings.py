@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.errors import SettingsError
+from k8spilot.common.errors import SettingsError
 from k8spilot.settings import Settings
 
 ENOUGH = {

@@ -49,7 +49,7 @@ def test_a_seed_draws_the_same_faults_again() -> None:
 
 
 COMMAND_LINES = {
-    "KEEPER": "/opt/k8spilot/bin/python -IS /opt/k8spilot/lib/python3.14/site-packages/k8spilot/keeper.py 4",
+    "SUPERVISOR": "/opt/k8spilot/bin/python -IS /opt/k8spilot/lib/k8spilot/supervisor/supervisor.py 4",
     "ENGINE": "/opt/k8spilot/bin/python -P -m k8spilot.engine",
     "STARTD": "condor_startd",
     "STARTER": "/usr/sbin/condor_starter -f -local-name slot_type_1 -a slot1 10.234.0.3",

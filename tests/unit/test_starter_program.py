@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor.preparation import starter_program
+from k8spilot.condor.install import starter_program
 
 GROUP = 47002
 HTCONDOR, JOB = 47001, 47003

@@ -6,7 +6,7 @@ is a backslash.
 
 import re
 
-from k8spilot.errors import SettingsError
+from k8spilot.common.errors import SettingsError
 
 
 def quoted(text: str) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import k8spilot
-from k8spilot.condor import gpu_monitor, images
+from k8spilot.condor import gpu_monitor, image_expressions
 from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
 from k8spilot.condor.template import ROOTLESS, TEMPLATE
 from k8spilot.settings import KILLING_SECONDS, Settings
-from k8spilot.values import PLAIN
+from k8spilot.settings.parsers import PLAIN
 
 UPDATE_SECONDS: Final = 120
 """How often the startd tells the collector that it is there."""
@@ -116,7 +116,7 @@ def _slot(settings: Settings) -> dict[str, object]:
         "disk": f"DISK = {settings.payload_disk_mb * 1024}" if settings.payload_disk_mb else "",
         "environment": _job_environment(settings),
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
-        "images": images.configuration(),
+        "images": image_expressions.configuration(),
     }
 
 
@@ -184,7 +184,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         osg = (*osg, "Is_ITB_Site")
     return [
         *((name, f'"{value}"') for name, value in texts.items() if value),
-        *images.attributes(settings, pool),
+        *image_expressions.attributes(settings, pool),
         *((name, "True") for name in osg),
         *_of_the_node(),
         ("ACCEPT_JOBS_FOR_HOURS", f"{settings.accept_jobs_for_hours:g}"),

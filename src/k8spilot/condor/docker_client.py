@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common.errors import PreflightError
 from k8spilot.condor.folders import Folders, write
-from k8spilot.errors import SurroundingsError
 from k8spilot.settings import SENDS_CREDENTIALS
 
 logger = logging.getLogger(__name__)
@@ -88,9 +88,9 @@ def _extra_arguments(folders: Folders) -> list[str]:
         # It ends with 1 where the setting is not defined, and where there is no configuration to read it in.
         return words(done.stdout) if done.returncode == 0 else []
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SurroundingsError(f"condor_config_val cannot be run for DOCKER_EXTRA_ARGUMENTS ({error})") from None
+        raise PreflightError(f"condor_config_val cannot be run for DOCKER_EXTRA_ARGUMENTS ({error})") from None
     except ValueError as error:
-        raise SurroundingsError(
+        raise PreflightError(
             f"DOCKER_EXTRA_ARGUMENTS in HTCondor's configuration cannot be read: {error}; mend it in the ConfigMap "
             "condor-config"
         ) from None

@@ -5,7 +5,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8spilot.errors import SurroundingsError
+from k8spilot.common.errors import PreflightError
 from k8spilot.settings import Settings
 
 ACCOUNT = "condor"
@@ -144,11 +144,11 @@ class Folders:
         try:
             self._prepare()
         except KeyError:
-            raise SurroundingsError(
+            raise PreflightError(
                 f"the image has no account `{ACCOUNT}`; use k8spilot's image, or one with HTCondor installed"
             ) from None
         except OSError as error:
-            raise SurroundingsError(
+            raise PreflightError(
                 f"HTCondor's folder {error.filename} cannot be made ready ({error.strerror}); the pilot "
                 "container needs write access to it, which root has everywhere and another user to volumes"
             ) from error

@@ -1,8 +1,8 @@
 """HTCondor's GPU monitor: what the startd runs to know how busy the GPUs are.
 
 HTCondor's own (condor_gpu_utilization) needs the GPUs where the startd is, which here has none: this one asks the
-engine, which has the figures from the sampler's container (observe/gpus.py). It runs as long as the startd does, and
-tells of an interval every ten seconds. A job's ad gets
+engine, which has the figures from the GPU metrics container (gpu/monitoring/container.py). It runs as long as the
+startd does, and reports an interval every ten seconds. A job's ad gets
 
     GPUsAverageUsage, GPUsUsage         how many GPUs were busy on average, 0.5 for half of the time of one
     GPUsMemoryUsage                     the most memory that was in use on one of them, MiB
@@ -13,12 +13,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common import engine_api
 from k8spilot.condor.folders import Folders
-from k8spilot.gpu import follow
-from k8spilot.gpu.report import METRICS
+from k8spilot.gpu.htcondor import follow
+from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import Settings
-
-PATH: Final = "/k8spilot/gpu/monitor"
 
 _AGAIN_SECONDS: Final = 10
 """When an engine has died."""
@@ -26,7 +25,7 @@ _AGAIN_SECONDS: Final = 10
 
 def program(settings: Settings) -> str:
     """The text of the program."""
-    return f"#!/bin/sh\nexec {sys.executable} -IS {Path(follow.__file__)} {settings.socket} {PATH}\n"
+    return f"#!/bin/sh\nexec {sys.executable} -IS {Path(follow.__file__)} {settings.socket} {engine_api.GPU_MONITOR}\n"
 
 
 def configuration(folders: Folders) -> str:

@@ -18,8 +18,8 @@ from typing import Final
 
 import psutil
 
+from k8spilot.condor.daemon_logs import MASTER, STARTD
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.logs import MASTER, STARTD
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from k8spilot.condor.slot import Slot
-from k8spilot.errors import ClusterError
+from k8spilot.common.errors import ClusterError
+from k8spilot.common.lru import LruDict
+from k8spilot.condor.startd_ad import StartdAd
 from k8spilot.kube.client import Api
 from k8spilot.kube.node import image_names, read_node
-from k8spilot.latest import Latest
 from k8spilot.model.reference import Reference
 
 logger = logging.getLogger(__name__)
@@ -38,13 +38,13 @@ def listed(names: Iterable[str]) -> str:
 class NodeImages:
     """Keeps the attribute right."""
 
-    def __init__(self, slot: Slot, api: Api, node: str) -> None:
+    def __init__(self, slot: StartdAd, api: Api, node: str) -> None:
         self.slot = slot
         self._api = api
         self._node_name = node
         self._on_node: list[str] | None = None
         """What the Node object tells; None as long as it has not been read."""
-        self._had: Latest[str, None] = Latest(_HAD)
+        self._had: LruDict[str, None] = LruDict(_HAD)
         """What this pod has bound, the last one at the end."""
         self._told = ""
 

@@ -11,13 +11,14 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot import logs
-from k8spilot.docker import creation, removal, views
-from k8spilot.docker.answers import BadRequest, flag, json_answer
+from k8spilot.common import logs
+from k8spilot.common.errors import PayloadLost, PilotError, Refused
+from k8spilot.common.untrusted_json import read_json
+from k8spilot.docker import removal, serializers
+from k8spilot.docker.create import handler
+from k8spilot.docker.json_http import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.state import ENGINE, JSON, Container, Engine
-from k8spilot.errors import PayloadLost, PilotError, Refused
-from k8spilot.foreign import read_json
+from k8spilot.docker.store import JSON, STORE, Container, ContainerStore
 from k8spilot.payload.launch import first_of
 from k8spilot.payload.run import Run
 
@@ -26,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 def find(request: web.Request) -> Container:
     """The container that the path names; what is logged of the request is about its job."""
-    container = request.app[ENGINE].find(request.match_info["id"])
+    container = request.app[STORE].find(request.match_info["id"])
     logs.about(container.subject)
     return container
 
 
 async def start(request: web.Request) -> web.Response:
     """POST /containers/ID/start: releases the job."""
-    engine, container = request.app[ENGINE], find(request)
+    engine, container = request.app[STORE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
     if not container.starting and not container.settled.is_set():
@@ -42,7 +43,7 @@ async def start(request: web.Request) -> web.Response:
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
-async def _start(engine: Engine, container: Container) -> None:
+async def _start(engine: ContainerStore, container: Container) -> None:
     try:
         run = container.run = await _released(container)
         if run is None:
@@ -56,7 +57,7 @@ async def _start(engine: Engine, container: Container) -> None:
         else:
             container.error = str(error)
             container.settled.set()
-            engine.notices.held(error, "start")
+            engine.listener.held(error, "start")
         raise
     except Exception as error:
         # Whatever it is: a container that has not run must not look like one that ended well.
@@ -86,7 +87,7 @@ async def _released(container: Container) -> Run | None:
         await asyncio.wait([releasing, settled])
 
 
-async def _remove_at_end(engine: Engine, container: Container) -> None:
+async def _remove_at_end(engine: ContainerStore, container: Container) -> None:
     await container.settled.wait()
     if engine.containers.get(container.name) is container:
         try:
@@ -122,7 +123,7 @@ def _ending(container: Container) -> JSON:
 
 async def kill(request: web.Request) -> web.Response:
     """POST /containers/ID/kill?signal=."""
-    engine, name = request.app[ENGINE], request.match_info["id"]
+    engine, name = request.app[STORE], request.match_info["id"]
     number = signal_number(request.query.get("signal", "KILL"))
     if not engine.kill_early(name, number):
         container = engine.find(name)
@@ -182,15 +183,15 @@ async def stop(request: web.Request) -> web.Response:
 
 async def inspect(request: web.Request) -> web.Response:
     """GET /containers/ID/json."""
-    return json_answer(views.inspect(find(request)))
+    return json_answer(serializers.inspect(find(request)))
 
 
 async def listing(request: web.Request) -> web.Response:
     """GET /containers/json."""
     filters = _filters(request, "label", "name", "id", "status")
     everything = flag(request, "all") or "status" in filters
-    shown = [one for one in request.app[ENGINE].containers.values() if everything or one.running]
-    return json_answer([views.summary(one) for one in shown if _passes(one, filters)])
+    shown = [one for one in request.app[STORE].containers.values() if everything or one.running]
+    return json_answer([serializers.summary(one) for one in shown if _passes(one, filters)])
 
 
 async def remove(request: web.Request) -> web.Response:
@@ -198,13 +199,13 @@ async def remove(request: web.Request) -> web.Response:
     container = find(request)
     if container.active and not flag(request, "force"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
-    await removal.remove(request.app[ENGINE], container)
+    await removal.remove(request.app[STORE], container)
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def prune(request: web.Request) -> web.Response:
     """POST /containers/prune?filters={"label": ...}: removes what does not run and has the labels."""
-    engine = request.app[ENGINE]
+    engine = request.app[STORE]
     filters = _filters(request, "label")
     gone = [one for one in engine.containers.values() if not one.active and _passes(one, filters)]
     for container in gone:
@@ -232,7 +233,7 @@ def _filters(request: web.Request, *served: str) -> dict[str, list[str]]:
 
 def _passes(container: Container, filters: dict[str, list[str]]) -> bool:
     """Whether it has all labels, and of every other filter one value."""
-    texts = {"name": container.name, "id": container.identifier, "status": views.status(container)}
+    texts = {"name": container.name, "id": container.identifier, "status": serializers.status(container)}
     return all(_has(container, label) for label in filters.get("label", ())) and all(
         any(value.removeprefix("/") in texts[name] for value in values)
         for name, values in filters.items()
@@ -248,7 +249,7 @@ def _has(container: Container, label: str) -> bool:
 
 
 ROUTES: Final = [
-    web.post("/containers/create", creation.create),
+    web.post("/containers/create", handler.create),
     web.post("/containers/prune", prune),
     web.get("/containers/json", listing),
     web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` asks here for images first, slashes and all

@@ -6,15 +6,15 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.docker import views
-from k8spilot.docker.answers import json_answer, json_body, keep
-from k8spilot.docker.attachments import carry, resized, writer
+from k8spilot.common.errors import Refused
+from k8spilot.docker import serializers
+from k8spilot.docker.attach import carry, resized, writer
 from k8spilot.docker.containers import find
-from k8spilot.docker.state import ENGINE, Container, Execution
-from k8spilot.docker.streams import take_over
-from k8spilot.docker.translate import execution_command
-from k8spilot.errors import Refused
-from k8spilot.payload.session import Session
+from k8spilot.docker.create.specification import execution_command
+from k8spilot.docker.hijack import take_over
+from k8spilot.docker.json_http import json_answer, json_body, keep
+from k8spilot.docker.store import STORE, Container, Execution
+from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.stdio import Stdio
 
 _TAKEN: Final = frozenset({"Cmd", "Env", "WorkingDir", "Tty"} | {"AttachStdin", "AttachStdout", "AttachStderr"})
@@ -33,7 +33,7 @@ async def create(request: web.Request) -> web.Response:
     command = execution_command(container.command, body, is_job=container.specification.is_job)
     execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
     execution.kept = keep(request)
-    request.app[ENGINE].add_execution(execution)
+    request.app[STORE].add_execution(execution)
     return json_answer({"Id": execution.identifier}, status=HTTPStatus.CREATED)
 
 
@@ -70,14 +70,14 @@ async def start(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def _begin(execution: Execution) -> Session:
+def _begin(execution: Execution) -> ExecSession:
     execution.session = session = execution.container.payload.execute(execution.command, execution.stdio)
     return session
 
 
 async def inspect(request: web.Request) -> web.Response:
     """GET /exec/ID/json."""
-    return json_answer(views.execution(_find(request)))
+    return json_answer(serializers.execution(_find(request)))
 
 
 async def resize(request: web.Request) -> web.Response:
@@ -86,7 +86,7 @@ async def resize(request: web.Request) -> web.Response:
 
 
 def _find(request: web.Request) -> Execution:
-    return request.app[ENGINE].execution(request.match_info["id"])
+    return request.app[STORE].execution(request.match_info["id"])
 
 
 ROUTES: Final = [

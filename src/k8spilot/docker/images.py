@@ -13,12 +13,12 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.docker.answers import json_answer
-from k8spilot.docker.state import ENGINE, NotFound
-from k8spilot.errors import PilotError, Refused
-from k8spilot.foreign import read_json
-from k8spilot.model.manifests import architecture
+from k8spilot.common.errors import PilotError, Refused
+from k8spilot.common.untrusted_json import read_json
+from k8spilot.docker.json_http import json_answer
+from k8spilot.docker.store import STORE, NotFound
 from k8spilot.model.reference import Reference
+from k8spilot.registry.image_index import architecture
 from k8spilot.settings import SENDS_CREDENTIALS
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 async def pull(request: web.Request) -> web.StreamResponse:
     """POST /images/create: a stream of JSON lines."""
-    engine = request.app[ENGINE]
+    engine = request.app[STORE]
     name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
     if not name:
         raise Refused("images can be pulled here, not imported")
@@ -76,7 +76,7 @@ async def listing(_request: web.Request) -> web.Response:
 
 async def inspect(request: web.Request) -> web.Response:
     """GET /images/NAME/json."""
-    image = request.app[ENGINE].image(request.match_info["name"])
+    image = request.app[STORE].image(request.match_info["name"])
     return json_answer(
         {
             "Id": image.identifier,
@@ -103,7 +103,7 @@ async def inspect(request: web.Request) -> web.Response:
 
 async def tag(request: web.Request) -> web.Response:
     """POST /images/NAME/tag."""
-    engine = request.app[ENGINE]
+    engine = request.app[STORE]
     repository, label = request.query.get("repo", ""), request.query.get("tag", "") or "latest"
     engine.remember(f"{repository}:{label}", engine.image(request.match_info["name"]))
     return web.Response(status=HTTPStatus.CREATED)
@@ -112,7 +112,7 @@ async def tag(request: web.Request) -> web.Response:
 async def remove(request: web.Request) -> web.Response:
     """DELETE /images/NAME: the name is forgotten; layers are the kubelet's."""
     name = request.match_info["name"]
-    request.app[ENGINE].forget(name)
+    request.app[STORE].forget(name)
     return json_answer([{"Untagged": name}])
 
 

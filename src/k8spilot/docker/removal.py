@@ -7,12 +7,12 @@ import signal
 from collections.abc import Awaitable
 from typing import Any
 
-from k8spilot.docker.state import Container, Engine
+from k8spilot.docker.store import Container, ContainerStore
 
 logger = logging.getLogger(__name__)
 
 
-async def remove(engine: Engine, container: Container) -> None:
+async def remove(engine: ContainerStore, container: Container) -> None:
     """Free the payload container, with whatever runs in it; return when that is done.
 
     Raises:
@@ -27,7 +27,7 @@ async def remove(engine: Engine, container: Container) -> None:
     await whole(_give_back(engine, container))
 
 
-async def _give_back(engine: Engine, container: Container) -> None:
+async def _give_back(engine: ContainerStore, container: Container) -> None:
     try:
         if container.holds:
             await container.payload.remove()
@@ -45,7 +45,7 @@ async def whole(work: Awaitable[Any]) -> None:
     await asyncio.shield(doing)
 
 
-async def clear_slot(engine: Engine, but: str = "", why: str = "HTCondor has begun another job") -> None:
+async def clear_slot(engine: ContainerStore, but: str = "", why: str = "HTCondor has begun another job") -> None:
     """Remove whatever has the payload container: a slot has one job, and its startd has just begun another.
 
     Jobs that HTCondor has lost sight of are meant, and what somebody runs by hand, whatever its name and labels are.

@@ -12,13 +12,13 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.connections import Door, Guarded
-from k8spilot.docker import attachments, containers, executions, images, stats, system
-from k8spilot.docker.answers import MEMORY, BadRequest, json_answer, release
-from k8spilot.docker.htcondor import SERVED
-from k8spilot.docker.state import ENGINE, HTCONDORS_SOCKET, Engine, NotFound, is_htcondors
-from k8spilot.docker.streams import Connection
-from k8spilot.errors import PilotError, Refused
+from k8spilot.common.errors import PilotError, Refused
+from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler
+from k8spilot.docker import attach, containers, executions, images, stats, system
+from k8spilot.docker.hijack import Connection
+from k8spilot.docker.htcondor_socket import SERVED
+from k8spilot.docker.json_http import MEMORY, BadRequest, json_answer, release
+from k8spilot.docker.store import HTCONDORS_SOCKET, STORE, ContainerStore, NotFound, is_htcondors
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def _answer(status: HTTPStatus, message: str) -> web.Response:
     return json_answer({"message": message}, status=status)
 
 
-def application(engine: Engine, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
+def application(engine: ContainerStore, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
     """The paths of the Engine API, with and without a version before them (HTCondor itself asks without); and more.
 
     Args:
@@ -96,13 +96,13 @@ def application(engine: Engine, more: Sequence[web.RouteDef] = (), htcondors: st
         htcondors: path of the socket that is HTCondor's alone.
     """
     app = web.Application(middlewares=[_tell_errors, _keep_to_htcondors], client_max_size=_BODY_LIMIT)
-    app[ENGINE] = engine
+    app[STORE] = engine
     app[HTCONDORS_SOCKET] = htcondors
     app[MEMORY] = engine.memory
     for route in (
         *system.ROUTES,
         *images.ROUTES,
-        *attachments.ROUTES,
+        *attach.ROUTES,
         *executions.ROUTES,
         *stats.ROUTES,
         *containers.ROUTES,
@@ -135,7 +135,7 @@ def listen(path: Path, group: int | None = None) -> socket.socket:
 
 @asynccontextmanager
 async def serve(
-    engine: Engine, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
+    engine: ContainerStore, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
 ) -> AsyncIterator[None]:
     """Serve on sockets for as long as the context lasts, and close them. For the arguments see `application`."""
     # Who hangs up gives up: a docker CLI that was killed with its starter leaves nobody who would remove a container.
@@ -144,7 +144,7 @@ async def serve(
     await runner.setup()
     assert runner.server is not None
     loop, manager = asyncio.get_running_loop(), runner.server
-    door, idle = Door(_CONNECTIONS, _OF_ONE_USER), dict[Guarded, None]()
+    door, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
     servers = []
     for one in listening:
         one.setblocking(False)

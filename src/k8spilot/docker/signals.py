@@ -3,7 +3,7 @@
 import signal
 from typing import Final
 
-from k8spilot.errors import Refused
+from k8spilot.common.errors import Refused
 
 _DIGITS: Final = 9
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import psutil
 from aiohttp import web
 
-from k8spilot.docker.answers import flag, json_answer
+from k8spilot.common.errors import Refused
 from k8spilot.docker.containers import find
-from k8spilot.docker.state import Container
-from k8spilot.docker.views import stamp
-from k8spilot.errors import Refused
+from k8spilot.docker.json_http import flag, json_answer
+from k8spilot.docker.serializers import stamp
+from k8spilot.docker.store import Container
 from k8spilot.payload.usage import Traffic, Usage
 
 _SECONDS: Final = 1.0

@@ -7,9 +7,9 @@ from typing import Final
 from aiohttp import web
 
 import k8spilot
-from k8spilot.docker.answers import json_answer
-from k8spilot.docker.state import ENGINE
-from k8spilot.model.manifests import architecture
+from k8spilot.docker.json_http import json_answer
+from k8spilot.docker.store import STORE
+from k8spilot.registry.image_index import architecture
 
 API_VERSION: Final = "1.45"
 _OLDEST: Final = "1.24"
@@ -46,7 +46,7 @@ async def version(_request: web.Request) -> web.Response:
 
 async def info(request: web.Request) -> web.Response:
     """GET /info."""
-    engine = request.app[ENGINE]
+    engine = request.app[STORE]
     running = sum(container.running for container in engine.containers.values())
     return json_answer(
         {

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from k8spilot.errors import ClusterError, SurroundingsError
+from k8spilot.common.errors import ClusterError, PreflightError
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds token and authority of its service account."""
@@ -55,13 +55,13 @@ class Access:
         """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
         if not host or not port:
-            raise SurroundingsError(
+            raise PreflightError(
                 "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so there is no Kubernetes API to "
                 "talk to; run in a pod"
             )
         for name in ("token", "ca.crt"):
             if not (ACCOUNT / name).is_file():
-                raise SurroundingsError(
+                raise PreflightError(
                     f"{ACCOUNT / name} is missing; mount a projected serviceAccountToken and kube-root-ca.crt there"
                 )
         return cls(f"https://{f'[{host}]' if ':' in host else host}:{port}", ACCOUNT)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from k8spilot.errors import ClusterRefused
+from k8spilot.common.errors import ClusterRefused
 from k8spilot.kube.client import ApiRefusal
-from k8spilot.kube.watch import NOT_READY, OwnPod
+from k8spilot.kube.own_pod import NOT_READY, OwnPod
 
 _DEFINITE = frozenset(
     {

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-from k8spilot.errors import ClusterError
+from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.model.event_reasons import EVENTS, EventReason
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from k8spilot.errors import ClusterError
+from k8spilot.common.errors import ClusterError
 
 IMAGE_REASONS: Final = frozenset(
     {
@@ -128,7 +128,7 @@ def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
     raise ClusterError(f"the pod has no native sidecar {name}; its manifest is not k8spilot's")
 
 
-def marked(pod: dict[str, Any], bind: str) -> dict[str, Any]:
+def set_bind_operations(pod: dict[str, Any], bind: str) -> dict[str, Any]:
     """What gives a change of image its name, in the same patch (JSON Patch, RFC 6902).
 
     The kubelet makes a container from one state of the pod, its image as well as its variables (kuberuntime's
@@ -144,7 +144,7 @@ def bind_of(pod: dict[str, Any]) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(BIND, ""))
 
 
-def unmanaged(pod: dict[str, Any]) -> list[dict[str, Any]]:
+def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]:
     """What ends a pod's account of who manages which field: without one the API server keeps none of later changes.
 
     A patch takes half the time then, and the pod is a third smaller. Whoever applies the pod anew on the server's side

@@ -1,1 +1,4 @@
-"""What k8spilot reckons with, without any input or output: states, references, commands, results."""
+"""What k8spilot reckons with, without I/O: states, references, commands, results, policies.
+
+payload_state.py is the table of the life of a payload container. May import settings and common.
+"""

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from k8spilot.errors import ClusterError, PayloadLost, PilotError, first_cause
-from k8spilot.kube.patience import persist
+from k8spilot.common.errors import ClusterError, PayloadLost, PilotError, first_cause
+from k8spilot.kube.backoff import retry
+from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import container
-from k8spilot.kube.watch import OwnPod
 from k8spilot.model.command import Command
-from k8spilot.model.lifecycle import Event
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload.cleaners import Cleaner
+from k8spilot.model.payload_state import PayloadEvent
+from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.launch import first_of, is_set, launch
-from k8spilot.payload.session import Session
+from k8spilot.payload.scrub.scrubbers import Scrubber
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
 from k8spilot.payload_init.channel import Channel, Process
@@ -34,7 +34,7 @@ _AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunTarget:
     """The container that a command runs in."""
 
     name: str
@@ -51,9 +51,9 @@ class Run:
         self,
         channel: Channel,
         pod: OwnPod,
-        place: Place,
+        place: RunTarget,
         stdio: Stdio,
-        cleaner: Cleaner,
+        scrubber: Scrubber,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.channel = channel
@@ -65,7 +65,7 @@ class Run:
         self.abandoned = asyncio.Event()
         """Set when nobody wants its output any more."""
         self._pod = pod
-        self._cleaner = cleaner
+        self._scrubber = scrubber
         self._place = place
         self._stdio = stdio
         self._process: Process | None = None
@@ -94,20 +94,20 @@ class Run:
         if not self.running.done():
             await self.ended
 
-    async def follow(self, command: Command, advance: Callable[[Event], None]) -> None:
+    async def follow(self, command: Command, advance: Callable[[PayloadEvent], None]) -> None:
         """Release `command`, carry its output, and find its result, which is in `ended` then."""
         try:
             outcome = await self._follow(command, advance)
         except Exception as error:
             cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
-            advance(Event.LOSE)
+            advance(PayloadEvent.LOSE)
             if isinstance(cause, PilotError):
                 logger.warning("%s", cause)
                 self._end(cause)
                 return
             self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); it goes back to the queue"))
             raise
-        advance(Event.SETTLED)
+        advance(PayloadEvent.SETTLED)
         self.ended.set_result(outcome)
         logger.info("The job ended with code %d.", outcome.code)
 
@@ -123,15 +123,15 @@ class Run:
             logger.warning("%r does not end its job; it is killed.", self.channel)
             self.channel.kill()
 
-    def session(self, command: Command, stdio: Stdio) -> Session:
+    def session(self, command: Command, stdio: Stdio) -> ExecSession:
         """Another command beside the job, with the streams that are given; `follow` it."""
-        return Session(self.channel, next(self._numbers), command, stdio)
+        return ExecSession(self.channel, next(self._numbers), command, stdio)
 
     @property
     def _has_exited(self) -> bool:
         return self._process is not None and self._process.exited.done()
 
-    async def _follow(self, command: Command, advance: Callable[[Event], None]) -> Outcome:
+    async def _follow(self, command: Command, advance: Callable[[PayloadEvent], None]) -> Outcome:
         channel = self.channel
         with self._stdio:
             process = self._process = await launch(channel, 0, command, self._stdio)
@@ -139,12 +139,12 @@ class Run:
                 pump = group.create_task(self._stdio.pump(), name="stdio")
                 await first_of(process.started, process.exited, channel.closed)
                 if is_set(process.started):
-                    advance(Event.STARTED)
+                    advance(PayloadEvent.STARTED)
                     self.running.set_result(None)
                 await first_of(process.exited, channel.closed)
                 self._last_usage = read_usage(channel.cgroup)
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
-                advance(Event.EXIT)
+                advance(PayloadEvent.EXIT)
                 await self._sweep()
                 await self._give_back()
                 await self._drain(pump)
@@ -167,7 +167,7 @@ class Run:
     async def _give_back(self) -> None:
         """Let HTCondor read what the job locked; a result that lacks some of that is better than none."""
         try:
-            await self._cleaner.unlock(self.channel)
+            await self._scrubber.unlock(self.channel)
         except PilotError as error:
             logger.warning("%s.", error)
 
@@ -218,7 +218,7 @@ class Run:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_SECONDS):
                 return await self._pod.until(self._ended)
-        await persist(self._pod.refresh, self._place.patience)
+        await retry(self._pod.refresh, self._place.patience)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_AGAIN_SECONDS):  # the kubelet may have to catch up, too
                 return await self._pod.until(self._ended)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self
 
-from k8spilot.payload.tail import Tail
+from k8spilot.payload.output_buffer import OutputBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ Sink = Callable[[int, bytes], Awaitable[None]]
 _PIPE_BYTES: Final = 1024 * 1024
 """The most without privileges (/proc/sys/fs/pipe-max-size); all pipes of a user together may get less."""
 _PIECE_BYTES: Final = 64 * 1024
-"""Less than what malloc asks the kernel for each time (engine.py), which would take twice as much time."""
+"""Less than what malloc asks the kernel for each time (engine/memory.py), which would take twice as much time."""
 _SIZE: Final = struct.Struct("4H")  # struct winsize: rows, columns, and two that are not used
 
 
@@ -44,7 +44,7 @@ class Stdio:
         """The command has a terminal, and one stream of output."""
         self.sinks: list[Sink] = []
         """Whoever is attached; may grow at any time."""
-        self.tail = Tail()
+        self.tail = OutputBuffer()
         self._keeps = keeps
         """Whether the end of the output is kept."""
         self.carried = 0

@@ -14,9 +14,9 @@ import socket
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from k8spilot.errors import PayloadLost
+from k8spilot.common.errors import PayloadLost
+from k8spilot.common.peer_credentials import supplementary_groups
 from k8spilot.payload_init.terminals import Terminal
-from k8spilot.peer import supplementary_groups
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Channel:
         self.scoped: bool | None = None
         """Whether the kernel keeps its processes from abstract sockets of other containers; None until it says so."""
         self.bind = ""
-        """The change of image that the container was made for (kube/watch.py), as the kubelet took it from the pod."""
+        """The change of image that the container was made for (kube/own_pod.py), as the kubelet took it."""
         self.cgroup: dict[str, int] = {}
         """Open files of the container's cgroup, by name."""
         self.hello: asyncio.Future[None] = loop.create_future()

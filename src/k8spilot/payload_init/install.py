@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from k8spilot.errors import SurroundingsError
+from k8spilot.common.errors import PreflightError
 
 PROGRAM: Final = Path("bin/payload-init")
 """Where payload-init lies in the exchange volume."""
@@ -47,7 +47,7 @@ def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path
             aside.chmod(0o555)
             os.replace(aside, target.with_name(program.name))  # noqa: PTH105 -- the atomic one is meant
     except OSError as error:
-        raise SurroundingsError(
+        raise PreflightError(
             f"payload-init cannot be copied from {source} to {target} ({error.strerror}); "
             "the exchange volume must be writable for the install container"
         ) from error

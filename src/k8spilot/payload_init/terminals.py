@@ -10,7 +10,7 @@ import os
 from collections import deque
 from typing import Final
 
-from k8spilot.errors import Shortage
+from k8spilot.common.errors import Shortage
 
 logger = logging.getLogger(__name__)
 

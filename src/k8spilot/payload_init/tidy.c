@@ -1,7 +1,7 @@
 /* tidy: puts right what jobs leave.
  *
  * It runs when no process of a job is left: before a job begins, and after one has ended; by root in the pilot container
- * (sandbox.py), or, where nobody is root, by the jobs' own user in a fresh payload container (payload-init starts it). So
+ * (payload/scrub/leftovers.py), or, where nobody is root, by the jobs' own user in a fresh payload container (payload-init starts it). So
  * nothing changes under its feet, but all that it finds was made by a job: it follows no link, needs no more memory for a
  * deep tree than for a wide one, and nothing of it depends on the length of a path. What it has done when it is killed
  * need not be done again.

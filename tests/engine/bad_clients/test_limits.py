@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.connections import Guarded
-from k8spilot.docker import server, state
+from k8spilot.common.http_limits import LimitedRequestHandler
+from k8spilot.docker import server, store
 from tests.engine.bad_clients.client import (
     MIB,
     Crowd,
@@ -26,7 +26,7 @@ from tests.engine.rings import Simulated, eventually
 
 
 async def test_who_does_not_read_an_answer_is_hung_up_on(simulator: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Guarded, "READING_SECONDS", 3.0)
+    monkeypatch.setattr(LimitedRequestHandler, "READING_SECONDS", 3.0)
     async with unharmed(simulator):
         asked = {"Image": simulator.image("busybox"), "Cmd": ["true"], "Env": ["A=" + "a" * (5 * MIB)]}
         answer = await answered(simulator, body(json.dumps(asked).encode()))
@@ -36,7 +36,7 @@ async def test_who_does_not_read_an_answer_is_hung_up_on(simulator: Simulated, m
         silent = Crowd(simulator)
         for _ in range(60):
             await silent.join(f"GET /containers/{name}/json HTTP/1.1\r\nHost: docker\r\n\r\n".encode())
-        assert resident() - before < 2 * state._MEMORY_BYTES, "60 answers of 5 MB each are kept"
+        assert resident() - before < 2 * store._MEMORY_BYTES, "60 answers of 5 MB each are kept"
 
         async def alone() -> bool:
             return (await simulator.ask("GET", "/_ping")).status == 200 and not any(
@@ -115,7 +115,7 @@ async def test_requests_together_may_take_so_much_memory_and_no_more(simulator: 
         await asyncio.sleep(0.5)
         small = await answered(simulator, body(b'{"Image":""}'))
         assert status(small) in (409, 503), "it is answered, at the least"
-        assert resident() - before < 2 * state._MEMORY_BYTES
+        assert resident() - before < 2 * store._MEMORY_BYTES
         crowd.leave()
 
         async def all_given_back() -> bool:
@@ -133,7 +133,7 @@ async def test_commands_that_are_never_started_take_so_much_memory_and_no_more(s
             asked = b'{"Cmd":["true"],"Env":["A=' + b"a" * (4 * MIB) + b'"]}'
             refused += status(await answered(simulator, body(asked, path=f"/containers/{job.name}/exec"))) == 503
         assert refused
-        assert resident() - before < 2 * state._MEMORY_BYTES
+        assert resident() - before < 2 * store._MEMORY_BYTES
         assert (await simulator.exec(job.name, "true")).code == 0 or refused
         await job.kill("KILL")
         await job.result()
@@ -145,7 +145,7 @@ async def test_there_are_so_many_containers_and_no_more(simulator: Simulated) ->
     engine = simulator.cluster.pilot
     assert engine is not None
     found = []
-    for number in range(state._CONTAINERS + 1):
+    for number in range(store._CONTAINERS + 1):
         creating = asyncio.create_task(
             simulator.ask("POST", "/containers/create", {"Image": simulator.image("busybox"), "Cmd": ["true"]},
                           {"name": f"by-hand-{number}"})

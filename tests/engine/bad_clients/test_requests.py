@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from k8spilot.connections import Guarded
-from k8spilot.docker import answers
+from k8spilot.common.http_limits import LimitedRequestHandler
+from k8spilot.docker import json_http
 from tests.engine.bad_clients.client import (
     HEAD,
     MIB,
@@ -99,7 +99,7 @@ async def test_a_compressed_body_is_not_unpacked(simulator: Simulated) -> None:
 async def test_who_does_not_finish_a_request_is_hung_up_on(
     simulator: Simulated, request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Guarded, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(LimitedRequestHandler, "HEAD_SECONDS", 0.3)
     async with unharmed(simulator):
         answer = await answered(simulator, request_)
         assert status(answer) == 408
@@ -107,7 +107,7 @@ async def test_who_does_not_finish_a_request_is_hung_up_on(
 
 
 async def test_a_header_byte_by_byte_is_too_slow(simulator: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Guarded, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(LimitedRequestHandler, "HEAD_SECONDS", 0.5)
     async with unharmed(simulator):
         reader, writer = await asyncio.open_unix_connection(str(simulator.path))
         # The request before it is served: the connection has nothing against it, only time has.
@@ -131,7 +131,7 @@ async def test_a_header_byte_by_byte_is_too_slow(simulator: Simulated, monkeypat
 async def test_a_body_that_does_not_come_is_not_waited_for(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(json_http, "_BODY_SECONDS", 0.3)
     async with unharmed(simulator):
         answer = await answered(simulator, HEAD + b"Content-Length: 100\r\n\r\n{", ends=False)
         assert status(answer) == 408

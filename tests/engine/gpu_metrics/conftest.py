@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from k8spilot.gpu.monitoring import container as subject
 from k8spilot.kube.client import Access, Api
-from k8spilot.kube.watch import OwnPod
-from k8spilot.observe import gpus as subject
+from k8spilot.kube.own_pod import OwnPod
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import UUIDS, Node, pod, write
 from tests.simulator.api_server import ApiServer

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k8spilot.kube.watch import OwnPod
-from k8spilot.observe.gpus import Found, GpuMetrics
+from k8spilot.gpu.monitoring.container import GpuMetrics, MonitoredGpus
+from k8spilot.kube.own_pod import OwnPod
 from k8spilot.settings import Settings
 from lab.gpu import nvml
 from tests.simulator.api_server import ApiServer
@@ -42,7 +42,7 @@ class Node:
         return GpuMetrics(settings, self.pod, lambda: f"{REGISTRY}/k8spilot:test", self.told.append, lambda: self.age)
 
     @asynccontextmanager
-    async def measured(self, found: Found, metrics: GpuMetrics | None = None) -> AsyncIterator[GpuMetrics]:
+    async def measured(self, found: MonitoredGpus, metrics: GpuMetrics | None = None) -> AsyncIterator[GpuMetrics]:
         """An engine measures."""
         metrics = metrics or self.metrics()
         task = asyncio.create_task(metrics.run(found))
@@ -91,4 +91,4 @@ async def eventually(look: Callable[[], object], what: str, seconds: float = 20)
             await asyncio.sleep(0.05)
 
 
-TWO = Found("variable", UUIDS[:2], UUIDS[:2])
+TWO = MonitoredGpus("variable", UUIDS[:2], UUIDS[:2])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from k8spilot.errors import ClusterRefused
-from k8spilot.gpu.attempts import Attempt
-from k8spilot.observe import gpus as subject
-from k8spilot.observe.gpus import Found
+from k8spilot.common.errors import ClusterRefused
+from k8spilot.gpu.monitoring import container as subject
+from k8spilot.gpu.monitoring.container import MonitoredGpus
+from k8spilot.gpu.monitoring.device_access import Attempt
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, driver, eventually, write
 from tests.simulator.ephemeral import Spec
@@ -118,7 +118,7 @@ async def test_with_cdi_a_name_of_cdi_is_tried_first_and_then_a_bare_one(node: N
         return "unresolvable CDI devices" if "=" in visible else node.stub.environment
 
     node.kubelet.gives = gives
-    async with node.measured(Found("cdi", (), UUIDS[:1])) as metrics:
+    async with node.measured(MonitoredGpus("cdi", (), UUIDS[:1])) as metrics:
         await eventually(lambda: metrics.up, "the second one is right")
     asked = [
         next(e["value"] for e in one["env"] if e["name"] == "NVIDIA_VISIBLE_DEVICES") for one in node.kubelet.specs
@@ -133,7 +133,7 @@ async def test_where_the_list_is_mounted_the_same_mounts_are_made(node: Node) ->
 
     await node.server.update(change)
     await node.pod.until(lambda pod: pod["spec"].get("volumes"))
-    async with node.measured(Found("volume-mounts", UUIDS[:2], UUIDS[:2])) as metrics:
+    async with node.measured(MonitoredGpus("volume-mounts", UUIDS[:2], UUIDS[:2])) as metrics:
         await eventually(lambda: metrics.up, "a sampler")
     (spec,) = node.kubelet.specs
     folder = "/var/run/nvidia-container-devices"
@@ -219,14 +219,14 @@ async def test_gpus_of_a_resource_claim_are_not_measured_and_it_is_said(node: No
 
     await node.server.update(change)
     await node.pod.until(lambda pod: pod["spec"]["initContainers"][0].get("resources"))
-    async with node.measured(Found("cdi", (), UUIDS[:1])):
+    async with node.measured(MonitoredGpus("cdi", (), UUIDS[:1])):
         await eventually(lambda: node.told, "it is told")
     assert "ResourceClaim" in node.told[0]
     assert node.containers() == []
 
 
 async def test_a_pod_without_gpus_has_no_container_and_says_nothing(node: Node) -> None:
-    async with node.measured(Found("none", (), ())) as metrics:
+    async with node.measured(MonitoredGpus("none", (), ())) as metrics:
         await asyncio.sleep(0.2)
         assert metrics.meter is None
     assert node.containers() == node.told == []

@@ -1,0 +1,159 @@
+"""The command line. What goes wrong is told in one sentence, on stderr and to the kubelet."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+
+import k8spilot
+from k8spilot.common.errors import PilotError, PreflightError, SettingsError
+from k8spilot.common.logs import last_word
+
+if TYPE_CHECKING:
+    from k8spilot.preflight.finding import Finding
+
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+"""What `kubectl describe pod` shows of a container that has ended; the kubelet mounts it."""
+
+PAYLOAD_INIT: Final = Path("/opt/k8spilot/libexec/payload-init")
+"""Where the image has payload-init."""
+
+app = typer.Typer(
+    help="HTCondor execution points in Kubernetes pods, each job in a sibling container with its own image.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+gpu = typer.Typer(help="GPUs of this container.", no_args_is_help=True)
+app.add_typer(gpu, name="gpu")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"k8spilot {k8spilot.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def run() -> None:
+    """Run the pilot: serve the Docker sockets and run HTCondor. Settings come from the environment."""
+    from k8spilot.cli.run import start  # noqa: PLC0415 -- the other commands need nothing of this
+
+    start()
+
+
+@app.command()
+def install(
+    exchange: Annotated[
+        Path, typer.Option(envvar="K8SPILOT_EXCHANGE", metavar="FOLDER", help="The exchange volume.")
+    ] = Path("/k8spilot"),
+    source: Annotated[Path, typer.Option(metavar="FILE", help="The payload-init to copy.")] = PAYLOAD_INIT,
+    sandboxes: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also make this folder, for the jobs' sandboxes.")
+    ] = None,
+) -> None:
+    """Copy payload-init to the exchange volume, where the payload container runs it."""
+    from k8spilot.payload_init.install import install as copy  # noqa: PLC0415
+
+    typer.echo(f"installed {copy(source, exchange, sandboxes)}")
+
+
+@app.command()
+def check(
+    manifest: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Check this rendered manifest (- for standard input), without a cluster."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run all preflight checks, in a pilot's pod or on a manifest. Exit status: 0, or 2 if a pilot could not start."""
+    from k8spilot.preflight import report  # noqa: PLC0415
+
+    findings = _in_manifest(manifest) if manifest is not None else _in_pod()
+    typer.echo(report.as_json(findings) if as_json else report.as_lines(findings))
+    raise typer.Exit(0 if report.is_fit(findings) else 2)
+
+
+@app.command()
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the state of this pilot and its last fault. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
+    from k8spilot.cli import status as shown  # noqa: PLC0415
+
+    raise typer.Exit(shown.main(as_json))
+
+
+@gpu.command()
+def probe(
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RESOURCE=COUNT", help="The pod's limit, such as nvidia.com/gpu=1. May be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all evidence.")] = False,
+) -> None:
+    """Show which GPUs this container has, how they were made available, and the evidence. For any container and user.
+
+    Exit status: 0, or 1 if the GPUs do not agree with the limit.
+    """
+    import json  # noqa: PLC0415
+
+    from k8spilot.gpu.discovery import record  # noqa: PLC0415
+    from k8spilot.gpu.discovery.pod_request import UNKNOWN, PodRequest  # noqa: PLC0415
+    from k8spilot.gpu.discovery.probe import probe as look  # noqa: PLC0415
+
+    asked = dict(one.partition("=")[::2] for one in limit or ())
+    if wrong := [name for name, count in asked.items() if not count.isdecimal()]:
+        raise SettingsError(f"--limit {wrong[0]} has no number; give it as nvidia.com/gpu=1")
+    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": asked}}) if asked else UNKNOWN, look())
+    typer.echo(json.dumps(gpus.json(), indent=2) if as_json else "\n".join(record.report(gpus)))
+    raise typer.Exit(1 if gpus.verdict.problem else 0)
+
+
+def _in_pod() -> "list[Finding]":
+    import asyncio  # noqa: PLC0415
+
+    from k8spilot.preflight import checks  # noqa: PLC0415
+
+    return asyncio.run(checks.look_around())
+
+
+def _in_manifest(name: str) -> "list[Finding]":
+    from k8spilot.preflight.manifest import manifest_findings  # noqa: PLC0415
+
+    try:
+        return manifest_findings(sys.stdin.read() if name == "-" else Path(name).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the manifest {name} cannot be read ({error})") from error
+
+
+def main() -> None:
+    """Run the command line; entry point of the program.
+
+    Exit status: 2 for settings and surroundings that an operator must mend, 1 for what else goes wrong.
+    """
+    try:
+        app()
+    except PilotError as error:
+        _fail(str(error), 2 if isinstance(error, SettingsError | PreflightError) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(sentence: str, status: int) -> NoReturn:
+    last_word(sentence)
+    if TERMINATION_LOG.exists():
+        # The kubelet keeps 4096 bytes. That the file cannot be written must not hide the sentence.
+        try:
+            TERMINATION_LOG.write_text(sentence[:2000])
+        except OSError as error:
+            last_word(f"{TERMINATION_LOG}: {error.strerror}")
+    sys.exit(status)

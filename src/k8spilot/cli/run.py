@@ -1,0 +1,103 @@
+"""The start of a pilot: all that is done once, before this process becomes the supervisor (supervisor/supervisor.py).
+
+What is needed only here, HTCondor's libraries among it, leaves the memory with this program.
+"""
+
+import asyncio
+import fcntl
+import grp
+import json
+import marshal
+import os
+import resource
+import sys
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from k8spilot.common import logs
+from k8spilot.common.errors import PilotError
+from k8spilot.condor import agent
+from k8spilot.condor.agent_link import FACTS
+from k8spilot.condor.environment import environment
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.install import prepare
+from k8spilot.docker.server import listen
+from k8spilot.engine.memory import MEMORY
+from k8spilot.preflight import checks
+from k8spilot.preflight.cluster import Cluster
+from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
+from k8spilot.settings import Settings
+from k8spilot.supervisor import supervisor
+
+_PLAN: Final = supervisor.DOCKER_SOCKETS[-1] + 1
+"""Descriptor of the supervisor's plan."""
+
+
+def start() -> NoReturn:
+    """Look around, make everything ready, and become the supervisor of the engine and of HTCondor.
+
+    Raises:
+        PilotError: there can be no pilot here; the pod's Events tell, too.
+    """
+    try:
+        settings = Settings.from_environment()
+        logs.set_up(settings.log_level, settings.log_format)
+        make_fresh()
+        shut_termination_log()
+        cluster = asyncio.run(checks.check(settings))
+        plan = _prepared(settings, cluster)
+    except PilotError as error:
+        asyncio.run(checks.tell_verdict(error))
+        raise
+    asyncio.run(checks.tell_verdict(None, cluster.beyond))
+    _become_supervisor(settings, plan)
+
+
+def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
+    """The supervisor's plan, once all that is in it can be."""
+    plan: dict[str, Any] = {}
+    facts = {"started": cluster.pod.get("status", {}).get("startTime"), "attributes": cluster.attributes()}
+    if "engine" in settings.services:
+        child = {"name": "engine", "inherits": True, "argv": [sys.executable, "-P", "-m", "k8spilot.engine"]}
+    else:
+        facts = asyncio.run(agent.facts(settings.socket))
+        child = {"name": "agent", "argv": [sys.executable, "-P", "-m", "k8spilot.condor.agent"]}
+    plan["engine"] = {**child, "env": {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"])}}
+    if "condor" in settings.services:
+        folders = Folders.of(settings)
+        started = datetime.fromisoformat(facts["started"])
+        prepare(settings, folders, started=int(started.timestamp()), facts=facts["attributes"])
+        plan["condor"] = {"argv": ["condor_master", "-f"], "env": environment(settings, folders, os.environ)}
+    return plan
+
+
+def _become_supervisor(settings: Settings, plan: dict[str, Any]) -> NoReturn:
+    if "engine" in settings.services:
+        group = _group("condor")
+        listening = [listen(path, group).detach() for path in settings.sockets]
+    else:
+        listening = [os.open(os.devnull, os.O_RDONLY) for _ in settings.sockets]
+    text = os.memfd_create("plan", 0)
+    os.write(text, marshal.dumps(plan))
+    os.lseek(text, 0, os.SEEK_SET)
+    # Out of each other's way, then to where they are looked for; what is put there is inherited, all else is not.
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (*listening, text)]
+    for end, number in zip(ends, (*supervisor.DOCKER_SOCKETS, _PLAN), strict=True):
+        os.dup2(end, number, inheritable=True)
+    os.closerange(_PLAN + 1, 1024)
+    # A core of any process from here on, of HTCondor's too, would have tokens in it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    keep = [sys.executable, "-IS", supervisor.__file__, str(_PLAN)]
+    os.execve(sys.executable, keep, _without_secrets())  # noqa: S606
+
+
+def _without_secrets() -> dict[str, str]:
+    """The environment, less what has been put where it is needed."""
+    return {name: value for name, value in os.environ.items() if name.upper() != "TOKEN"}
+
+
+def _group(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None

@@ -1,0 +1,143 @@
+"""`k8spilot status`: asks the engine over its socket, and shows what it says.
+
+Stands on the standard library alone, and on little of it: whoever looks at a hundred pilots waits for each.
+"""
+
+import json
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from k8spilot.common import engine_api
+
+SOCKET: Final = "/run/k8spilot/docker.sock"
+"""Where the engine listens unless K8SPILOT_SOCKET says otherwise (settings.py)."""
+
+FIT: Final = 0
+NOT_FIT: Final = 1
+NO_PILOT: Final = 2
+
+_SECONDS: Final = 20.0
+_REQUEST: Final = f"GET {engine_api.STATUS} HTTP/1.0\r\nHost: k8spilot\r\n\r\n".encode()
+
+Json = dict[str, Any]
+
+
+class NoPilot(Exception):
+    """There is none here."""
+
+
+def ask(path: str) -> Json:
+    """The status, from the engine that listens at `path`; one that does not answer is not fit, and says why.
+
+    Raises:
+        NoPilot: there is no such socket.
+    """
+    try:
+        return _asked(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoPilot(f"there is no pilot here: it would listen at {path}") from None
+    except PermissionError:
+        raise NoPilot(f"only root and the group condor may ask the pilot at {path}") from None
+    except OSError as error:
+        why = "is being started again, or hangs" if isinstance(error, TimeoutError) else f"is gone ({error.strerror})"
+    except ValueError as error:
+        why = f"has sent nonsense ({error})"
+    return {"fit": False, "problems": [f"the engine at {path} {why}; the pilot's log says more"]}
+
+
+def _asked(path: str) -> Json:
+    deadline = time.monotonic() + _SECONDS
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_SECONDS)
+        connection.connect(path)
+        connection.sendall(_REQUEST)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+            connection.settimeout(max(0.1, deadline - time.monotonic()))
+    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
+    if b" 200 " not in head.partition(b"\r\n")[0]:
+        raise ValueError(head.partition(b"\r\n")[0].decode(errors="replace"))
+    return dict(json.loads(body))
+
+
+def text(status: Json) -> str:
+    """The status for people."""
+    lines = ["fit" if status["fit"] else "NOT FIT", *(f"  {one}" for one in status["problems"])]
+    if "slot" not in status:
+        return "\n".join(lines)
+    lines[0] += f": pilot {status['pod']}, k8spilot {status['version']}"
+    slot, engine = status["slot"], status["engine"]
+    if slot["job"] or slot["image"]:
+        lines.append(f"slot      {slot['state']} for {_age(slot['since'])}")
+        lines.append(f"job       {slot['job'] or 'not known yet'}{_since(', runs for ', slot['job_since'])}")
+        lines.append(f"image     {slot['image']} (attempt {slot['attempt']})")
+    else:
+        lines.append(f"slot      {slot['state']} for {_age(slot['since'])}, without a job")
+    lines.append(f"HTCondor  {_condor(status['htcondor'])}")
+    if (gpus := status.get("gpus")) and (gpus["usable"] or gpus["problem"]):
+        lines.append(f"GPUs      {gpus['words']}")
+    lines.append(f"API       {_api(status['api'])}")
+    if status.get("payload_scoped") is False:
+        lines.append(
+            "payload   reaches abstract sockets of the other containers: Linux 6.12 with Landlock would not let it"
+        )
+    lines.append(f"engine    runs for {_age(engine['since'])}, started again {_times(engine['restarts'])}")
+    if fault := status["last_fault"]:
+        lines.append(f"last fault, {_age(fault['when'])} ago: {fault['what']}: {fault['words']}")
+    else:
+        lines.append("nothing has gone wrong since the engine's start")
+    return "\n".join(lines)
+
+
+def _condor(found: Json | None) -> str:
+    if found is None:
+        return "is not run here (K8SPILOT_SERVICES)"
+    if not found["up"]:
+        return "does not answer"
+    job = f", job {found['job']} of {found.get('user', 'somebody')}" if "job" in found else ""
+    ends = (
+        [f"takes {'no new jobs' if found['retiring'] else 'jobs until ' + found['to_retire']}"]
+        if "to_retire" in found
+        else []
+    )
+    if "to_die" in found:
+        ends.append(f"ends {found['to_die']} at the latest")
+    return "; ".join([f"{found.get('state')}/{found.get('activity')}{_since(' for ', found.get('since'))}{job}", *ends])
+
+
+def _api(api: Json) -> str:
+    heard = f"last heard {_age(api['last_contact'])} ago" if api["last_contact"] else "never heard"
+    state = "can be reached" if api["reachable"] else f"cannot be reached for {_age(api['away_since'])}"
+    return f"{state}, {heard}, {api['requests']} requests"
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+
+def _since(words: str, moment: str | None) -> str:
+    return f"{words}{_age(moment)}" if moment else ""
+
+
+def _age(moment: str) -> str:
+    """How long ago that was: 12 s, 5 min 3 s, 2 h 5 min, 3 d 4 h."""
+    seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
+    for size, unit, smaller, subunit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} {seconds % size // smaller} {subunit}"
+    return f"{seconds} s"
+
+
+def main(as_json: bool) -> int:
+    """Show the status; return the program's exit status."""
+    try:
+        found = ask(os.environ.get("K8SPILOT_SOCKET") or SOCKET)
+    except NoPilot as error:
+        print(json.dumps({"fit": False, "problems": [str(error)]}, indent=2) if as_json else error)  # noqa: T201
+        return NO_PILOT
+    print(json.dumps(found, indent=2) if as_json else text(found))  # noqa: T201
+    return FIT if found["fit"] else NOT_FIT

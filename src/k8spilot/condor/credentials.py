@@ -1,0 +1,104 @@
+"""The pool's credentials: from the operator's Secrets into folders that only root can read.
+
+HTCondor refuses credentials that others can read, and a Secret's files are links that others may read.
+"""
+
+import base64
+import json
+import os
+import time
+from pathlib import Path
+
+from k8spilot.common.errors import PreflightError
+from k8spilot.condor.folders import Folders
+from k8spilot.settings import Settings
+
+FROM_ENVIRONMENT = "k8spilot-token"
+"""Name of the file that TOKEN goes into."""
+
+
+def install(settings: Settings, folders: Folders) -> bool:
+    """Copy tokens and passwords into the private folders, in the place of what an earlier start left there.
+
+    Returns:
+        Whether there is a pool password, so that PASSWORD is a way to authenticate.
+
+    Raises:
+        SurroundingsError: as `read`.
+    """
+    tokens, passwords = read(settings, folders)
+    _write(folders.tokens, {name: token.strip() + b"\n" for name, token in tokens.items()})
+    _write(folders.passwords, passwords)
+    return bool(passwords)
+
+
+def read(settings: Settings, folders: Folders) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the operator's tokens and passwords, by the names of their files.
+
+    Raises:
+        SurroundingsError: there is no credential, or one that cannot be used.
+    """
+    tokens = _read(folders.original_tokens)
+    if settings.token:
+        tokens[FROM_ENVIRONMENT] = settings.token.encode()
+    passwords = _read(folders.original_passwords)
+    if not tokens and not passwords:
+        raise PreflightError(
+            "there is no credential for the pool: mount a Secret with the pool's IDTOKEN at "
+            f"{folders.original_tokens} or set TOKEN"
+        )
+    faults = [f"{name}: {fault}" for name, text in tokens.items() for fault in token_faults(text, time.time())]
+    if not passwords and len(faults) >= sum(len(_tokens(text)) or 1 for text in tokens.values()):
+        raise PreflightError(f"no token for the pool can be used ({'; '.join(faults)}); ask the pool for a new one")
+    return tokens, passwords
+
+
+def token_faults(text: bytes, now: float) -> list[str]:
+    """Why HTCondor could not use the tokens of a file with this text at `now` (seconds since the epoch).
+
+    The signatures are not looked at: only the pool can judge them.
+
+    Returns:
+        One phrase for each token that is of no use, and one if there is none at all.
+    """
+    return [fault for token in _tokens(text) or [b""] if (fault := _fault(token, now))]
+
+
+def _tokens(text: bytes) -> list[bytes]:
+    """Tokens of a file: one a line, and lines of comment."""
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(b"#")]
+
+
+def _fault(token: bytes, now: float) -> str | None:
+    parts = token.split(b".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+        expires = claims.get("exp")
+    except (IndexError, ValueError, AttributeError):  # binascii's and json's errors are ValueErrors
+        return "not an IDTOKEN"
+    if isinstance(expires, int | float) and expires <= now:
+        return "expired on " + time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(expires))
+    return None
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    """Read the files of a mounted Secret, if it is mounted. Names that begin with a dot are the kubelet's."""
+    if not folder.is_dir():
+        return {}
+    try:
+        there = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".") and file.is_file()]
+        files = {file.name: file.read_bytes() for file in there}
+    except OSError as error:
+        raise PreflightError(
+            f"the pool's credential {error.filename} cannot be read ({error.strerror}); "
+            "the pilot must run as root, or the Secret's defaultMode must let it read"
+        ) from error
+    return {name: content for name, content in files.items() if content.strip()}
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    for old in folder.iterdir():
+        old.unlink()
+    for name, content in files.items():
+        with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)

@@ -1,0 +1,191 @@
+"""What goes in and out of containers: attach, logs, resize.
+
+Whoever was attached when the container started has all of its output: it waits for them, as for its own starter in
+HTCondor's case. Who comes later to a job only looks on, and is cut off when it falls behind: no `docker logs -f` in a
+stopped terminal keeps a job from ending.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from k8spilot.common.errors import PayloadLost
+from k8spilot.docker.containers import find
+from k8spilot.docker.hijack import MULTIPLEXED_STREAM, RAW_STREAM, Connection, Input, frame, hung_up, take_over
+from k8spilot.docker.json_http import BadRequest, flag
+from k8spilot.docker.log_followers import Follower
+from k8spilot.docker.log_lines import Lines, last_lines
+from k8spilot.docker.store import Container
+from k8spilot.payload.stdio import Sink, Stdio
+
+_PARTING_SECONDS: Final = 2.0
+
+Write = Callable[[int, bytes], Awaitable[None]]
+
+
+async def attach(request: web.Request) -> web.StreamResponse:
+    """POST /containers/ID/attach: the connection carries the streams until the end, and then closes."""
+    container = find(request)
+    stdio = container.stdio
+    is_first = not container.starting
+    response, input_ = await take_over(request, framed=not stdio.terminal)
+    write = writer(response, stdio, _wanted(request))
+    reads = flag(request, "stdin") and container.specification.reads
+    try:
+        if is_first:
+            await carry(request, stdio, write, container.settled, input_ if reads else None)
+        else:
+            before = [(one.stream, one.data) for one in stdio.tail] if flag(request, "logs") else []
+            await _join(request, container, write, before, input_ if reads else None)
+    finally:  # aiohttp cancels this when a write fails before hung_up() has been heard
+        if is_first and not container.settled.is_set() and container.specification.is_job:
+            _forsake(container)
+    return response
+
+
+def _wanted(request: web.Request) -> set[int]:
+    return {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
+
+
+def writer(response: web.StreamResponse, stdio: Stdio, wanted: set[int]) -> Write:
+    """A sink that writes the streams that are `wanted`: in frames, or as they are from a terminal."""
+
+    async def write(stream: int, data: bytes) -> None:
+        if stream in wanted:
+            await response.write(data if stdio.terminal else frame(stream, data))
+
+    return write
+
+
+async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio.Event, input_: Input | None) -> None:
+    """Serve an attached client until `settled`, or until it hangs up."""
+    stdio.sinks.append(sink)
+    ends = [asyncio.ensure_future(hung_up(request)), asyncio.ensure_future(settled.wait())]
+    feeder = asyncio.ensure_future(_feed(stdio, input_)) if input_ is not None else None
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for work in (*ends, *([feeder] if feeder is not None else [])):
+            work.cancel()
+        with contextlib.suppress(ValueError):  # it has failed already
+            stdio.sinks.remove(sink)
+    if feeder is not None and input_ is not None and settled.is_set():
+        await asyncio.wait([feeder])
+        await _part(request, input_)
+
+
+async def _part(request: web.Request, input_: Input) -> None:
+    """End our side first: closing a socket with unread input would reset what the client has not read yet."""
+    upgraded = request.headers.get("Upgrade", "").lower() == "tcp"
+    if upgraded and request.transport is not None and not request.transport.is_closing():
+        request.transport.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_SECONDS):
+                while await input_.read():
+                    pass
+
+
+async def _feed(stdio: Stdio, input_: Input, *, ends: bool = True) -> None:
+    """Pass on what the client types; whoever came first `ends` the input, too (Docker's StdinOnce)."""
+    while data := await input_.read():
+        await stdio.write(data)
+    if ends:
+        await stdio.end_input()
+
+
+async def _join(request: web.Request, container: Container, write: Write, before: Lines, input_: Input | None) -> None:
+    """Write what was `before`, and what follows of one moment on, until the end or until the client hangs up."""
+    works = [asyncio.ensure_future(_follow(container, write, before)), asyncio.ensure_future(hung_up(request))]
+    feeder = asyncio.ensure_future(_feed(container.stdio, input_, ends=False)) if input_ is not None else None
+    try:
+        await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for work in (*works, *([feeder] if feeder is not None else [])):
+            work.cancel()
+
+
+async def _follow(container: Container, write: Write, before: Lines) -> None:
+    follower, written = Follower(), asyncio.Event()
+
+    async def patient(stream: int, data: bytes) -> None:
+        """A container that somebody made by hand waits for who follows it."""
+        await written.wait()
+        await write(stream, data)
+
+    sink = follower.take if container.specification.is_job else patient
+    container.stdio.sinks.append(sink)
+    try:
+        for stream, data in before:
+            await write(stream, data)
+        written.set()
+        ending = asyncio.ensure_future(container.settled.wait())
+        ending.add_done_callback(lambda _: follower.end())
+        try:
+            while (piece := await follower.next()) is not None:
+                await write(*piece)
+        finally:
+            ending.cancel()
+    finally:
+        with contextlib.suppress(ValueError):
+            container.stdio.sinks.remove(sink)
+
+
+def _forsake(container: Container) -> None:
+    """The starter's `docker start -a` has died. HTCondor would take that for the job's end, with the CLI's status."""
+    container.lost = PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
+    if container.run is not None:
+        container.run.forsake()
+    elif container.holds:  # the starter may give the job back now, and it could begin elsewhere
+        container.let_go()
+
+
+async def logs(request: web.Request) -> web.StreamResponse:
+    """GET /containers/ID/logs: what is kept of the output (tail.py), and what follows."""
+    container = find(request)
+    if not (wanted := _wanted(request)):
+        raise BadRequest("choose at least one stream: stdout=1 or stderr=1")
+    lines = last_lines([one for one in container.stdio.tail if one.stream in wanted], request)
+    content_type = RAW_STREAM if container.stdio.terminal else MULTIPLEXED_STREAM
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    assert isinstance(request.protocol, Connection)
+    request.protocol.be_patient()  # people read them a page at a time
+    write = writer(response, container.stdio, wanted)
+    preparing = asyncio.ensure_future(response.prepare(request))
+
+    async def when_ready(stream: int, data: bytes) -> None:
+        await asyncio.shield(preparing)
+        await write(stream, data)
+
+    if flag(request, "follow") and container.active:
+        await _follow(container, when_ready, lines)  # of the same moment: nothing is missed in between
+    else:
+        for stream, line in lines:
+            await when_ready(stream, line)
+    await preparing
+    await response.write_eof()
+    return response
+
+
+async def resize(request: web.Request) -> web.Response:
+    """POST /containers/ID/resize?h=&w=."""
+    return resized(request, find(request).stdio)
+
+
+def resized(request: web.Request, stdio: Stdio) -> web.Response:
+    """Give a terminal the size that the request names."""
+    try:
+        stdio.resize(int(request.query["h"]), int(request.query["w"]))
+    except (KeyError, ValueError, struct.error) as error:
+        raise BadRequest("h and w are the numbers of lines and columns") from error
+    return web.Response()
+
+
+ROUTES: Final = [
+    web.post("/containers/{id}/attach", attach),
+    web.post("/containers/{id}/resize", resize),
+    web.get("/containers/{id}/logs", logs),
+]

@@ -1,0 +1,133 @@
+"""Docker's raw streams: an HTTP connection taken over for bytes both ways, and the frames in it.
+
+Engine API, "Attach to a container": after 101 UPGRADED each frame is a header of eight bytes (stream, three
+zeros, length as a big-endian 32-bit number) and that many bytes.
+"""
+
+import asyncio
+import select
+import struct
+from typing import Final
+
+from aiohttp import web
+
+from k8spilot.common.http_limits import LimitedRequestHandler
+from k8spilot.common.peer_credentials import peer_of
+from k8spilot.docker.json_http import MEMORY, no_room
+
+RAW_STREAM: Final = "application/vnd.docker.raw-stream"
+MULTIPLEXED_STREAM: Final = "application/vnd.docker.multiplexed-stream"
+_HEADER: Final = struct.Struct(">BxxxI")
+_LARGE: Final = 64 * 1024
+_INPUT_BYTES: Final = 64 * 1024
+
+
+def frame(stream: int, data: bytes) -> bytes:
+    """`data` as one frame of `stream` (1 stdout, 2 stderr)."""
+    return _HEADER.pack(stream, len(data)) + data
+
+
+class Input:
+    """What the client sends on a connection that was taken over; slow readers slow the client down."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._reader = asyncio.StreamReader(_INPUT_BYTES)
+        self._reader.set_transport(transport)
+
+    async def read(self) -> bytes:
+        """Some bytes; none at the end."""
+        return await self._reader.read(_INPUT_BYTES)
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take bytes from aiohttp (its interface of payload parsers): whether that was all, and what is left."""
+        self._reader.feed_data(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Take note of the end."""
+        self._reader.feed_eof()
+
+
+class Connection(LimitedRequestHandler):
+    """A connection to the engine's socket. Its client may close its sending side and go on to read.
+
+    The docker CLI does so when it has no input.
+    """
+
+    __slots__ = ("input",)
+
+    input: Input
+
+    def origin(self, transport: asyncio.Transport) -> str:
+        """Its user: root asks whether the engine lives, and is heard when HTCondor's account has all it can have."""
+        _, uid = peer_of(transport.get_extra_info("socket"))
+        return f"uid {uid}"
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """An answer that is not read is kept, so it needs room."""
+        body = resp.body if isinstance(resp, web.Response) else None
+        size = len(body) if isinstance(body, bytes) and len(body) > _LARGE and isinstance(request, web.Request) else 0
+        if not size:
+            return await super().finish_response(request, resp, start_time)
+        assert isinstance(request, web.Request)
+        memory = request.app[MEMORY]
+        if not memory.take(size):
+            return await super().finish_response(request, no_room("answer"), start_time)
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            memory.give(size)
+
+    def take_over(self, input_: Input) -> None:
+        """From now on, what comes is `input_`'s, and was not meant for HTTP."""
+        self.input = input_
+        self.be_patient()
+        self.set_parser(input_)  # type: ignore[arg-type]
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection open for writing once it has been taken over."""
+        if not hasattr(self, "input"):
+            return False
+        self.input.feed_eof()
+        return True
+
+
+async def hung_up(request: web.Request) -> None:
+    """Wait until the client has closed its connection altogether, and not just its sending side.
+
+    asyncio stops to listen at the end of what the client sends; a second look at the socket through an epoll of its own
+    tells of the hang-up (EPOLLHUP comes without having been asked for, epoll_ctl(2)).
+    """
+    assert request.transport is not None
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+    with select.epoll() as watching:
+        watching.register(request.transport.get_extra_info("socket").fileno(), 0)
+        loop.add_reader(watching.fileno(), heard.set)
+        try:
+            await heard.wait()
+        finally:
+            loop.remove_reader(watching.fileno())
+
+
+async def take_over(request: web.Request, *, framed: bool = True) -> tuple[web.StreamResponse, Input]:
+    """Turn the connection into a raw stream: a response whose bytes go out as they are, and what the client sends.
+
+    A client that has not asked for an upgrade is answered with 200 and the same bytes (Engine API, "Attach to a
+    container"). `framed` tells it whether to expect frames.
+    """
+    upgrade = request.headers.get("Upgrade", "").lower() == "tcp"
+    headers = {"Content-Type": MULTIPLEXED_STREAM if framed else RAW_STREAM}
+    if upgrade:
+        headers |= {"Connection": "Upgrade", "Upgrade": "tcp"}
+    response = web.StreamResponse(
+        status=101 if upgrade else 200, reason="UPGRADED" if upgrade else None, headers=headers
+    )
+    assert isinstance(request.protocol, Connection)
+    assert isinstance(request.transport, asyncio.Transport)
+    input_ = Input(request.transport)
+    request.protocol.take_over(input_)
+    response.force_close()
+    await response.prepare(request)
+    return response, input_

@@ -1,0 +1,148 @@
+"""Containers as Docker's JSON shows them; no input or output here."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from k8spilot.common.errors import PayloadLost
+from k8spilot.docker.store import Container, Execution
+
+NEVER: Final = "0001-01-01T00:00:00Z"
+"""Go's zero time."""
+
+
+def stamp(time: datetime | None) -> str:
+    """RFC 3339 in UTC, as Docker writes it."""
+    return NEVER if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _told(code: int) -> int:
+    """An exit code as HTCondor can carry it: it would make 255 a 0 (user_proc.cpp), a failed job a good one."""
+    return 128 if code == 255 else code
+
+
+def state(container: Container) -> dict[str, Any]:
+    """State of GET /containers/ID/json.
+
+    Raises:
+        PayloadLost: the container is lost. Docker has no word for that, and any exit code would be taken for the job's.
+    """
+    outcome, run = container.outcome, container.run
+    unfinished = "paused" if container.paused else "running" if container.running else "created"
+    return {
+        "Status": unfinished if outcome is None else "exited",
+        "Running": container.running,
+        "Paused": container.paused,
+        "Restarting": False,
+        "OOMKilled": outcome is not None and outcome.out_of_memory,
+        "Dead": False,
+        "Pid": run.channel.pid if run is not None and container.running else 0,
+        "ExitCode": _told(outcome.code) if outcome is not None else (128 if container.error else 0),
+        "Error": container.error,
+        "StartedAt": stamp(run.began if run is not None else None),
+        "FinishedAt": stamp(outcome.finished if outcome is not None else None),
+    }
+
+
+def inspect(container: Container) -> dict[str, Any]:
+    """GET /containers/ID/json."""
+    asked = container.specification.asked
+    command = [
+        *(container.specification.entrypoint or container.image.entrypoint),
+        *container.specification.command,
+    ]
+    return {
+        "Id": container.identifier,
+        "Created": stamp(container.created),
+        "Path": command[0] if command else "",
+        "Args": command[1:],
+        "State": state(container),
+        "Image": container.image.identifier,
+        "Name": f"/{container.name}",
+        "RestartCount": 0,
+        "Driver": "kubernetes",
+        "Platform": "linux",
+        "MountLabel": "",
+        "ProcessLabel": "",
+        "AppArmorProfile": "",
+        "ExecIDs": None,
+        "HostConfig": _host(asked.get("HostConfig") or {}),
+        "Mounts": [],
+        "Config": {key: value for key, value in asked.items() if key not in ("HostConfig", "NetworkingConfig")},
+        # Published ports only, as arrays: HTCondor gives up on an object with anything else in it.
+        "NetworkSettings": {"Ports": _ports(container), "Networks": {}},
+    }
+
+
+def _told_status(container: Container, shown: str) -> str:
+    """As `docker ps` shows it."""
+    if container.run is None or shown not in ("running", "paused"):
+        return shown.capitalize()
+    seconds = (datetime.now(UTC) - container.run.began).total_seconds()
+    return f"Up {seconds:.0f} seconds{' (Paused)' if shown == 'paused' else ''}"
+
+
+def status(container: Container) -> str:
+    """State.Status; `dead` for one that is lost."""
+    try:
+        return str(state(container)["Status"])
+    except PayloadLost:
+        return "dead"
+
+
+def summary(container: Container) -> dict[str, Any]:
+    """One row of GET /containers/json."""
+    shown = status(container)
+    return {
+        "Id": container.identifier,
+        "Names": [f"/{container.name}"],
+        "Image": container.specification.image,
+        "ImageID": container.image.identifier,
+        "Command": " ".join(container.specification.command),
+        "Created": int(container.created.timestamp()),
+        "State": shown,
+        "Status": _told_status(container, shown),
+        "Ports": [
+            {"PrivatePort": int(number), "PublicPort": int(number), "Type": protocol or "tcp"}
+            for number, _, protocol in (port.partition("/") for port in container.specification.ports)
+        ],
+        "Labels": dict(container.specification.labels),
+        "Mounts": [],
+    }
+
+
+def _host(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """HostConfig, with Docker's default log driver: by it docker-py sees that there are logs to be had."""
+    log = asked.get("LogConfig")
+    named = isinstance(log, dict) and log.get("Type")
+    return {**asked, "LogConfig": log if named else {"Type": "json-file", "Config": {}}}
+
+
+def _ports(container: Container) -> dict[str, Any]:
+    """Published ports while it runs; HTCondor takes `<service>_HostPort` from here (docker-api.cpp)."""
+    shown = container.specification.ports if container.running else ()
+    return {port: [{"HostIp": "0.0.0.0", "HostPort": port.partition("/")[0]}] for port in shown}  # noqa: S104
+
+
+def execution(one: Execution) -> dict[str, Any]:
+    """GET /exec/ID/json."""
+    outcome = one.session.ended.result() if one.session is not None and one.session.ended.done() else None
+    program, *arguments = one.asked["Cmd"]
+    return {
+        "ID": one.identifier,
+        "ContainerID": one.container.identifier,
+        "Running": one.running,
+        "ExitCode": None if outcome is None else outcome.code,
+        "Pid": 0,
+        "OpenStdin": bool(one.asked.get("AttachStdin")),
+        "OpenStdout": bool(one.asked.get("AttachStdout")),
+        "OpenStderr": bool(one.asked.get("AttachStderr")),
+        "CanRemove": False,
+        "DetachKeys": "",
+        "ProcessConfig": {
+            "entrypoint": program,
+            "arguments": arguments,
+            "tty": one.stdio.terminal,
+            "privileged": False,
+        },
+    }

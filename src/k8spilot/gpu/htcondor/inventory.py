@@ -1,0 +1,81 @@
+"""Devices in the words of HTCondor: what `condor_gpu_discovery -properties -extra` would print of them.
+
+HTCondor's own program needs CUDA and the devices, and the pilot's container has neither.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from k8spilot.gpu.discovery.evidence import Device, Driver
+
+NONE: Final = "DetectedGPUs=0\n"
+
+_SHORT: Final = 8
+_CORES: Final = {
+    "1": 8, "2.0": 32, "2.1": 48, "3": 192, "5": 128, "6.0": 64, "6": 128, "7": 64, "8.0": 64,
+}  # fmt: skip
+"""CUDA cores of a multiprocessor by compute capability, or by its first part; 128 since (NVIDIA's helper_cuda.h)."""
+
+
+def short(uuid: str) -> str:
+    """HTCondor's name of a device: GPU- and eight digits; of a MIG device all of it, since CUDA takes no less."""
+    return uuid if uuid.startswith("MIG-") else uuid[: len("GPU-") + _SHORT]
+
+
+def names(devices: Sequence[Device]) -> list[str]:
+    """HTCondor's names of all devices, each of its own."""
+    found = [short(one.uuid) for one in devices]
+    return found if len(set(found)) == len(found) else [one.uuid for one in devices]
+
+
+def inventory(devices: Sequence[Device], driver: Driver) -> str:
+    """What MACHINE_RESOURCE_INVENTORY_GPUs is to print: the names, and properties in nested ClassAds."""
+    if not devices:
+        return NONE
+    properties = dict(zip(names(devices), (dict(sorted(_properties(one, driver))) for one in devices), strict=True))
+    first = next(iter(properties.values()))
+    common = {key: value for key, value in first.items() if all(one.get(key) == value for one in properties.values())}
+    lines = [f'DetectedGPUs="{", ".join(properties)}"']
+    if common:
+        lines.append(f"Common=[ {_text(common)}]")
+    for name, found in sorted(properties.items()):
+        own = {key: value for key, value in found.items() if key not in common}
+        lines.append(f'{re.sub("[-/]", "_", name)}=[ id="{name}"; {_text(own)}]')
+    return "\n".join(lines) + "\n"
+
+
+def _text(properties: dict[str, str]) -> str:
+    return "".join(f"{key}={value}; " for key, value in properties.items())
+
+
+def _properties(device: Device, driver: Driver) -> Iterator[tuple[str, str]]:
+    """Attributes and ClassAd expressions; what is not known is left out."""
+    yield "DeviceUuid", _quoted(device.uuid.removeprefix("GPU-"))
+    if device.name:
+        yield "DeviceName", _quoted(device.name)
+    if device.pci:
+        yield "DevicePciBusId", _quoted(device.pci)
+    if device.ecc is not None:
+        yield "ECCEnabled", "true" if device.ecc else "false"
+    if device.memory_mb is not None:
+        yield "GlobalMemoryMb", str(device.memory_mb)
+    if driver.version:
+        yield "NvidiaDriver", _quoted(driver.version)
+    if driver.cuda is not None:
+        # 12040, CUDA 12.4, makes 12.40: HTCondor's own reading, and the same number.
+        yield "DriverVersion", f"{driver.cuda // 1000}.{driver.cuda % 100}"
+        yield "MaxSupportedVersion", str(driver.cuda)
+    if device.clock_mhz is not None:
+        yield "ClockMhz", f"{device.clock_mhz}.00"
+    if device.capability:
+        cores = _CORES.get(device.capability, _CORES.get(device.capability.partition(".")[0], 128))
+        yield "Capability", device.capability
+        yield "CoresPerCU", str(cores)
+        if units := device.units or (device.cores or 0) // cores:
+            yield "ComputeUnits", str(units)
+
+
+def _quoted(text: str) -> str:
+    """A ClassAd string; what a driver says is no place for what could end one."""
+    return '"' + re.sub(r'[\\"\x00-\x1f\x7f]', "_", text) + '"'

@@ -1,0 +1,128 @@
+"""The engine's end of the sampler's socket.
+
+The socket lies in a volume that only the engine's container and the sampler's have. Where the engine is root, nobody
+else can write there (engine/app.py). The kernel tells who connects. What comes is checked (messages.py) and read at the
+engine's own pace: a sampler that talks without end waits.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from k8spilot.common.peer_credentials import peer_of
+from k8spilot.gpu.monitoring.protocol import SIZE, Figures, Hello, Nonsense, figures, hello
+from k8spilot.gpu.monitoring.sampler import END, GO, RENEW, SOCKET
+
+logger = logging.getLogger(__name__)
+
+UID: Final = 65533
+"""The sampler's: nobody else's in the pod, neither the pilot's nor the jobs'."""
+
+_HELLO_SECONDS: Final = 10.0
+_PACE_SECONDS: Final = 0.5
+_SILENT_SECONDS: Final = 60.0
+"""One that says nothing for so long hangs, in the driver for one: it tells every few seconds."""
+
+
+class SamplerServer:
+    """Where samplers connect to, one at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        judge: Callable[[Hello], bool],
+        take: Callable[[Figures], bool],
+        lost: Callable[[], None],
+        uid: int = UID,
+    ) -> None:
+        """Make it.
+
+        Args:
+            folder: where the volume is mounted.
+            judge: whether a sampler is wanted, by what it says first.
+            take: is given what it says then; whether it is to go on.
+            lost: is told that a sampler that was wanted is gone.
+            uid: that samplers have.
+        """
+        self._folder = folder
+        self._judge = judge
+        self._take = take
+        self._lost = lost
+        self._uid = uid
+
+    async def __aenter__(self) -> Self:
+        """Listen."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            self._listen()
+        except OSError:
+            self._socket.close()
+            raise
+        self._serving = asyncio.create_task(self._serve(), name="GPU sampler's socket")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._serving.cancel()
+        await asyncio.wait([self._serving])
+        self._socket.close()
+
+    def _listen(self) -> None:
+        path, is_root = self._folder / SOCKET, os.geteuid() == 0
+        aside = path.with_name(f".{path.name}.new")
+        aside.unlink(missing_ok=True)
+        before = os.umask(0o177 if is_root else 0o111)  # who is not root cannot give it away; no other uid gets there
+        try:
+            self._socket.bind(str(aside))
+        finally:
+            os.umask(before)
+        if is_root:
+            os.chown(aside, self._uid, -1)
+        self._socket.listen(2)
+        aside.rename(path)
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError as error:
+                logger.warning("A connection of the GPU sampler could not be taken: %s.", error)
+                await asyncio.sleep(1)
+                continue
+            with connection:
+                try:
+                    await self._hear(connection)
+                except (OSError, TimeoutError, Nonsense) as error:
+                    logger.warning("The GPU sampler is cut off: %s", str(error) or type(error).__name__)
+            await asyncio.sleep(_PACE_SECONDS)
+
+    async def _hear(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        pid, uid = peer_of(connection)
+        if uid != self._uid:
+            logger.warning("Process %d of uid %d is no GPU sampler.", pid, uid)
+            return
+        async with asyncio.timeout(_HELLO_SECONDS):
+            wanted = self._judge(hello(await loop.sock_recv(connection, SIZE)))
+        connection.send(GO if wanted else END)
+        if not wanted:
+            return
+        try:
+            while True:
+                async with asyncio.timeout(_SILENT_SECONDS):
+                    data = await loop.sock_recv(connection, SIZE)
+                if not data:
+                    return
+                if not self._take(figures(data)):
+                    connection.send(RENEW)
+                    return
+                await asyncio.sleep(_PACE_SECONDS)
+        finally:
+            self._lost()

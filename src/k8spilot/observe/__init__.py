@@ -1,1 +1,0 @@
-"""What an operator sees of a pilot: metrics, probes, Events, and its status."""

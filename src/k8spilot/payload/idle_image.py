@@ -1,0 +1,40 @@
+"""What the payload container runs between jobs: the pilot's own image."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.kube.pod import container
+from k8spilot.model.reference import Reference
+from k8spilot.settings import PILOT
+
+
+class IdleImage:
+    """Gives a reference to the pilot's own image that no container has used before.
+
+    Args:
+        pod: the own pod, as it is told last.
+    """
+
+    def __init__(self, pod: Callable[[], dict[str, Any]]) -> None:
+        self._pod = pod
+        self._digest: str | None = None
+
+    def __call__(self) -> str:
+        """Name it anew.
+
+        Raises:
+            ClusterError: the pod has no pilot container.
+        """
+        view = container(self._pod(), PILOT)
+        if view is None:
+            raise ClusterError(f"the pod has no container {PILOT}; its manifest is not k8spilot's")
+        # An id without a repository is that of the image's configuration, by which nothing can be pulled. It is all
+        # that there is of an image that was loaded on the node by hand, or that the node has had, and has lost.
+        repository, _, digest = view.image_id.rpartition("@")
+        if repository:
+            self._digest = digest
+        wanted = Reference.parse(view.wanted)
+        known = self._digest or wanted.digest
+        return view.wanted if known is None else wanted.fresh(known, uuid.uuid4().hex[:12])

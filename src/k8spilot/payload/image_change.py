@@ -1,0 +1,169 @@
+"""A change of the payload container's image, as the pod tells of it: the kubelet's words, and whose image it is now."""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any, Final
+
+from k8spilot.common.errors import BindError, ClusterError, Displaced, ImageError, ImageNotNow, RegistryUnreachable
+from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.pod import START_REASONS, ContainerView, container
+from k8spilot.model.image import UNKNOWN, Image
+from k8spilot.model.image_errors import may_pass
+from k8spilot.model.reference import Reference
+from k8spilot.payload_init.channel import Channel
+from k8spilot.registry.skopeo import Registry
+
+logger = logging.getLogger(__name__)
+
+_ASKED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ImageChange:
+    """A payload container that was changed to another image, with what it was before."""
+
+    image: Image
+    wanted: str
+    """The fresh reference that the pod's spec has now."""
+    name: str
+    """What the container that is made for it gets to know; one of an image that somebody set by hand keeps it, too."""
+    before: ContainerView
+    last: Channel | None
+    """The connection of the container before it."""
+    asked: float
+    """When the change was asked for (the event loop's clock, seconds)."""
+
+
+class ChangeObserver:
+    """What the own pod tells of the changes of one container's image."""
+
+    def __init__(self, name: str, pod: OwnPod, registry: Registry, patience: float) -> None:
+        self._name = name
+        self._pod = pod
+        self._registry = registry
+        self._patience = patience
+        """How long the kubelet may try to get an image whose registry is away; seconds."""
+        self._asked: deque[str] = deque(maxlen=_ASKED)
+        """References that were asked for last."""
+        self.unheard = False
+        """Whether nothing shows that the kubelet has begun to do what it was asked last."""
+
+    def ask(self, wanted: str) -> None:
+        """Know that this image is about to be asked for."""
+        self._asked.append(wanted)
+        self.unheard = True
+
+    async def displaced(self, binding: ImageChange) -> Displaced:
+        """Wait until the pod's spec asks for an image that is not ours, or not any more for the one that we bind."""
+        seen = False
+
+        def other(pod: dict[str, Any]) -> str | None:
+            nonlocal seen
+            wanted = self.view(pod).wanted
+            seen = seen or wanted == binding.wanted
+            # What is seen may be older than the change, and may not be all that there was.
+            is_ours = wanted in (binding.wanted, binding.before.wanted, *self._asked)
+            return wanted if wanted != binding.wanted and (seen or not is_ours) else None
+
+        now = await self._pod.until(other)
+        return Displaced(
+            f"somebody else changed the image of container {self._name} from {binding.wanted} to {now} in the meantime"
+        )
+
+    async def refused(self, binding: ImageChange) -> BindError:
+        """Wait for the kubelet's word that the container cannot start, for good or for too long."""
+        image = binding.image.reference
+        words = await self._pod.until(lambda pod: self._refusal(pod, binding))
+
+        def definite(pod: dict[str, Any]) -> str | None:
+            nonlocal words
+            words = self._refusal(pod, binding) or words
+            return None if may_pass(words) else words
+
+        if may_pass(words):
+            logger.warning("Image %s cannot be had; the kubelet tries for %.0f s: %s", image, self._patience, words)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._pod.until(definite)
+                return BindError(f"image {image} cannot be run here: {words}")
+        return not_now(image, self._patience, words)
+
+    async def unavailable(self, binding: ImageChange) -> BindError:
+        """Wait for any word against the change that names its image. Words about a failed start name none."""
+
+        def told(pod: dict[str, Any]) -> str | None:
+            words = self._refusal(pod, binding)
+            return words if words is not None and _mark(binding.wanted) in words else None
+
+        words = await self._pod.until(told)
+        return BindError(f"image {binding.image.reference} cannot be had now: {words}")
+
+    async def running(self, binding: ImageChange) -> str:
+        """Wait until the status shows the bound image running; the container's id."""
+        tried: set[str] = set()
+        while True:
+            view = await self._pod.until(lambda pod: self._successor(pod, binding, tried))
+            if _is_named(view, binding.image) or await self._is_same(view, binding.image):
+                return view.container_id
+            tried.add(view.image_id)
+
+    def _successor(self, pod: dict[str, Any], binding: ImageChange, tried: Container[str]) -> ContainerView | None:
+        """The running container of the change, unless the name that it has was `tried`."""
+        view = self.view(pod)
+        follows = view.wanted == binding.wanted and view.container_id not in ("", binding.before.container_id)
+        is_known = _is_named(view, binding.image) or view.image_id not in tried
+        return view if view.running and follows and is_known else None
+
+    async def _is_same(self, view: ContainerView, image: Image) -> bool:
+        """Whether the name by which the node knows the image means the same one; the registry is asked."""
+        if image.identifier == UNKNOWN:
+            return False
+        try:
+            reference = Reference.parse(view.image_id)
+            return (await self._registry.image(reference, reference.digest or "")).identifier == image.identifier
+        except (ImageError, RegistryUnreachable):
+            return False
+
+    def not_started(self, binding: ImageChange) -> str | None:
+        """The kubelet's words about a start of its container that failed, if it has such now."""
+        pod = self._pod.pod
+        return self._refusal(pod, binding) if self.view(pod).waiting_reason in START_REASONS else None
+
+    def _refusal(self, pod: dict[str, Any], binding: ImageChange) -> str | None:
+        view = self.view(pod)
+        if view.wanted != binding.wanted or view.refused in (None, binding.before.refused):
+            return None
+        others = {_mark(one) for one in self._asked}  # what was asked for before may be under way
+        if any(one in view.refused for one in others if one not in binding.wanted):
+            return None
+        self.unheard = False
+        return view.refused
+
+    def view(self, pod: dict[str, Any]) -> ContainerView:
+        """The container in the pod's JSON; raises ClusterError if it is not there."""
+        view = container(pod, self._name)
+        if view is None:
+            raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
+        return view
+
+
+def not_now(image: Reference, seconds: float, words: str) -> ImageNotNow:
+    """What is told of an image that could not be had for so long, with the words about it."""
+    return ImageNotNow(
+        f"image {image} could not be had within {seconds:.0f} s, for which the job is not to blame: {words}"
+    )
+
+
+def _mark(wanted: str) -> str:
+    """What is in the words about a reference: its digest, or all of it."""
+    return wanted.rpartition("@")[2]
+
+
+def _is_named(view: ContainerView, image: Image) -> bool:
+    """Whether the status names the image: by the bound digest, by its platform's, or by its id."""
+    names = tuple(one for one in (image.digest, image.identifier, image.manifest) if one)
+    return image.digest is None or view.image_id.endswith(names) or view.image.endswith(names)

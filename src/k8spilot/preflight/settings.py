@@ -1,0 +1,61 @@
+"""Settings that can be read, but are not what they should be."""
+
+from collections.abc import Iterable, Iterator
+
+from k8spilot.common.errors import BindError, PilotError
+from k8spilot.condor import config
+from k8spilot.condor.folders import Folders
+from k8spilot.model.image_policy import ImagePolicy
+from k8spilot.model.reference import Reference
+from k8spilot.preflight.finding import Finding, fault, good, judged, warning
+from k8spilot.settings import Settings, variables
+from k8spilot.settings.parsers import IMAGE
+
+
+def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
+    """Tell of variables that look like settings and are none."""
+    known = {name.lower() for name in variables()}
+    for name in sorted(names):
+        if name.startswith("K8SPILOT_") and name.lower() not in known:
+            yield warning("settings", f"{name} is no setting of this k8spilot; look for it in docs/operators.md")
+
+
+def expression_finding(settings: Settings) -> Finding:
+    """The operator's expressions are judged where HTCondor's configuration is written."""
+    if "condor" not in settings.services:
+        return good("settings", "all can be")
+    try:
+        config.render(settings, Folders.of(settings), started=0)
+    except PilotError as error:
+        return fault("settings", str(error))
+    return good("settings", "all can be")
+
+
+def policy_findings(settings: Settings) -> list[Finding]:
+    """See whether the operator's own images are among those that his policy allows."""
+    policy = ImagePolicy(settings.allowed_images, settings.require_digest)
+    allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any"
+    how = ", named by a digest" if policy.needs_digest else ""
+    return judged("images", _against(policy, settings), f"jobs may use {allowed}{how}")
+
+
+def _against(policy: ImagePolicy, settings: Settings) -> Iterator[str]:
+    """Images of the operator's that the policy refuses, as far as they are known before a job asks."""
+    named = [("K8SPILOT_DEFAULT_IMAGE", settings.default_image or "")]
+    named += [("K8SPILOT_IMAGE_MAP", rule.replacement) for rule in settings.image_map]
+    for name, image in named:
+        reference = image.removeprefix("docker://")
+        beginning, group, _ = reference.partition("\\")
+        if group:
+            if policy.allowed and not any(_meet(beginning, one) for one in policy.allowed):
+                yield f"{name} has {image}, where K8SPILOT_ALLOWED_IMAGES allows nothing; each such job would be held"
+        elif IMAGE.fullmatch(reference):
+            try:
+                policy.admit(Reference.parse(reference))
+            except BindError as error:
+                yield f"{name}: {error}; each such job would be held"
+
+
+def _meet(beginning: str, place: str) -> bool:
+    """Whether something that begins so can lie in `place`."""
+    return beginning.startswith(f"{place}/") or f"{place}/".startswith(beginning)

@@ -1,0 +1,16 @@
+"""What an operator can set: one environment variable for each field.
+
+fields.py has the settings, parsers.py the kinds of values. May import common.
+"""
+
+from k8spilot.settings.fields import (
+    ENGINE,
+    KILLING_SECONDS,
+    MARGIN_SECONDS,
+    PILOT,
+    SENDS_CREDENTIALS,
+    Settings,
+    variables,
+)
+
+__all__ = ["ENGINE", "KILLING_SECONDS", "MARGIN_SECONDS", "PILOT", "SENDS_CREDENTIALS", "Settings", "variables"]

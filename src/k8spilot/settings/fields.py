@@ -1,0 +1,326 @@
+"""What an operator can set: one environment variable per field.
+
+Names that OSPool's pilots have mean here what they mean there; the project's own begin with K8SPILOT_.
+An empty variable counts as not set.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeVar, get_args
+
+from k8spilot.common.errors import SettingsError
+from k8spilot.common.logs import Format
+from k8spilot.settings import parsers
+from k8spilot.settings.parsers import ImageRule
+
+SENDS_CREDENTIALS: Final = "X-K8spilot-Sends-Credentials"
+"""Header by which HTCondor's docker client says that its job sends credentials (docker_send_credentials)."""
+KILLING_SECONDS: Final = 20
+"""How long HTCondor waits for a starter that it has told to kill its job at once (KILLING_TIMEOUT)."""
+
+MARGIN_SECONDS: Final = 20
+"""What ends beside the job within the pod's grace period: HTCondor's daemons and the payload container."""
+
+PILOT: Final = "pilot"
+"""Name of the container that k8spilot runs in."""
+
+ENGINE: Final = "engine"
+"""Name of the container of the engine, where that has one of its own (components/restricted)."""
+
+Service = Literal["engine", "condor"]
+
+
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+Unmapped = Literal["hold", "leave"]
+
+Value = TypeVar("Value")
+
+
+def _of(read: Callable[[str], Value], default: Value, variable: str = "", *, secret: bool = False) -> Value:
+    """A field that `read` makes of its variable's text; without a name of its own that is K8SPILOT_ and the field's."""
+    value: Value = field(default=default, repr=not secret, metadata={"read": read, "variable": variable})
+    return value
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of one pilot."""
+
+    # --- Pool, slot and lifetime: OSPool's names ---
+
+    glidein_site: str | None = _of(parsers.plain, None, "GLIDEIN_Site")
+    """Name of the site that the resource belongs to. Required with HTCondor."""
+
+    glidein_resource_name: str | None = _of(parsers.plain, None, "GLIDEIN_ResourceName")
+    """Name of the resource that this pilot is part of; the machine's name begins with it. Required with HTCondor."""
+
+    glidein_randomize_name: bool = _of(parsers.flag, False, "GLIDEIN_RANDOMIZE_NAME")
+    """Add a part of the pod's uid to the machine's name, so that it is different for every pod."""
+
+    pool: str | None = _of(parsers.hosts, None, "POOL")
+    """The pool to join: `ospool`, `itb`, `path-facility`, or a central manager's host. Required with HTCondor,
+    unless `CONDOR_HOST` is set, which has priority."""
+
+    condor_host: str | None = _of(parsers.hosts, None, "CONDOR_HOST")
+    """The central manager's host, with or without a port. Several hosts are separated by commas."""
+
+    use_ccb: bool = _of(parsers.flag, True, "USE_CCB")
+    """Receive connections through the pool's connection broker (CCB). Turn it off only where access points can
+    connect to pods."""
+
+    ccb_range_low: int | None = _of(parsers.port, None, "CCB_RANGE_LOW")
+    """First port of the central manager's connection brokers, if it has several. Needs `CCB_RANGE_HIGH`."""
+
+    ccb_range_high: int | None = _of(parsers.port, None, "CCB_RANGE_HIGH")
+    """Last port of the central manager's connection brokers. Needs `CCB_RANGE_LOW`."""
+
+    token: str | None = _of(str, None, "TOKEN", secret=True)
+    """The pool's IDTOKEN itself. A Secret mounted at `/etc/condor/tokens-orig.d` is better, since this value is
+    part of the pod's specification."""
+
+    num_cpus: int | None = _of(parsers.whole(1), None, "NUM_CPUS")
+    """CPUs that the slot advertises. Not set: the CPU limit of the payload container."""
+
+    memory: int | None = _of(parsers.whole(1), None, "MEMORY")
+    """Memory that the slot advertises, in MiB. Not set: the memory limit of the payload container."""
+
+    accept_jobs_for_hours: float = _of(parsers.number(above=0), 336.0, "ACCEPT_JOBS_FOR_HOURS")
+    """How long after the start of its pod the pilot takes new jobs, in hours."""
+
+    retirement_hours: float = _of(parsers.number(least=0), 24.0, "RETIREMENT_HOURS")
+    """How long a job may continue after that, in hours. Then the job is vacated, the pilot ends, and HTCondor runs
+    the job elsewhere."""
+
+    accept_idle_minutes: float = _of(parsers.number(least=0), 30.0, "ACCEPT_IDLE_MINUTES")
+    """The pilot ends when it has not been claimed for this long, in minutes. 0 means never."""
+
+    glidein_max_walltime: int | None = _of(parsers.whole(60), None, "GLIDEIN_Max_Walltime")
+    """The pilot ends at the latest this many seconds after the start of its pod. New jobs are taken for this time
+    minus `RETIREMENT_HOURS`, or for `ACCEPT_JOBS_FOR_HOURS`, whichever is shorter."""
+
+    glidein_start_extra: str | None = _of(parsers.one_line, None, "GLIDEIN_Start_Extra")
+    """A ClassAd expression that a job must also fulfil. A job for which it is undefined is not taken."""
+
+    osg_project_name: str | None = _of(parsers.plain, None, "OSG_PROJECT_NAME")
+    """Take jobs of this project only."""
+
+    # --- The pod: the downward API ---
+
+    pod_name: str = _of(parsers.plain, "", "POD_NAME")
+    """`metadata.name` of the own pod. Required; the manifest sets it."""
+
+    pod_namespace: str = _of(parsers.plain, "", "POD_NAMESPACE")
+    """`metadata.namespace` of the own pod. Required; the manifest sets it."""
+
+    pod_uid: str = _of(parsers.plain, "", "POD_UID")
+    """`metadata.uid` of the own pod. The manifest sets it."""
+
+    node_name: str = _of(parsers.plain, "", "NODE_NAME")
+    """`spec.nodeName` of the own pod. The manifest sets it."""
+
+    cluster: str | None = _of(parsers.plain, None)
+    """Name of the cluster in the slot's ad, since Kubernetes has no name of its own."""
+
+    payload_cpus: int | None = _of(parsers.whole(1), None, "PAYLOAD_CPUS")
+    """`limits.cpu` of the payload container, rounded up. Required with HTCondor unless `NUM_CPUS` is set; the
+    manifest sets it."""
+
+    payload_memory_mb: int | None = _of(parsers.whole(1), None, "PAYLOAD_MEMORY_MB")
+    """`limits.memory` of the payload container, in MiB. Required with HTCondor unless `MEMORY` is set; the manifest
+    sets it."""
+
+    payload_disk_mb: int = _of(parsers.whole(0), 0, "PAYLOAD_DISK_MB")
+    """`limits.ephemeral-storage` of the payload container, in MiB. 0: the free space of the sandboxes' volume
+    counts."""
+
+    # --- Jobs, images and logs ---
+
+    services: tuple[Service, ...] = _of(parsers.several(parsers.one_of(get_args(Service))), ("engine", "condor"))
+    """What `k8spilot run` starts: the engine, which serves the Docker sockets; HTCondor; or both, separated by a
+    comma."""
+
+    payload_container: str = _of(parsers.plain, "payload")
+    """Name of the payload container."""
+
+    payload_uid: int = _of(parsers.whole(1), 65534)
+    """User id of the payload container, and so of all jobs."""
+
+    payload_gid: int = _of(parsers.whole(1), 65534)
+    """Group id of the payload container."""
+
+    idle_after_seconds: float = _of(parsers.number(least=0), 5.0)
+    """The payload container returns to the idle image this many seconds after the end of the last job."""
+
+    bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
+    """Time limit for a bind in seconds, the image's pull included, counted from the registry's answer about the
+    image. A job that exceeds it is held."""
+
+    patience_seconds: float = _of(parsers.number(least=0), 120.0)
+    """How many seconds a job waits for a registry or a Kubernetes API that does not answer; then it goes back to
+    the queue. After that the slot takes no job with an image of that registry for ten minutes, or no job at all
+    until the API answers."""
+
+    min_free_mb: int = _of(parsers.whole(0), 1024)
+    """Free space in MiB that the volume for the jobs' sandboxes must have when the pilot starts."""
+
+    vacate_seconds: int = _of(parsers.whole(1), 60)
+    """Seconds between SIGTERM and SIGKILL for an evicted job, the transfer of its files included. The pod's grace
+    period must be at least 40 s longer."""
+
+    default_image: str | None = _of(parsers.image_or_expression, None)
+    """The image of jobs that name none, or a ClassAd expression over the job (`TARGET`) and the slot (`MY`) that
+    returns one. If it is not set or undefined, such jobs are not taken."""
+
+    image_map: tuple[ImageRule, ...] = _of(parsers.image_rules, ())
+    """Rules that map images that are files, for example in CVMFS, to images in a registry. The first rule that
+    matches counts."""
+
+    unmapped_images: Unmapped | None = _of(parsers.one_of(get_args(Unmapped)), None)
+    """What happens to jobs whose image is a file that no rule maps: `hold` them, or `leave` them to other execution
+    points. Not set: `leave` in OSPool's pools, `hold` in others."""
+
+    allowed_images: tuple[str, ...] = _of(parsers.repositories, ())
+    """Registries and repositories whose images jobs may use, with all repositories below them. Not set: all."""
+
+    require_digest: bool = _of(parsers.flag, False)
+    """Jobs must name their images by a digest, so that the image that runs is one that somebody has reviewed."""
+
+    allow_image_volumes: bool = _of(parsers.flag, True)
+    """Allow images that declare a `VOLUME`. What a job writes there is on the node's disk, and no limit of the pod
+    counts it."""
+
+    log_level: Level = _of(parsers.one_of(get_args(Level)), "INFO")
+    """The least severe level that is logged. With DEBUG, HTCondor's daemons log more as well."""
+
+    log_format: Format = _of(parsers.one_of(get_args(Format)), "text")
+    """Log lines as text, or as one JSON object a line."""
+
+    metrics_port: int = _of(parsers.whole(0, 65535), 9464)
+    """TCP port of metrics and probes. 0 turns them off; remove the probes from the manifest then."""
+
+    gpu_sample_seconds: float = _of(parsers.number(least=0.1, most=3.0), 1.0)
+    """Interval in seconds at which the use and memory of the GPUs are sampled. A shorter one finds shorter peaks of
+    memory."""
+
+    confine_starter: bool = _of(parsers.flag, True)
+    """With the component `restricted`: use Landlock to keep HTCondor's starters from the pool's credentials. If it
+    is off, a pilot also starts where the kernel has no Landlock, and the owner of a job can read the pool's
+    token."""
+
+    # --- Paths ---
+
+    exchange: Path = _of(parsers.absolute, Path("/k8spilot"))
+    """The exchange volume: payload-init and its socket."""
+
+    socket: Path = _of(parsers.absolute, Path("/run/k8spilot/docker.sock"))
+    """The socket on which the Docker Engine API is served."""
+
+    execute: Path = _of(parsers.absolute, Path("/var/lib/condor/execute"))
+    """The volume of the jobs' sandboxes. The payload container mounts it at the same path."""
+
+    scratch_folders: tuple[Path, ...] = _of(
+        parsers.several(parsers.absolute), (Path("/k8spilot-payload/tmp"), Path("/k8spilot-payload/var-tmp"))
+    )
+    """Where the pilot sees the other volumes that jobs can write to. They are emptied between jobs. Separated by
+    commas."""
+
+    gpu_metrics: Path = _of(parsers.absolute, Path("/k8spilot-gpu-metrics"))
+    """The volume with the socket of the GPU sampler, shared with the sampler's ephemeral container."""
+
+    pull_secret: Path = _of(parsers.absolute, Path("/etc/k8spilot/pull-secret/.dockerconfigjson"))
+    """Registry credentials, as in a Secret of type `kubernetes.io/dockerconfigjson`. The file may be missing."""
+
+    @property
+    def htcondor_socket(self) -> Path:
+        """The socket on which the same API is served to HTCondor's docker client alone."""
+        return self.socket.with_name(f"htcondor-{self.socket.name}")
+
+    @property
+    def sockets(self) -> tuple[Path, Path]:
+        """The Docker sockets, in the order of their descriptors (supervisor/supervisor.py)."""
+        return (self.socket, self.htcondor_socket)
+
+    @property
+    def accept_seconds(self) -> int:
+        """How long new jobs are taken."""
+        longest = self.accept_jobs_for_hours * 3600
+        if self.glidein_max_walltime is not None:
+            longest = min(longest, self.glidein_max_walltime - self.retirement_hours * 3600)
+        return round(longest)
+
+    @property
+    def life_seconds(self) -> int:
+        """How long jobs may run."""
+        return self.accept_seconds + round(self.retirement_hours * 3600)
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read the process's environment.
+
+        Raises:
+            SettingsError: a variable is missing or has a value that it cannot have.
+        """
+        return cls.of(os.environ)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Read an environment.
+
+        Raises:
+            SettingsError: as above.
+        """
+        texts = {name.lower(): text for name, text in environment.items() if text}
+        found: dict[str, Any] = {}
+        faults = []
+        for name, one in variables().items():
+            if text := texts.get(name.lower()):
+                try:
+                    found[one.name] = one.metadata["read"](text)
+                except ValueError as error:
+                    faults.append(f"{name} is {text!r}, but {error}")
+        if faults:
+            raise SettingsError("; ".join(faults))
+        return cls(**found)
+
+    def __post_init__(self) -> None:
+        """See that they make sense together.
+
+        Raises:
+            SettingsError: they do not.
+        """
+        if missing := [name for name, there in self._needed() if not there]:
+            raise SettingsError(f"{' and '.join(missing)} must be set in the environment of the pilot container")
+        if (self.ccb_range_low is None) != (self.ccb_range_high is None):
+            raise SettingsError("CCB_RANGE_LOW and CCB_RANGE_HIGH must be set both or not at all")
+        low, high = self.ccb_range_low, self.ccb_range_high
+        if low and high and low > high:
+            raise SettingsError(f"CCB_RANGE_LOW ({low}) must not be above CCB_RANGE_HIGH ({high})")
+        wall = self.glidein_max_walltime
+        if wall is not None and self.retirement_hours * 3600 >= wall:
+            raise SettingsError(
+                f"RETIREMENT_HOURS ({self.retirement_hours:g}) must be less than GLIDEIN_Max_Walltime ({wall} s), or "
+                "no job could be taken"
+            )
+
+    def _needed(self) -> list[tuple[str, object]]:
+        """Variables without which the chosen services cannot work, and whether they are there."""
+        needed: list[tuple[str, object]] = [
+            ("POD_NAME", self.pod_name),
+            ("POD_NAMESPACE", self.pod_namespace),
+        ]
+        if "condor" in self.services:
+            needed += [
+                ("GLIDEIN_Site", self.glidein_site),
+                ("GLIDEIN_ResourceName", self.glidein_resource_name),
+                ("CONDOR_HOST (or POOL)", self.condor_host or self.pool),
+                ("NUM_CPUS (or PAYLOAD_CPUS)", self.num_cpus or self.payload_cpus),
+                ("MEMORY (or PAYLOAD_MEMORY_MB)", self.memory or self.payload_memory_mb),
+            ]
+        return needed
+
+
+def variables() -> dict[str, Field[Any]]:
+    """The settings by the names of their environment variables."""
+    return {one.metadata["variable"] or f"K8SPILOT_{one.name.upper()}": one for one in fields(Settings)}

@@ -1,0 +1,52 @@
+"""Whether the engine lives, and whether the pilot is ready for jobs.
+
+Alive means that the event loop turns and that the Docker socket is really answered: by asking there, as HTCondor does.
+The API server's health is no part of it: an outage must not end pilots whose jobs run on. Ready means that the next job
+could begin.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from k8spilot.kube.own_pod import OwnPod
+from k8spilot.payload.abandoned_pull import AbandonedPull
+from k8spilot.payload_init.server import PayloadInitServer
+
+_SECONDS: Final = 10.0
+_PING: Final = b"GET /_ping HTTP/1.1\r\nHost: k8spilot\r\nConnection: close\r\n\r\n"
+
+
+async def dead(path: Path) -> str:
+    """What is wrong with the engine that listens at `path`; nothing if it answers."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            try:
+                writer.write(_PING)
+                answer = await reader.readline()
+            finally:
+                writer.close()
+    except TimeoutError:
+        return f"the engine does not answer on {path} within {_SECONDS:.0f} s"
+    except OSError as error:
+        return f"the engine does not answer on {path} ({error.strerror or error})"
+    return "" if b" 200 " in answer else f"the engine answers {answer!r} on {path}"
+
+
+def unready(pod: OwnPod, init_server: PayloadInitServer, abandoned_pull: AbandonedPull | None) -> str:
+    """Why no job could begin now; nothing if one could."""
+    if pod.gone:
+        return "the own pod is gone from the Kubernetes API"
+    if not pod.seen:
+        return "the own pod has not been seen yet"
+    if abandoned_pull is not None and abandoned_pull.words:
+        return abandoned_pull.words
+    channel = init_server.current
+    if pod.connectivity.since is not None and (channel is None or not channel.still_open()):
+        seconds = asyncio.get_running_loop().time() - pod.connectivity.since
+        return (
+            "payload-init is not connected, and no image can be bound, since the Kubernetes API cannot be reached for "
+            f"{seconds:.0f} s"
+        )
+    return ""

@@ -1,0 +1,192 @@
+"""What Prometheus is told.
+
+Counters count from the start of the engine. What is counted elsewhere, or is a state, is read when Prometheus asks. No
+label has a value that users choose: a job's name or image as one would make a series for each.
+"""
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from prometheus_client import disable_created_metrics
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics import Counter, Histogram
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from k8spilot.model.payload_state import PayloadState
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+BindResult = Literal["bound", "refused", "failed", "unavailable", "api", "displaced", "given_up"]
+BIND_RESULTS: Final[Mapping[BindResult, str]] = {
+    "bound": "the image runs in the payload container",
+    "refused": "the registry says that the image does not exist or that access is denied",
+    "failed": "the node cannot run the image, or the time limit was exceeded",
+    "unavailable": "the registry did not provide the image; the job is not at fault",
+    "api": "the API server failed or could not be reached",
+    "displaced": "another client changed the image",
+    "given_up": "the job was removed during the bind",
+}
+
+ExitReason = Literal["exited", "signalled", "out_of_memory", "lost"]
+EXIT_REASONS: Final[Mapping[ExitReason, str]] = {
+    "exited": "the job exited, with any exit code",
+    "signalled": "the job was ended by a signal",
+    "out_of_memory": "the kernel killed the job because it exceeded its memory limit",
+    "lost": "there is no result, and the job goes back to the queue",
+}
+
+HoldClass = Literal["image_refused", "image_failed", "not_supported", "api", "untimely", "start", "fault"]
+HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
+    "image_refused": "the image does not exist, access is denied, or the site does not allow it",
+    "image_failed": "the node cannot run the image, or the time limit was exceeded",
+    "not_supported": "the job asks for something that a pod cannot do",
+    "api": "the API server failed or could not be reached",
+    "untimely": "another job has the slot, or this job was removed",
+    "start": "the image was bound, but the job could not be started in it",
+    "fault": "any other failure",
+}
+
+_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
+"""From a bind of an image that is on the node to the usual time limit of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """How a pilot is at this moment."""
+
+    version: str
+    state: PayloadState
+    restarts: int
+    """Engines that died in this container before this one."""
+    requests: Mapping[tuple[str, str], int] = field(default_factory=Count)
+    """To the API server, by verb and status."""
+    reachable: bool = True
+    heard: float | None = None
+    """When the API server sent something last, seconds since the epoch."""
+    running_since: datetime | None = None
+    """When the job began, if there is one."""
+    pulling_since: datetime | None = None
+    """Since when the node is waited for, which pulls an image that nobody wants any more, while that is so."""
+
+
+class Metrics:
+    """The counters, and the text that Prometheus reads."""
+
+    def __init__(self, now: Callable[[], Now], more: Callable[[], Iterable[Metric]] = tuple) -> None:
+        # They are a series more for each, that tells nothing but when the engine started.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._binds = self._counter(
+            "binds", "Binds: changes of the payload container's image to that of a job", "result", BIND_RESULTS
+        )
+        self._exits = self._counter("payload_exits", "Jobs that have ended, by reason", "reason", EXIT_REASONS)
+        self._holds = self._counter("holds", "Requests refused so that HTCondor holds the job", "class", HOLD_CLASSES)
+        self._seconds = Histogram(
+            "k8spilot_bind_duration_seconds",
+            "Time of a successful bind, from the request until the image runs, including the pull",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._events = Counter(
+            "k8spilot_events_suppressed_total",
+            "Kubernetes Events that were not published because there were too many",
+            registry=self._registry,
+        )
+        self._registry.register(_Moment(now, more))
+        ProcessCollector(registry=self._registry)
+
+    def bind(self, result: BindResult, seconds: float) -> None:
+        """Count a bind."""
+        self._binds.labels(result).inc()
+        if result == "bound":
+            self._seconds.observe(seconds)
+
+    def exit(self, reason: ExitReason) -> None:
+        """Count the end of a job's container."""
+        self._exits.labels(reason).inc()
+
+    def hold(self, kind: HoldClass) -> None:
+        """Count a refusal."""
+        self._holds.labels(kind).inc()
+
+    def suppress(self) -> None:
+        """Count an Event that is not made."""
+        self._events.inc()
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _counter(self, name: str, words: str, label: str, values: Iterable[str]) -> Counter:
+        """A counter whose series are all there from the start, so that a rate sees the first one, too."""
+        counter = Counter(f"k8spilot_{name}_total", words, [label], registry=self._registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+
+class _Moment(Collector):
+    """What is read when Prometheus asks."""
+
+    def __init__(self, now: Callable[[], Now], more: Callable[[], Iterable[Metric]]) -> None:
+        self._now = now
+        self._more = more
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        now = self._now()
+        yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
+        states = GaugeMetricFamily(
+            "k8spilot_state", "1 for the current state of the payload container, 0 for the others", labels=["state"]
+        )
+        for state in PayloadState:
+            states.add_metric([state.value], float(state is now.state))
+        yield states
+        restarts = CounterMetricFamily(
+            "k8spilot_engine_restarts", "How often the engine died and was started again in this container"
+        )
+        restarts.add_metric([], now.restarts)
+        yield restarts
+        requests = CounterMetricFamily(
+            "k8spilot_api_requests",
+            "Requests to the Kubernetes API by verb and status code; the code is none if no answer came",
+            labels=["verb", "code"],
+        )
+        for (verb, code), count in sorted(now.requests.items()):
+            requests.add_metric([verb, code], count)
+        yield requests
+        yield _gauge("api_reachable", "1 if the pilot can watch its own pod, else 0", float(now.reachable))
+        yield _moment(
+            "api_last_contact_timestamp_seconds",
+            "Time of the last message from the API server, which sends one about once a minute",
+            now.heard,
+        )
+        since = now.running_since.timestamp() if now.running_since is not None else None
+        yield _moment("job_start_timestamp_seconds", "Start time of the running job; absent while no job runs", since)
+        pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
+        words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
+        yield _moment("given_up_bind_timestamp_seconds", words, pulling)
+        yield from self._more()
+
+
+def _gauge(name: str, words: str, value: float, **labels: str) -> Metric:
+    found = GaugeMetricFamily(f"k8spilot_{name}", words, labels=list(labels))
+    found.add_metric(list(labels.values()), value)
+    return found
+
+
+def _moment(name: str, words: str, value: float | None) -> Metric:
+    found = GaugeMetricFamily(f"k8spilot_{name}", words)
+    if value is not None:
+        found.add_metric([], value)
+    return found
+
+
+def wall_time(loop_time: float, now: float) -> float:
+    """A moment of the event loop's clock, at which it is `now`, in seconds since the epoch."""
+    return datetime.now(UTC).timestamp() - (now - loop_time)

@@ -1,0 +1,56 @@
+"""What keeps jobs away from the slot: several reasons, of which each is taken back by itself."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from k8spilot.condor.ad_publisher import AdPublisher
+from k8spilot.condor.startd_ad import StartdAd, Value
+
+
+class Ad(StartdAd):
+    """In the place of a startd's."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Value] = {}
+
+    @property
+    def there(self) -> bool:
+        return True
+
+    async def set(self, attributes: Mapping[str, Value]) -> bool:
+        self.told.update(attributes)
+        return True
+
+    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
+        return None
+
+    @property
+    def seconds(self) -> float:
+        """For how long no job is taken."""
+        until = self.told["K8SApiAwayUntil"]
+        return 0 if until is None else float(until) - time.time()
+
+
+async def test_the_slot_is_closed_for_as_long_as_any_reason_lasts() -> None:
+    ad = Ad()
+    listener = AdPublisher(ad, cast("Any", None))
+    await listener.away("pull", 100)
+    assert 98 < ad.seconds <= 100
+    await listener.away("pull", 10)
+    assert ad.seconds > 98
+    await listener.away("api", 50)
+    assert ad.seconds > 98
+    await listener.back("pull")
+    assert 48 < ad.seconds <= 50
+    await listener.back("api")
+    assert ad.told == {"K8SApiAwayUntil": None}
+
+
+async def test_a_reason_that_nobody_takes_back_ends_by_itself() -> None:
+    ad = Ad()
+    listener = AdPublisher(ad, cast("Any", None))
+    await listener.away("remains", -1)
+    assert ad.told == {"K8SApiAwayUntil": None}
+    await listener.back("api")
+    assert ad.told == {"K8SApiAwayUntil": None}

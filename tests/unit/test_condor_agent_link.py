@@ -1,0 +1,158 @@
+"""The link between the engine and the HTCondor agent, over a real socket; HTCondor's tool is a script."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from k8spilot.condor import agent_link
+from k8spilot.condor.agent import HTCondorAgent, facts
+from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.startd_ad import LocalStartdAd
+from k8spilot.settings import Settings
+from k8spilot.supervisor.supervisor import DONE
+from tests.unit.condor_reads import settings as known_settings
+
+END_OF_STARTD = "The STARTD (pid 17) exited with status 0"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return replace(known_settings(), socket=tmp_path / "docker.sock")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    known = Folders(tmp_path / "execute", root=tmp_path)
+    known.private.mkdir(parents=True)
+    known.log.mkdir(parents=True)
+    (known.log / "MasterLog").touch()
+    return known
+
+
+@asynccontextmanager
+async def engine(slot: RemoteStartdAd, socket: Path) -> AsyncIterator[None]:
+    """What the engine serves of it on the Docker socket."""
+    app = web.Application()
+    app.add_routes([*slot.routes, facts_route(lambda: "2026-01-02T03:04:05Z")])
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.UnixSite(runner, str(socket)).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def agent(settings: Settings, folders: Folders) -> AsyncIterator[list[int]]:
+    """The HTCondor agent; gives the signals that it sends its supervisor."""
+    update, query = folders.root / "update", folders.root / "query"
+    update.write_text(f'#!/bin/sh\ncat "$1" >> {folders.root}/ad\n')
+    query.write_text('#!/bin/sh\necho \'[{"State": "Claimed"}]\'\n')
+    for program in (update, query):
+        program.chmod(0o755)
+    signals: list[int] = []
+    slot = LocalStartdAd(folders, settings, update=str(update), query=str(query))
+    task = asyncio.create_task(HTCondorAgent(settings, slot, signals.append).run())
+    try:
+        yield signals
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():  # noqa: ASYNC110 -- what is waited for is in other processes, too
+            await asyncio.sleep(0.02)
+
+
+def _ad(folders: Folders) -> str:
+    file = folders.root / "ad"
+    return file.read_text() if file.exists() else ""
+
+
+async def test_the_engine_changes_the_ad_and_asks_for_it(settings: Settings, folders: Folders) -> None:
+    slot = RemoteStartdAd()
+    async with engine(slot, settings.socket), agent(settings, folders):
+        await eventually(lambda: slot.there)
+        assert await slot.set({"K8SImageStatus": "bound"})
+        assert 'K8SImageStatus = "bound"' in _ad(folders)
+        assert await slot.look(["State"]) == {"State": "Claimed"}
+    assert not slot.there
+
+
+async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(settings: Settings, folders: Folders) -> None:
+    slot = RemoteStartdAd()
+    async with engine(slot, settings.socket):
+        assert not slot.there
+        assert not await slot.set({"Late": 1})
+        assert await slot.look(["State"]) is None
+        async with agent(settings, folders):
+            await eventually(lambda: "Late = 1" in _ad(folders))
+
+
+async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, folders: Folders) -> None:
+    heard: list[tuple[str, str]] = []
+
+    async def heed(log: str, line: str) -> None:
+        heard.append((log, line))
+
+    slot = RemoteStartdAd()
+    slot.heed = heed
+    async with engine(slot, settings.socket), agent(settings, folders) as signals:
+        await eventually(lambda: slot.there)
+        await asyncio.sleep(0.3)  # tail(1) begins at the end of the file
+        with (folders.log / "MasterLog").open("a") as log:
+            log.write("something\n")
+        await eventually(lambda: ("MasterLog", "something") in heard)
+        assert signals == []
+        with (folders.log / "MasterLog").open("a") as log:
+            log.write(f"{END_OF_STARTD}\n")
+        await eventually(lambda: signals == [DONE])
+
+
+async def test_the_engine_ends_htcondor_also_one_that_comes_later(settings: Settings, folders: Folders) -> None:
+    slot = RemoteStartdAd()
+    async with engine(slot, settings.socket):
+        slot.end()
+        async with agent(settings, folders) as signals:
+            await eventually(lambda: signals == [signal.SIGTERM])
+
+
+async def test_while_the_engine_is_away_no_job_is_taken(
+    settings: Settings, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8spilot.condor.agent._AWAY_SECONDS", 0.2)
+    async with agent(settings, folders):
+        await eventually(lambda: "K8SApiAwayUntil = 1" in _ad(folders))
+        async with engine(RemoteStartdAd(), settings.socket):
+            await eventually(lambda: "K8SApiAwayUntil = undefined" in _ad(folders))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"id": [1]}', '{"log": 1}', "7", '{"id": 99, "answer": 1}', "[" * 9999]
+)
+async def test_what_makes_no_sense_is_not_heard(text: str) -> None:
+    slot = RemoteStartdAd()
+    heed: Callable[[str, str], Awaitable[None]] = lambda _log, _line: asyncio.sleep(0)  # noqa: E731
+    slot.heed = heed
+    await slot._hear(text)
+
+
+async def test_htcondors_container_asks_the_engine_what_it_cannot_see(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(agent_link.FACTS, '{"K8SVersion": "v1.2.3"}')
+    async with engine(RemoteStartdAd(), settings.socket):
+        assert await facts(settings.socket) == {
+            "started": "2026-01-02T03:04:05Z",
+            "attributes": {"K8SVersion": "v1.2.3"},
+        }

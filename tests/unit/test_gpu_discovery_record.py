@@ -1,0 +1,132 @@
+"""What is kept and shown of the GPUs that were found; and the programs that ask for it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from k8spilot.cli import status
+from k8spilot.cli.main import app
+from k8spilot.condor import install
+from k8spilot.gpu.discovery.pod_request import PodRequest
+from k8spilot.gpu.discovery.record import FILE, GpuRecord, report
+from k8spilot.gpu.htcondor import ask
+from tests.unit.test_cli_status import engine, found
+from tests.unit.test_gpu_discovery_verdict import NONE, ONE, PARTS, TWO, WHOLE, A, B, seen
+
+GOOD = GpuRecord(TWO, seen(A, B, visible=f"{A.uuid},{B.uuid}"))
+BAD = GpuRecord(ONE, seen(B, visible=A.uuid))
+
+
+@pytest.mark.parametrize(
+    "gpus", [GOOD, BAD, GpuRecord(), GpuRecord(NONE, seen(WHOLE, *PARTS)), GpuRecord(ONE, failure="no reason")]
+)
+def test_what_was_found_is_found_again(tmp_path: Path, gpus: GpuRecord) -> None:
+    gpus.save(tmp_path)
+    again = GpuRecord.load(tmp_path)
+    assert again == gpus
+    assert again.verdict == gpus.verdict
+    assert [one.name for one in tmp_path.iterdir()] == [FILE]
+
+
+def test_where_nothing_was_found_yet_there_is_nothing(tmp_path: Path) -> None:
+    assert GpuRecord.load(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"k8spilot-gpus-1": {}}', '{"k8spilot-gpus-2": {}}', "\xff"])
+def test_a_record_that_makes_no_sense_is_no_gpu(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_bytes(text.encode("latin-1"))
+    gpus = GpuRecord.load(tmp_path)
+    assert gpus is not None
+    assert gpus.failure
+    assert gpus.inventory == "DetectedGPUs=0\n"
+
+
+def test_a_failure_is_a_problem_only_where_gpus_were_promised() -> None:
+    assert GpuRecord(NONE, failure="it failed").verdict.problem == ""
+    assert GpuRecord(PodRequest(unknown=("rdma/hca: 1",)), failure="it failed").verdict.problem == ""
+    assert "nvidia.com/gpu, but it failed" in GpuRecord(ONE, failure="it failed").verdict.problem
+
+
+def test_a_line_says_what_there_is_or_what_is_wrong() -> None:
+    assert GOOD.words == "2 x NVIDIA H200: GPU-aaaaaaaa, GPU-bbbbbbbb (variable)"
+    assert BAD.words == BAD.verdict.problem
+    assert GpuRecord().words == "no GPU"
+
+
+def test_people_read_what_was_seen_and_why() -> None:
+    lines = list(report(GOOD))
+    assert lines[0].startswith("strategy   variable: ")
+    assert f"usable     {A.uuid} NVIDIA H200, 143771 MiB" in lines
+    assert lines[-1] == "problem    none"
+    assert f"evidence   the pod asks for {TWO.words}" in lines
+    assert list(report(BAD))[-1].endswith("; jobs get none.")
+
+
+def test_the_status_shows_gpus_only_where_there_is_something_to_say() -> None:
+    assert "GPUs      2 x NVIDIA H200" in status.text(found(gpus=GOOD.json()))
+    assert f"GPUs      {BAD.verdict.problem}" in status.text(found(gpus=BAD.json()))
+    assert "GPUs" not in status.text(found(gpus=GpuRecord().json()))
+
+
+def probe(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["gpu", "probe", *arguments])
+    return done.exit_code, done.output
+
+
+def test_the_probe_can_be_run_by_hand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8spilot.gpu.discovery.probe.probe", lambda: seen(A, visible=A.uuid))
+    assert probe()[0] == 0
+    code, text = probe("--limit", "nvidia.com/gpu=1")
+    assert (code, text) == (0, "\n".join(report(GpuRecord(ONE, seen(A, visible=A.uuid)))) + "\n")
+    code, text = probe("--json", "--limit", "nvidia.com/gpu=1")
+    assert json.loads(text)["usable"] == [A.uuid]
+
+
+def test_the_probes_exit_status_says_whether_promise_and_sight_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8spilot.gpu.discovery.probe.probe", seen)
+    assert probe()[0] == 0
+    assert probe("--limit", "nvidia.com/gpu=1")[0] == 1
+
+
+def run(path: str, seconds: str = "0.5") -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-IS", ask.__file__, path, "/x", seconds], capture_output=True, check=False, timeout=20
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "complaint"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\nDetectedGPUs=0\n", b"DetectedGPUs=0\n", b""),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\nabcd", b"abcd", b""),
+        (b"HTTP/1.0 404 Not Found\r\n\r\nno", b"", b"says HTTP/1.0 404 Not Found"),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nabcd", b"", b"no answer"),
+        (b"", b"", b"no answer"),
+    ],
+)
+def test_the_program_that_asks_the_engine_prints_its_answer_and_nothing_else(
+    tmp_path: Path, answer: bytes, said: bytes, complaint: bytes
+) -> None:
+    with engine(tmp_path, answer) as path:
+        done = run(path)
+    assert (done.returncode == 0, done.stdout) == (not complaint, said)
+    assert complaint in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_htcondor_is_told_of_no_gpu_where_no_engine_answers(tmp_path: Path) -> None:
+    words = {"python": sys.executable, "program": ask.__file__, "socket": str(tmp_path / "none")}
+    script = install._GPUS.format(**words).replace(f" {install._INVENTORY_SECONDS} ", " 0.3 ")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "DetectedGPUs=0\n"
+    assert "no answer from the engine" in done.stderr
+
+
+def test_the_program_that_asks_imports_next_to_nothing() -> None:
+    program = f"import sys; exec(open({ask.__file__!r}).read(), dict(__name__=0)); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-IS", "-c", program], capture_output=True, text=True, check=True)
+    assert not {"k8spilot", "json", "asyncio", "re"} & set(done.stdout.split())

@@ -1,0 +1,78 @@
+"""The words of containerd, the kubelet and skopeo, as they were seen (Kubernetes 1.36, containerd 2.4, skopeo 1.22)."""
+
+import pytest
+
+from k8spilot.model.image_errors import may_pass
+
+IMAGE = "registry.example:5000/busybox:latest"
+OTHER = "registry.example:5000"
+PULL = f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": '
+HEAD = "unexpected status from HEAD request to http://registry.example:5000/v2/busybox/manifests/latest: "
+GET = f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to copy: httpReadSeeker: failed open: '
+LAYER = "(application/vnd.oci.image.layer.v1.tar+gzip sha256:00) to overlayfs as"
+START = 'RunContainerError: failed to start containerd task "00": '
+RUN = "RunContainerError: failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+
+FOR_GOOD = [
+    f"{PULL}{IMAGE}: not found",
+    f'ImagePullBackOff: Back-off pulling image "{IMAGE}": {PULL}{IMAGE}: not found',
+    f"{GET}could not fetch content descriptor sha256:00 (application/json) from remote: not found",
+    f"{PULL}{HEAD}401 Unauthorized",
+    f"{PULL}{HEAD}403 Forbidden\ndenied",
+    f'ErrImagePull: failed to pull and unpack image "{IMAGE}": no match for platform in manifest: not found',
+    f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to extract layer {LAYER} "x": unexpected EOF',
+    "ErrImagePull: number of layers and diffIDs don't match: 1 != 0",
+    'InvalidImageName: Failed to apply default image tag "A/b": couldn\'t parse image name "A/b": must be lowercase',
+    'ErrImageNeverPull: Container image "x" is not present with pull policy of Never',
+    f"{RUN}runc create failed: Cwd must be an absolute path",
+    'ErrImagePull: failed to do request: Head "https://no.invalid/v2/x": dial tcp: lookup no.invalid: no such host',
+    "reading manifest 1 in registry.example:5000/no-such: manifest unknown",
+    "pinging container registry registry.example:5000: denied",
+    'choosing image instance: no image found in image index for architecture "amd64", variant "", OS "linux"',
+    "name invalid",
+    "Error reading configuration blob: exceeded maximum allowed size of 4194304 bytes",
+]
+FOR_NOW = [
+    f'{PULL}failed to do request: Head "http://{OTHER}/v2/": dial tcp 10.0.0.1: connect: connection refused',
+    f'{PULL}failed to do request: Head "http://{OTHER}/v2/": EOF',
+    f'{PULL}failed to do request: Head "http://{OTHER}/v2/": net/http: timeout awaiting response headers',
+    f"{PULL}{HEAD}429 Too Many Requests",
+    f"{PULL}{HEAD}503 Service Unavailable",
+    f"{GET}unexpected status from GET request to http://x/v2/x: 429 Too Many Requests\ntoomanyrequests",
+    f'ErrImagePull: failed to pull and unpack image "{IMAGE}": short read: expected 925 bytes: unexpected EOF',
+    f'ErrImagePull: failed to extract layer {LAYER} "x": write /a: no space left on device',
+    "RunContainerError: mkdir /run/x: no space left on device",
+    "CreateContainerError: context deadline exceeded",
+    f"{RUN}runc create failed: unable to start container process: error during container init: cannot allocate memory",
+    f"{START}cannot start a stopped process",
+    f"{START}OCI runtime start failed: cannot start a container that has stopped",
+    f"{START}OCI runtime start failed: cannot start an already running container",
+    "RunContainerError: failed to create containerd task: failed to start shim: pipe2: too many open files",
+    'ErrImagePull: failed commit on ref "layer-sha256:00": unexpected commit digest sha256:01, expected x',
+    "RegistryUnavailable",
+    "received unexpected HTTP status: 503 Service Unavailable",
+    'pinging container registry x: Get "http://x/v2/": dial tcp 10.0.0.1:5000: connect: connection refused',
+    "toomanyrequests: rate limit",
+    "Error reading configuration blob: unexpected EOF",
+    "something that nobody has seen",
+]
+
+
+@pytest.mark.parametrize("words", FOR_GOOD)
+def test_the_user_is_told_what_will_not_change(words: str) -> None:
+    assert not may_pass(words)
+
+
+@pytest.mark.parametrize("words", FOR_NOW)
+def test_what_may_be_over_soon_is_not_the_jobs_fault(words: str) -> None:
+    assert may_pass(words)
+
+
+@pytest.mark.parametrize("name", ["denied/not-found", "forbidden/eof", "a/unavailable:503", "no-space-left/x"])
+def test_the_name_of_an_image_decides_nothing(name: str) -> None:
+    image = f"registry.example/{name}"
+    pull = f'ErrImagePull: failed to pull and unpack image "{image}": failed to resolve reference "{image}": '
+    assert not may_pass(f"{pull}{image}: not found")
+    assert may_pass(
+        f"{pull}unexpected status from HEAD request to https://registry.example/v2/{name}: 503 Service Unavailable"
+    )

@@ -1,0 +1,323 @@
+"""The checks before the first job, and `k8spilot check` in a pod: every fault is told, each in one sentence."""
+
+import asyncio
+import json
+import os
+import pwd
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestServer
+
+from k8spilot.condor import credentials
+from k8spilot.kube.client import Access
+from k8spilot.preflight import checks
+from k8spilot.preflight import cluster as cluster_checks
+from k8spilot.preflight import container as container_checks
+from k8spilot.preflight.container import version_finding
+from k8spilot.preflight.finding import Finding, Verdict, faults_of, good
+from k8spilot.preflight.report import as_json, as_lines
+from k8spilot.settings import Settings
+from tests.unit.pilot_container import ROOTS_STATUS, Here, Json
+
+
+@pytest.fixture
+async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Here]:
+    here = Here(tmp_path, monkeypatch)
+    (tmp_path / "status").write_text(ROOTS_STATUS)
+    monkeypatch.setattr(container_checks, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(credentials, "read", lambda *_: ({"token": b"x"}, {}))
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    async with _listening() as port, TestServer(here.cluster.app()) as server:
+        here.environment["CONDOR_HOST"] = f"127.0.0.1:{port}"
+        for name, value in here.environment.items():
+            monkeypatch.setenv(name, value)
+        url = str(server.make_url("")).rstrip("/")
+        monkeypatch.setattr(checks, "Access", _Access(url))
+        yield here
+
+
+@asynccontextmanager
+async def _listening() -> AsyncIterator[int]:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class _Access:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def in_cluster(self) -> Access:
+        return Access(self.url)
+
+
+async def faults() -> list[str]:
+    """Sentences of what is wrong here, faults only."""
+    return faults_of(await checks.look_around())
+
+
+async def test_a_pilot_with_all_that_it_needs_may_start(here: Here) -> None:
+    findings = await checks.look_around()
+    assert [one for one in findings if one.verdict is not Verdict.GOOD] == []
+    assert {one.check for one in findings} == {
+        "programs", "volumes", "space", "user", "images", "API", "pod", "authority", "credentials", "settings",
+        "HTCondor", "registry", "pool",
+    }  # fmt: skip
+    seen = await checks.check(Settings.from_environment())
+    assert seen.version == "v1.36.3"
+    assert seen.pod == here.cluster.pod
+
+
+ROLE = yaml.safe_load((Path(__file__).parents[2] / "manifests/serviceAccount.yaml").read_text().split("---")[1])[
+    "rules"
+]
+EVERYBODYS = [
+    {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"]},
+    {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+]
+EXCESS: list[tuple[list[Json], str]] = [
+    ([], ""),
+    ([{"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]}], ""),
+    ([{"verbs": ["patch"], "apiGroups": [""], "resources": ["pods/ephemeralcontainers"]}], ""),
+    ([{"verbs": ["delete", "get"], "apiGroups": [""], "resources": ["pods"]}], "delete pods"),
+    ([{"verbs": ["list", "get"], "apiGroups": [""], "resources": ["secrets"]}], "get/list secrets"),
+    (
+        [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a", "b"]}],
+        "get secrets named a,b",
+    ),
+    ([{"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"]}], "do everything to *.apps"),
+    ([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}], "do everything to everything"),
+    ([{"verbs": ["patch"], "apiGroups": ["other.example"], "resources": ["pods"]}], "patch pods.other.example"),
+]
+
+
+@pytest.mark.parametrize(("more", "words"), EXCESS, ids=[words or "nothing" for _, words in EXCESS])
+async def test_rights_that_no_pilot_needs_are_told_in_a_sentence(
+    here: Here, caplog: pytest.LogCaptureFixture, more: list[Json], words: str
+) -> None:
+    here.cluster.rules = [*EVERYBODYS, *ROLE, *more]
+    seen = await checks.check(Settings.from_environment())
+    await checks.tell_verdict(None, seen.beyond)
+    told = [one["message"] for one in here.cluster.events if one["reason"] == "MoreRights"]
+    if not words:
+        assert (seen.beyond, told) == ("", [])
+        return
+    assert f"whoever steals its token: {words}; bind no roles" in seen.beyond
+    assert seen.beyond in caplog.text
+    (message,) = told
+    assert words in message
+
+
+async def test_many_rights_are_not_all_told(here: Here) -> None:
+    here.cluster.rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{n:02}" for n in range(40)]}]
+    seen = await checks.check(Settings.from_environment())
+    assert "get r11, and 28 more;" in seen.beyond
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"), [(True, "keeps it to its own pod"), (False, "no admission policy keeps it")]
+)
+async def test_whether_a_policy_keeps_the_token_to_its_pod_is_told(here: Here, kept: bool, words: str) -> None:
+    here.cluster.keeps_to_own_pod = kept
+    (found,) = [one for one in await checks.look_around() if one.check == "authority"]
+    assert (found.verdict, words in found.words) == (Verdict.GOOD, True)
+
+
+async def test_a_setting_that_is_none_is_told_at_the_start_too(
+    here: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("K8SPILOT_VACATE_SECOND", "6")
+    await checks.check(Settings.from_environment())
+    assert "K8SPILOT_VACATE_SECOND is no setting" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ("bin/condor_master", "condor_master is not on PATH"),
+        ("bin/docker", "docker is not on PATH"),
+        ("bin/skopeo", "skopeo is not on PATH"),
+        ("bin/condor_version", "condor_version does not run"),
+        ("exchange/bin/payload-init", "must run `k8spilot install`"),
+        ("execute", "execute is missing"),
+        ("tmp", "tmp is missing"),
+    ],
+)
+async def test_what_the_container_lacks_is_told(here: Here, gone: str, words: str) -> None:
+    (here.folder / gone).rename(here.folder / "away")
+    (fault,) = await faults()
+    assert words in fault
+
+
+def change_rights(here: Here) -> None:
+    here.cluster.rights -= {("pods", "watch"), ("pods", "patch")}
+
+
+def change_status(status: int) -> Callable[[Here], None]:
+    return lambda here: setattr(here.cluster, "status", status)
+
+
+def set_variable(name: str, value: str) -> Callable[[Here], None]:
+    return lambda here: here.patch.setenv(name, value)
+
+
+FAULTS: list[tuple[Callable[[Here], object], str]] = [
+    (change_rights, "may not watch, patch pods in the namespace pilots"),
+    (change_status(401), "does not accept the pod's token"),
+    (change_status(404), "there is no pod pilots/pilot; POD_NAME"),
+    (change_status(500), "the pod pilots/pilot cannot be read: it says no"),
+    (lambda here: setattr(here.cluster, "seconds_behind", 4000), r"clock is (4000|4001) s ahead of the API server's"),
+    (lambda here: setattr(here.cluster, "seconds_behind", -4000), r"clock is (4000|3999) s behind the API server's"),
+    (lambda here: (here.folder / "status").write_text("CapEff:\t00000000000000db\n"), "lacks the capabilities KILL;"),
+    (set_variable("K8SPILOT_MIN_FREE_MB", "1000000000"), r"execute has \d+ MiB free, and 1000000000 MiB are needed"),
+    (set_variable("K8SPILOT_PAYLOAD_UID", "54321"), "no account with the uid 54321"),
+    (set_variable("GLIDEIN_Start_Extra", "((("), "GLIDEIN_Start_Extra is '(((', but"),
+    (set_variable("NUM_CPUS", "many"), "NUM_CPUS is 'many', but"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), FAULTS, ids=[words for _, words in FAULTS])
+async def test_each_fault_of_the_surroundings_is_told(here: Here, change: Callable[[Here], object], words: str) -> None:
+    change(here)
+    told = await faults()
+    assert [fault for fault in told if re.search(words.replace("(((", r"\(\(\("), fault)], told
+    assert all(len(fault.splitlines()) == 1 for fault in told)
+
+
+@pytest.mark.parametrize(
+    ("services", "uid", "landlock", "more", "words"),
+    [
+        ("engine,condor", 65534, True, {}, "components/restricted"),
+        ("condor", 65534, True, {}, ""),
+        ("condor", 65534, False, {}, "has no Landlock"),
+        ("condor", 65534, False, {"K8SPILOT_CONFINE_STARTER": "false"}, ""),
+        ("condor", 47999, True, {}, "no account with the uid 47999"),
+        ("engine", 47999, False, {}, ""),
+    ],
+)
+async def test_a_pilot_that_is_not_root_needs_more(
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+    services: str,
+    uid: int,
+    landlock: bool,
+    more: dict[str, str],
+    words: str,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(container_checks, "has_landlock", lambda: landlock)
+    for name, value in {"K8SPILOT_SERVICES": services, **more}.items():
+        monkeypatch.setenv(name, value)
+    found = [one for one in await checks.look_around() if one.check == "user"]
+    assert [words in one.words for one in found] == [True], found
+    assert [one.verdict for one in found] == [Verdict.FAULT if words else Verdict.GOOD]
+
+
+async def test_a_cluster_that_tells_no_version_is_good_enough(here: Here) -> None:
+    here.cluster.secretive = True
+    assert await faults() == []
+
+
+async def test_an_unreachable_api_server_is_told(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "Access", _Access("http://127.0.0.1:1"))
+    (fault,) = await faults()
+    assert "http://127.0.0.1:1 cannot be reached" in fault
+
+
+async def test_all_independent_faults_are_told_at_once(here: Here) -> None:
+    change_rights(here)
+    (here.folder / "tmp").rename(here.folder / "away")
+    here.cluster.pod["spec"].update(shareProcessNamespace=False, automountServiceAccountToken=True)
+    with pytest.raises(checks.NotFit, match=r"^4 faults: \(1\) .* is missing.*; \(2\) .*; \(4\)") as caught:
+        await checks.check(Settings.from_environment())
+    assert len(caught.value.faults) == 4
+    await checks.tell_verdict(caught.value)
+    assert [(one["type"], one["reason"], one["message"]) for one in here.cluster.events] == [
+        ("Warning", "NotFit", words) for words in caught.value.faults
+    ]
+
+
+async def test_a_payload_whose_processes_are_hidden_is_a_fault(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running = {"name": "payload", "containerID": "containerd://1", "state": {"running": {}}}
+    here.cluster.pod["status"] = {"initContainerStatuses": [running]}
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
+    monkeypatch.setattr(cluster_checks, "_PROC", tmp_path / "proc")
+    (fault,) = await faults()
+    assert "no process of container payload can be seen" in fault
+    (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
+    assert await faults() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (set_variable("CONDOR_HOST", "127.0.0.1:1"), "no collector of the pool can be reached (127.0.0.1:1: "),
+        (
+            lambda here: (here.folder / "bin/skopeo").write_text("#!/bin/sh\necho no such host >&2; exit 1\n"),
+            "no such host; the pod needs the network to its images' registries",
+        ),
+        (lambda here: here.cluster.rights.discard(("events", "create")), "may not create events"),
+        (set_variable("PAYLOAD_DISK_MB", "1000000000"), "less than the 1000000000 MiB"),
+        (set_variable("K8SPILOT_IDLE_AFTR", "5"), "K8SPILOT_IDLE_AFTR is no setting"),
+    ],
+    ids=["pool", "registry", "events", "disk", "misspelt"],
+)
+async def test_what_a_pilot_can_do_without_is_a_warning(
+    here: Here, change: Callable[[Here], object], words: str
+) -> None:
+    change(here)
+    found = [one for one in await checks.look_around() if one.verdict is not Verdict.GOOD]
+    assert [one.verdict for one in found] == [Verdict.WARNING]
+    assert words in found[0].words
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("$CondorVersion: 25.14.1 2026-09-01 $", Verdict.GOOD),
+        ("$CondorVersion: 26.0.0 2027-01-01 $", Verdict.GOOD),
+        ("$CondorVersion: 25.3.0 2025-10-01 $", Verdict.WARNING),
+        ("$CondorVersion: 24.12.4 2025-08-01 $", Verdict.FAULT),
+        ("sh: not found", Verdict.FAULT),
+    ],
+)
+def test_htcondors_version_is_judged(said: str, verdict: Verdict) -> None:
+    assert version_finding(said).verdict is verdict
+
+
+async def test_a_good_verdict_is_an_event_and_a_pilot_without_that_right_goes_on(here: Here) -> None:
+    await checks.tell_verdict(None)
+    (event,) = here.cluster.events
+    assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Normal", "Fit", "pilot")
+    here.cluster.rights.clear()
+    await checks.tell_verdict(None)
+
+
+def test_the_account_of_the_jobs_is_there() -> None:
+    assert pwd.getpwuid(65534).pw_name == "nobody"
+
+
+def test_what_was_found_is_told_to_people_and_to_machines() -> None:
+    findings = [good("pod", "fine"), Finding("rights", Verdict.FAULT, "none; add them")]
+    assert as_lines(findings).splitlines() == [
+        "good    pod     fine",
+        "FAULT   rights  none; add them",
+        "not fit: 1 fault, no warnings",
+    ]
+    assert json.loads(as_json(findings)) == {
+        "fit": False,
+        "findings": [
+            {"check": "pod", "verdict": "good", "words": "fine"},
+            {"check": "rights", "verdict": "fault", "words": "none; add them"},
+        ],
+    }

@@ -1,0 +1,193 @@
+"""The pod's shape, checked before the first job: each fault has its sentence."""
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
+from k8spilot.settings import Settings
+from tests.unit.test_manifests import restricted
+
+Json = dict[str, Any]
+
+POD: Json = yaml.safe_load((Path(__file__).parents[2] / "manifests/pilot-pod.yaml").read_text())
+
+
+def settings(**changes: Any) -> Settings:
+    known = {
+        "pod_name": "pilot",
+        "pod_namespace": "pilots",
+        "glidein_site": "S",
+        "glidein_resource_name": "R",
+        "condor_host": "cm",
+        "payload_cpus": 1,
+        "payload_memory_mb": 1024,
+    }
+    return Settings(**{**known, **changes})
+
+
+def container(pod: Json, name: str) -> Json:
+    spec = pod["spec"]
+    return next(one for one in [*spec["initContainers"], *spec["containers"]] if one["name"] == name)
+
+
+def mount(pod: Json, name: str, path: str) -> Json:
+    return next(one for one in container(pod, name)["volumeMounts"] if one["mountPath"] == path)
+
+
+def payload(change: Callable[[Json], object]) -> Callable[[Json], object]:
+    return lambda pod: change(container(pod, "payload"))
+
+
+FAULTS: list[tuple[Callable[[Json], object], str]] = [
+    (lambda pod: pod["spec"].pop("shareProcessNamespace"), "set shareProcessNamespace: true"),
+    (lambda pod: pod["spec"].pop("automountServiceAccountToken"), "set automountServiceAccountToken: false"),
+    (lambda pod: pod["spec"].update(terminationGracePeriodSeconds=30), "terminationGracePeriodSeconds to 100 or more"),
+    (lambda pod: pod["spec"]["initContainers"].pop(), "add an init container payload"),
+    (lambda pod: pod["spec"]["containers"].append(pod["spec"]["initContainers"].pop()), "make payload an init"),
+    (lambda pod: container(pod, "pilot").update(name="other"), "name the container that runs k8spilot pilot"),
+    (lambda pod: container(pod, "pilot")["ports"][0].update(containerPort=80), "startupProbe of pilot ask port 9464"),
+    (
+        lambda pod: container(pod, "pilot")["livenessProbe"]["httpGet"].update(port=80),
+        "livenessProbe of pilot ask port 9464",
+    ),
+    (payload(lambda one: one.pop("restartPolicy")), "set restartPolicy: Always"),
+    (payload(lambda one: one.update(imagePullPolicy="Never")), "set imagePullPolicy: IfNotPresent"),
+    (payload(lambda one: one.update(command=["sleep"])), r"set the command of payload to \[.*payload-init"),
+    (payload(lambda one: one.update(args=["x"])), "without args"),
+    (
+        payload(lambda one: one.pop("terminationMessagePath")),
+        "set terminationMessagePath: /k8spilot/bin/kubelet/termination-log",
+    ),
+    (
+        lambda pod: container(pod, "install")["securityContext"].update(runAsUser=65534),
+        "runs `k8spilot install` to ano",
+    ),
+    (
+        payload(lambda one: one.pop("env")),
+        r"give payload the variable K8SPILOT_BIND .*metadata.annotations\['k8spilot/bind'\]",
+    ),
+    (payload(lambda one: one["securityContext"].update(privileged=True)), "take all privileges from payload"),
+    (payload(lambda one: one["securityContext"].pop("runAsUser")), "set runAsUser: 65534"),
+    (payload(lambda one: one["securityContext"].pop("allowPrivilegeEscalation")), "makes its job root"),
+    (lambda pod: pod["spec"].pop("securityContext"), "seccompProfile: {type: RuntimeDefault} for payload"),
+    (
+        payload(lambda one: one["securityContext"].update(seccompProfile={"type": "Unconfined"})),
+        "seccompProfile: {type: RuntimeDefault} for payload",
+    ),
+    (lambda pod: pod["spec"].update(hostNetwork=True), "leave hostNetwork out"),
+    (payload(lambda one: one["envFrom"].append({"secretRef": {"name": "mine"}})), "the secret mine"),
+    (
+        payload(lambda one: one["volumeMounts"].append({"name": "pool-token", "mountPath": "/t", "readOnly": True})),
+        "the secret pool-token",
+    ),
+    (
+        payload(lambda one: one["volumeMounts"].append({"name": "api-access", "mountPath": "/t", "readOnly": True})),
+        "an API token",
+    ),
+    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("readOnly"), "a volume of its own at /k8spilot/bin"),
+    (lambda pod: mount(pod, "payload", "/k8spilot").pop("readOnly"), "mount /k8spilot with readOnly: true in payload"),
+    (lambda pod: mount(pod, "pilot", "/k8spilot").update(mountPath="/x"), "volume exchange at /k8spilot in both"),
+    (lambda pod: pod["spec"]["initContainers"].reverse(), "runs `k8spilot install`.* before payload"),
+    (
+        lambda pod: mount(pod, "payload", "/var/lib/condor/execute").update(mountPath="/scratch"),
+        "volume execute at /var/lib/condor/execute in both",
+    ),
+    (lambda pod: mount(pod, "payload", "/tmp").update(mountPath="/other"), "mount an emptyDir at /tmp in payload"),
+    (
+        payload(lambda one: one["volumeMounts"].append({"name": "cache", "mountPath": "/cache"})),
+        r"mount the volume cache \(/cache in payload\) in pilot as well",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), FAULTS, ids=[words for _, words in FAULTS])
+def test_each_fault_of_the_pods_shape_is_told(change: Callable[[Json], object], words: str) -> None:
+    pod = copy.deepcopy(POD)
+    container(pod, "payload")["envFrom"] = []
+    change(pod)
+    faults = shape_faults(pod, settings())
+    assert [fault for fault in faults if re.search(words, fault)], faults
+
+
+def mounts_too(pod: Json, name: str, what: Json) -> None:
+    container(pod, name)["volumeMounts"].append(what)
+
+
+APART_FAULTS: list[tuple[Callable[[Json], object], str]] = [
+    (lambda pod: container(pod, "engine").pop("restartPolicy"), "restartPolicy: Always for the init container engine"),
+    (
+        lambda pod: container(pod, "engine")["securityContext"].update(runAsUser=101),
+        "set runAsUser to different numbers for engine and pilot",
+    ),
+    (
+        lambda pod: container(pod, "pilot").update(securityContext={}),
+        "set runAsUser to different numbers for engine and pilot",
+    ),
+    (
+        lambda pod: mounts_too(pod, "engine", {"name": "pool-token", "mountPath": "/t"}),
+        "do not let both engine and pilot have the secret pool-token",
+    ),
+    (
+        lambda pod: mounts_too(pod, "pilot", {"name": "api-access", "mountPath": "/t"}),
+        "do not mount api-access in pilot",
+    ),
+    (
+        lambda pod: mount(pod, "payload", "/var/lib/condor/execute/slot").pop("subPath"),
+        "subPath: slot at /var/lib/condor/execute/slot in payload",
+    ),
+    (
+        lambda pod: mounts_too(pod, "payload", {"name": "execute", "mountPath": "/var/lib/condor/execute"}),
+        "could put something else in that folder's place",
+    ),
+    (lambda pod: container(pod, "engine")["ports"][0].update(containerPort=80), "startupProbe of engine ask port 9464"),
+    (lambda pod: mount(pod, "engine", "/k8spilot-payload/tmp").update(mountPath="/x"), "in engine as well"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), APART_FAULTS, ids=[words for _, words in APART_FAULTS])
+def test_each_fault_where_engine_and_htcondor_are_apart_is_told(change: Callable[[Json], object], words: str) -> None:
+    pod = restricted(copy.deepcopy(POD))
+    change(pod)
+    faults = shape_faults(pod, settings(services=("engine",)))
+    assert [fault for fault in faults if re.search(words, fault)], faults
+
+
+@pytest.mark.parametrize(
+    "mounted",
+    [
+        {"name": "dshm", "mountPath": "/dev/shm"},
+        {"name": "software", "mountPath": "/cvmfs", "readOnly": True},
+        {"name": "registries", "mountPath": "/etc/x"},
+    ],
+    ids=["cleaned otherwise", "read-only mount", "read-only by its kind"],
+)
+def test_what_no_job_can_leave_anything_in_is_no_fault(mounted: Json) -> None:
+    pod = copy.deepcopy(POD)
+    container(pod, "payload")["volumeMounts"].append(mounted)
+    assert shape_faults(pod, settings()) == []
+
+
+def test_a_longer_vacate_time_wants_a_longer_grace_period() -> None:
+    (fault,) = shape_faults(POD, settings(vacate_seconds=600))
+    assert "640" in fault
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda spec: spec.update(activeDeadlineSeconds=7200), "set GLIDEIN_Max_Walltime to 7080 or less"),
+        (lambda spec: spec.pop("restartPolicy"), "set restartPolicy: OnFailure"),
+    ],
+    ids=["deadline", "restart policy"],
+)
+def test_what_spoils_a_pilots_end_is_told(change: Callable[[Json], object], words: str) -> None:
+    pod = copy.deepcopy(POD)
+    change(pod["spec"])
+    (said,) = shape_warnings(pod, settings())
+    assert words in said
