@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check lab lab-down kubeconfig registry demo demo-recording test attacks bench bench-quick soak fuzz lock sbom reproducible clean
+.PHONY: help venv check lab lab-down kubeconfig registry demo demo-recording test test-quick test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,28 +55,27 @@ demo-recording: lab  ## record `make demo` in docs/images/demo.cast and render i
 	cp build/demo.cast $(RECORDING).cast
 	cp build/demo.svg $(RECORDING).svg
 
-# The lab comes first: it installs what the tests need, too. Jobs in a pool are waited for more than they compute, so that
-# more of those tests run at a time. There are four GPUs of a
-# kind, which tests take in turn. Tests that stop parts of the node have it for themselves. Each part has so many seconds:
-# a machine that is too slow is told so, with the failures up to then, and so is a test that cannot even be interrupted.
-NO_TESTS := 5
-PYTEST := $(BIN)/pytest --dist worksteal --durations 15
-test: check lab  ## all tests: unit, the engine on simulator and node, end to end, attacks
-	@status=0; \
-	part() { \
-		timeout --signal=INT --kill-after=60 $$(($$1 + 200)) $(PYTEST) --session-timeout "$$@" $(TESTS) \
-			|| [ $$? = $(NO_TESTS) ] || status=1; \
-	}; \
-	part 1000 --numprocesses 2 -m "not e2e and not oracle and not attack and not disruptive"; \
-	part 1800 --numprocesses 3 -m "(e2e or oracle) and not gpu and not disruptive"; \
-	part 1400 --numprocesses 3 --dist loadfile -m "attack and not disruptive"; \
-	part 1000 -m "gpu and not disruptive"; \
-	part 1300 -m disruptive; \
-	exit $$status
+# One session of pytest for all parts: the lab comes up beside the tests that need none, tests of jobs run several at a
+# time since they wait for most of theirs, and tests that stop parts of the node come last and alone (tests/runner).
+# TESTS= chooses files or options of pytest, PART= a marker expression, WORKERS= how many run at a time.
+PART ?=
+RUNNER = $(BIN)/python -m tests.runner
+CHOSEN = $(if $(WORKERS),--workers $(WORKERS)) $(if $(PART),--part "$(PART)") -- $(TESTS)
+test: check  ## all tests: unit, the engine on simulator and node, end to end, attacks
+	@$(RUNNER) all $(CHOSEN)
 
-attacks: lab  ## jobs that try to break out of the payload container, as ordinary users; a part of `make test`
-	$(PYTEST) --numprocesses 3 --dist loadfile -m "attack and not disruptive" $(TESTS)
-	$(PYTEST) -m "attack and disruptive" $(TESTS)
+test-quick: check  ## what to run before each commit, in three minutes: checks, unit, the engine on the simulator, ten stories
+	@$(RUNNER) quick $(CHOSEN)
+
+N ?= 10
+test-many: venv  ## all tests N times, or a PART of them, with a table of failures (N=20 PART=disruptive)
+	@$(RUNNER) many --times $(N) $(CHOSEN)
+
+test-times: venv  ## where the time of the last `make test` went: by part, by phase, the slowest tests
+	@$(RUNNER) times
+
+attacks: venv  ## jobs that try to break out of the payload container, as ordinary users; a part of `make test`
+	@$(RUNNER) all --part attack $(if $(WORKERS),--workers $(WORKERS)) -- $(TESTS)
 
 bench: venv  ## the figures, measured in one run, in build/bench.json and build/bench/*.svg (BENCH="--only bind --add")
 	@$(BIN)/python -m bench $(BENCH)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import access, node, testbed
+from lab import access, node, phases, testbed
 from lab.errors import LabError
 from lab.images import Images
 from lab.levels import ENGINES, NAMESPACES, Level
@@ -63,6 +63,7 @@ class Lab:
         return cls._of(settings, Progress(settings.cache / "durations.json"), facts)
 
     @classmethod
+    @phases.phase(phases.LAB)
     def up(cls) -> "Lab":
         """Bring the lab up, or what of it does not run, and return it."""
         settings = Settings.from_environment()
@@ -98,6 +99,7 @@ class Lab:
         what = f"run `{script[:80]}` on the access point"
         return run(access.argv(self.settings, user, script), what=what, stdin=input or "", timeout=timeout)
 
+    @phases.phase(phases.LAB)
     def push_image(self, name: str, source: str | Path) -> str:
         """Build and push an image from a Dockerfile's text, or from a folder with one; return its reference.
 

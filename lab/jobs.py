@@ -17,6 +17,7 @@ import htcondor2
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.phases import BIND, CLEAN_UP, JOB, MATCH, PILOT, Phase, phase
 from lab.streams import Stream
 
 SUBMIT_FILE = "job.sub"
@@ -36,6 +37,13 @@ DEFAULTS = {
 }
 """What every submit description begins with; commands given later have priority."""
 
+_STEPS: dict[str, Phase] = {
+    "FileTransferEvent": BIND,
+    "ExecuteEvent": JOB,
+    "ShadowExceptionEvent": MATCH,
+    "JobEvictedEvent": MATCH,
+}
+"""What a job waits for after an event: its files are transferred once its slot is claimed."""
 BAD_NEWS = frozenset({"JobHeldEvent", "JobAbortedEvent", "ShadowExceptionEvent", "JobEvictedEvent"})
 _LOOK_S = 0.05
 
@@ -104,8 +112,14 @@ class Jobs:
                 raise JobTrouble(
                     f"job {self.cluster}.{proc} has no {' or '.join(kinds)} within {timeout:.0f} s; it has {seen}"
                 )
-            if not self.look():
-                time.sleep(_LOOK_S)
+            with phase(self._phase(proc)):
+                if not self.look():
+                    time.sleep(_LOOK_S)
+
+    def _phase(self, proc: int) -> Phase:
+        """What job `proc` is waited for: its match, its bind, or its own end."""
+        last = next((one.kind for one in reversed(self.events) if one.proc == proc and one.kind in _STEPS), "")
+        return _STEPS.get(last, MATCH)
 
     def ended(self, proc: int = 0, timeout: float = 60, ignore: frozenset[str] = frozenset()) -> Event:
         """Return the event of the job's own end. Raises JobTrouble, as `wait`."""
@@ -134,6 +148,7 @@ class Jobs:
         whom = str(self.cluster) if proc is None else f"{self.cluster}.{proc}"
         return self.lab.access_point(self.user, [tool, *options, whom])
 
+    @phase(CLEAN_UP)
     def remove(self) -> None:
         """Remove the jobs, wherever they are, and their files."""
         self.close()
@@ -157,6 +172,7 @@ class Jobs:
         self.remove()
 
 
+@phase(MATCH)
 def submit(
     lab: Lab,
     user: str,
@@ -186,9 +202,12 @@ def submit(
     return Jobs(lab, user, folder, int(cluster), count)
 
 
+@phase(PILOT)
 def wait_in_pool(lab: Lab, pilot: str, timeout: float = 60) -> None:
     """Return once the slot of the pod `pilot` can be matched; raise LabError when that takes too long."""
-    query = ["condor_status", "-constraint", f'K8SPodName == "{pilot}"', "-af", "Name"]
+    # By its uid: the ad of a former pod of that name may still be there.
+    uid = lab.kubectl("get", "pod", pilot, "-n", lab.namespace, "-o", "jsonpath={.metadata.uid}")
+    query = ["condor_status", "-constraint", f'K8SPodUID == "{uid}"', "-af", "Name"]
     deadline = time.monotonic() + timeout
     while True:
         try:

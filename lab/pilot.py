@@ -11,13 +11,16 @@ import yaml
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.phases import CLEAN_UP, PILOT, phase
 from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
 
 PATIENCE_S = 90.0
+_DISCARD_GRACE_S = 15
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 
 
+@phase(PILOT)
 def deploy(
     lab: Lab,
     name: str = "pilot",
@@ -58,10 +61,22 @@ def in_memory(volume: str, size: str) -> dict[str, Any]:
     return {"target": {"kind": "Pod", "name": "pilot"}, "patch": yaml.safe_dump(patch)}
 
 
+@phase(CLEAN_UP)
 def delete(lab: Lab, name: str = "pilot") -> None:
     """Remove the pod `name`; the service account and its rights stay for others."""
     where = ("pod", name, "-n", lab.namespace)
     lab.kubectl("delete", *where, "--ignore-not-found", "--wait=true", timeout=300)
+
+
+@phase(CLEAN_UP)
+def discard(lab: Lab, *names: str, namespace: str | None = None) -> None:
+    """Remove pods that nobody looks at any more, without waiting for their end.
+
+    They have some seconds to end by themselves: HTCondor takes its slot out of the pool then, where the ad of one that
+    is killed stays for a quarter of an hour.
+    """
+    where = ("-n", namespace or lab.namespace, "--ignore-not-found", "--wait=false")
+    lab.kubectl("delete", "pod", *names, *where, f"--grace-period={_DISCARD_GRACE_S}")
 
 
 def inside(lab: Lab, name: str, script: str, container: str = "pilot") -> str:

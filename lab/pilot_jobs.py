@@ -10,11 +10,13 @@ import yaml
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.errors import LabError
+from lab.phases import CLEAN_UP, PILOT, phase
 
 NO_LIMIT = 2**31 - 1
 """With restartPolicy OnFailure, Jobs count restarts of init containers, too, and a native sidecar is one: each bind."""
 
 
+@phase(PILOT)
 def deploy(lab: Lab, environments: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Make a Job for each name, with a pod whose pilot has these variables more; return the pods' names.
 
@@ -32,6 +34,7 @@ def deploy(lab: Lab, environments: Mapping[str, Mapping[str, str]]) -> dict[str,
     return pods
 
 
+@phase(CLEAN_UP)
 def delete(lab: Lab, *names: str) -> None:
     """Remove the Jobs and their pods."""
     lab.kubectl("delete", "job", *names, "-n", lab.namespace, "--ignore-not-found", "--cascade=foreground", timeout=300)

@@ -4,14 +4,18 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import pytest
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.levels import Level
 from tests.e2e.pool import Pool
+from tests.runner import plugin
+from tests.runner.pilots import Configuration, Lease, Pilots
+from tests.runner.plugin import PREFIX
 from tests.simulator.programs import Programs, build, obstacle
 
 # A shell that starts the tests in the background has these ignored, and so would every process that a test starts.
@@ -50,9 +54,15 @@ class Teller:
                 self._terminal.write_line(f"    {line}")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The suite's own options."""
+    plugin.add_options(parser)
+
+
 @pytest.hookimpl(trylast=True)  # the terminal reporter comes first
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the output is, tell failures there."""
+    """Register the runner; where the output is, tell failures there."""
+    plugin.register(config)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Teller(terminal), "teller")
@@ -108,11 +118,42 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    """The lab, brought up if it is not, with the image of this checkout."""
+    """The lab, brought up if it is not, with the image of this checkout; the runner does so beside other tests."""
+    if (found := plugin.brought_up()) is not None:
+        return found
     return Lab.up()
+
+
+@pytest.fixture(scope="session")
+def pilots(lab: Lab, testrun_uid: str) -> Callable[[Level], Pilots]:
+    """Pilots that all workers share, by the level of Pod Security."""
+    return lambda level: Pilots(lab.at(level), testrun_uid, os.environ.get(PREFIX, ""))
+
+
+@pytest.fixture(scope="module")
+def lease(
+    pilots: Callable[[Level], Pilots], request: pytest.FixtureRequest
+) -> Iterator[Callable[[Configuration, Level], str]]:
+    """Takes a shared pilot for the rest of the module; returns the pod's name.
+
+    After a failure in the module its pilots are deployed again for the next one.
+    """
+    failed = request.session.testsfailed
+    with ExitStack() as leases:
+        taken: dict[tuple[str, Level], Lease] = {}
+
+        def take(configuration: Configuration, level: Level = "baseline") -> str:
+            key = configuration.name, level
+            if key not in taken:
+                taken[key] = leases.enter_context(pilots(level).lease(configuration))
+            return taken[key].pod
+
+        yield take
+        for one in taken.values():
+            one.is_fit = request.session.testsfailed == failed
 
 
 @pytest.fixture(scope="session")
 def owner(worker_id: str) -> str:
     """What names of pods end with; checkouts that share one lab set K8SPILOT_TEST_PREFIX."""
-    return f"{os.environ.get('K8SPILOT_TEST_PREFIX', '')}{worker_id}"
+    return f"{os.environ.get(PREFIX, '')}{worker_id}"

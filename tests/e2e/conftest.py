@@ -1,19 +1,19 @@
-"""A pilot pod for each test process; jobs that are gone after their test."""
+"""A pilot pod for each module; jobs that are gone after their test."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from lab import jobs, pilot
 from lab.api import Lab
 from lab.faulty import FaultyRegistry
 from lab.levels import NAMESPACES, Level
 from lab.oci import Pusher
 from lab.registries import faulty_registry
 from tests.e2e.pool import Pool
+from tests.runner.pilots import Configuration
 
 HERE = Path(__file__).parent
 
@@ -40,15 +40,10 @@ def level(request: pytest.FixtureRequest) -> Level:
     return found
 
 
-@pytest.fixture(scope="session")
-def pod(lab: Lab, owner: str, level: Level) -> Iterator[str]:
-    """The name of a pilot pod of this test process's own, whose slot is in the pool."""
-    lab = lab.at(level)
-    name = f"e2e-{owner}" if level == "baseline" else f"e2e-{owner}-{level}"
-    pilot.deploy(lab, name)
-    jobs.wait_in_pool(lab, name)
-    yield name
-    pilot.delete(lab, name)
+@pytest.fixture(scope="module")
+def pod(lease: Callable[[Configuration, Level], str], level: Level) -> str:
+    """The name of a pilot pod that is this module's for now, whose slot is in the pool."""
+    return lease(Configuration("e2e"), level)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The engine, in both places where it is tested."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,9 +10,12 @@ import pytest
 from k8spilot.kube import client, connectivity, own_pod, watch_stream
 from lab.api import Lab
 from tests.engine.faulty import Place, faulty_simulator
-from tests.engine.node import NodePod
+from tests.engine.node import SHARED, NodePod
 from tests.engine.rings import Engine, Simulated, simulated
+from tests.runner.pilots import Configuration
 from tests.simulator.programs import Programs
+
+HERE = Path(__file__).parent
 
 
 def _no_faults(engine: Simulated, caplog: pytest.LogCaptureFixture) -> None:
@@ -22,11 +25,18 @@ def _no_faults(engine: Simulated, caplog: pytest.LogCaptureFixture) -> None:
     assert engine.cluster.kubelet.back_offs == 0
 
 
-@pytest.fixture(scope="session")
-def node_pod(lab: Lab, owner: str) -> Iterator[NodePod]:
-    """A pilot pod of this test process's own."""
-    pod = NodePod(lab, f"engine-{owner}")
-    with pod.deployed():
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses the node's pod is for the node."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and {"node", "node_pod"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.node)
+
+
+@pytest.fixture(scope="module")
+def node_pod(lab: Lab, lease: Callable[[Configuration], str]) -> Iterator[NodePod]:
+    """A pilot pod that is this module's for now."""
+    pod = NodePod(lab, lease(SHARED))
+    with pod.without_faults():
         yield pod
 
 

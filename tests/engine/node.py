@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from lab.api import Lab
 from lab.errors import LabError
 from lab.settings import PILOT_NAMESPACE
 from tests.engine.rings import Engine
+from tests.runner.pilots import Configuration
 
 SOCKET: Final = Path("/run/k8spilot/docker.sock")
 _PATIENCE_S: Final = 60.0
@@ -52,45 +54,65 @@ class OnNode(Engine):
         return found
 
 
+ONLY_ENGINE: Final = {"K8SPILOT_SERVICES": "engine"}
+
+
+def await_engine(lab: Lab, name: str) -> None:
+    """Wait until the pilot serves; a container runs before its program does. Raises LabError."""
+    client = ("docker", "--host", f"unix://{SOCKET}", "version")
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            lab.kubectl("exec", "-n", PILOT_NAMESPACE, name, "-c", "pilot", "--", *client)
+        except LabError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+SHARED: Final = Configuration("engine", ONLY_ENGINE, ready=await_engine)
+"""The pilot of all tests that need nothing special of it."""
+
+
 class NodePod:
     """A pilot pod that only serves the engine, for the tests of one process, one after another."""
 
     def __init__(self, lab: Lab, name: str, environment: Mapping[str, str] | None = None) -> None:
         self._lab = lab
         self._name = name
-        self._environment = {"K8SPILOT_SERVICES": "engine", **(environment or {})}
+        self._environment = {**ONLY_ENGINE, **(environment or {})}
         self._bridge: Path | None = None
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
-        """Deploy it, and delete it at the end.
+        """Deploy it, and remove it at the end.
 
         Raises:
             AssertionError: at the end, when the pilot has logged a fault of its own.
         """
         pilot.deploy(self._lab, self._name, self._environment)
         try:
-            self._await_engine()
-            yield
-            log = self._lab.kubectl("logs", "-n", PILOT_NAMESPACE, self._name, "-c", "pilot")
-            faults = [line for line in log.splitlines() if " ERROR " in line]
-            assert not faults, faults
+            await_engine(self._lab, self._name)
+            with self.without_faults():
+                yield
         finally:
-            pilot.delete(self._lab, self._name)
+            pilot.discard(self._lab, self._name)
 
-    def _await_engine(self) -> None:
-        """Wait until the pilot serves; a container runs before its program does."""
-        client = ("docker", "--host", f"unix://{SOCKET}", "version")
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                self._lab.kubectl("exec", "-n", PILOT_NAMESPACE, self._name, "-c", "pilot", "--", *client)
-            except LabError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
+    @contextmanager
+    def without_faults(self) -> Iterator[None]:
+        """Use the pod, which runs.
+
+        Raises:
+            AssertionError: at the end, when the pilot has logged a fault of its own meanwhile.
+        """
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        yield
+        of_pilot = ("-n", PILOT_NAMESPACE, self._name, "-c", "pilot")
+        log = self._lab.kubectl("logs", *of_pilot, f"--since-time={began}")
+        faults = [line for line in log.splitlines() if " ERROR " in line]
+        assert not faults, faults
 
     @contextmanager
     def reached(self) -> Iterator[Path]:

@@ -1,6 +1,6 @@
 """The two engines: a dockerd on this machine, and a pilot pod that only serves the engine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +8,10 @@ import pytest
 from lab import dockerd
 from lab.api import Lab
 from lab.dockerd import Dockerd
-from tests.engine.node import NodePod
+from tests.engine.node import SHARED, NodePod
 from tests.oracle.engines import Docker
 from tests.oracle.scripts.inputs import ENTRYPOINT
+from tests.runner.pilots import Configuration
 
 HERE = Path(__file__).parent
 _ENTRYPOINT = """\
@@ -38,11 +39,11 @@ def real(lab: Lab) -> Dockerd:
     return dockerd.ensure(lab.settings, lab.progress)
 
 
-@pytest.fixture(scope="session")
-def pilot_socket(lab: Lab, owner: str) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def pilot_socket(lab: Lab, lease: Callable[[Configuration], str]) -> Iterator[Path]:
     """The socket of a pilot pod's engine."""
-    pod = NodePod(lab, f"oracle-{owner}")
-    with pod.deployed(), pod.reached() as path:
+    pod = NodePod(lab, lease(SHARED))
+    with pod.without_faults(), pod.reached() as path:
         yield path
 
 
@@ -52,7 +53,7 @@ def entrypoint(lab: Lab) -> str:
     return lab.push_image(f"{ENTRYPOINT}:latest", _ENTRYPOINT)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def both(
     lab: Lab, real: Dockerd, pilot_socket: Path, entrypoint: str, owner: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Docker]:

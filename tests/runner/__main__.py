@@ -1,0 +1,145 @@
+"""Run the test suite: `python -m tests.runner all`, `quick`, `many`, or show what the last run took: `times`.
+
+`all` and `quick` bring the lab up beside the tests that need none. The exit status is pytest's: 0 only if all is well.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+from tests.runner import plugin, table, times
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+BUILD: Final = CHECKOUT / "build"
+
+WORKERS: Final = 6
+"""On two cores. Tests with jobs wait for most of their time."""
+SESSION_SECONDS: Final = 2400
+QUICK_SECONDS: Final = 600
+END_SECONDS: Final = 200
+"""After the session's limit: for a test that cannot be interrupted, and for the removal of pods."""
+QUICK: Final = "quick or not (node or e2e or oracle or attack or gpu or disruptive)"
+
+
+def main() -> int:
+    """Do what the command line says; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.runner", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, words in (("all", "every test"), ("quick", "what to run before each commit"), ("many", "many runs")):
+        command = commands.add_parser(name, help=words)
+        command.add_argument("--workers", type=int, default=WORKERS)
+        command.add_argument("--part", default="", help="a marker expression, such as `disruptive`")
+        command.add_argument("--times", type=int, default=10, help="of `many`: how often")
+        command.add_argument("options", nargs="*", help="of pytest, after `--`")
+    commands.add_parser("times", help="where the time of the last run went").add_argument(
+        "file", nargs="?", type=Path, default=plugin.TIMES
+    )
+    asked = parser.parse_args()
+    if asked.command == "times":
+        return _show_times(asked.file)
+    if asked.command == "many":
+        return _many(asked)
+    if asked.command == "quick":
+        own = ["-m", QUICK, "--test-times", str(BUILD / "test-quick-times.json")]
+        return _session(asked.workers, QUICK_SECONDS, [*own, *asked.options])
+    own = [*(["-m", asked.part] if asked.part else []), "--test-times", str(plugin.TIMES)]
+    return _session(asked.workers, SESSION_SECONDS, [*own, *asked.options])
+
+
+def _show_times(file: Path) -> int:
+    if not (facts := times.read(file))["tests"]:
+        print(f"{file} has no times of tests: run `make test` first", file=sys.stderr)
+        return 1
+    table.show_times(facts)
+    return 0
+
+
+def _session(workers: int, seconds: int, options: Sequence[str], log: Path | None = None) -> int:
+    """Run pytest once, with the lab coming up beside it; its limit is `seconds`, and it is interrupted after that."""
+    own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
+    limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
+    with _lab_beside() as outcome:
+        command = [*limit, sys.executable, "-m", "pytest", *own]
+        environment = {**os.environ, plugin.LAB_OUTCOME: str(outcome)}
+        if log is None:
+            return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
+        with log.open("wb") as file:
+            return subprocess.run(
+                command, cwd=CHECKOUT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+            ).returncode
+
+
+@contextmanager
+def _lab_beside() -> Iterator[Path]:
+    """Bring the lab up beside the body; the file that is yielded appears when it is up, or cannot be brought up."""
+    with tempfile.TemporaryDirectory(prefix="k8spilot-lab-up-") as folder:
+        outcome = Path(folder) / "outcome.json"
+
+        def bring_up() -> None:
+            status = subprocess.run([sys.executable, "-m", "lab", "up"], cwd=CHECKOUT, check=False).returncode
+            problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
+            part = outcome.with_suffix(".part")
+            part.write_text(json.dumps({"problem": problem}))
+            part.replace(outcome)
+
+        thread = Thread(target=bring_up)
+        thread.start()
+        try:
+            yield outcome
+        finally:
+            thread.join()
+
+
+def _many(asked: argparse.Namespace) -> int:
+    """Run the suite, or a part of it, many times; never stop at a failure; print which test failed in which runs."""
+    folder = BUILD / "test-many" / datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    folder.mkdir(parents=True)
+    failed: defaultdict[str, list[int]] = defaultdict(list)
+    statuses = []
+    for run in range(1, asked.times + 1):
+        log, junit = folder / f"{run}.log", folder / f"{run}.xml"
+        own = [f"--junitxml={junit}", "--test-times", str(folder / f"{run}.json"), *asked.options]
+        statuses.append(_session(asked.workers, SESSION_SECONDS, [*_only(asked.part), *own], log))
+        for test in _failures(junit):
+            failed[test].append(run)
+        last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
+        print(f"run {run} of {asked.times}: status {statuses[-1]}: {last}", flush=True)
+    good = statuses.count(0)
+    runs = sorted(failed.items(), key=lambda one: (-len(one[1]), one[0]))
+    if runs:
+        table.show("Failures", ("test", "times", "runs"), [(a, str(len(b)), ", ".join(map(str, b))) for a, b in runs])
+    print(f"{good} of {asked.times} runs without a failure ({shlex.quote(str(folder))})")
+    return 0 if good == asked.times else 1
+
+
+def _only(part: str) -> list[str]:
+    return ["-m", part] if part else []
+
+
+def _failures(junit: Path) -> list[str]:
+    """Names of the tests that failed, or whose fixtures did; the session itself where there is no report."""
+    try:
+        cases = ET.parse(junit).getroot().iter("testcase")  # noqa: S314 -- pytest wrote it a moment ago
+    except (OSError, ET.ParseError):
+        return ["the session ended without a report"]
+    return [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

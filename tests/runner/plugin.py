@@ -1,0 +1,131 @@
+"""The plugin of pytest that tests/conftest.py registers: options, measurement, and the scheduler of pytest-xdist."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from lab.api import Lab
+from lab.errors import LabError
+from tests.runner import groups, pilots, times
+from tests.runner.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+TIMES: Final = Path(__file__).resolve().parents[2] / "build/test-times.json"
+LAB_OUTCOME: Final = "K8SPILOT_TEST_LAB"
+"""Names a file that `python -m tests.runner` writes when the lab is up, or could not be brought up."""
+PREFIX: Final = "K8SPILOT_TEST_PREFIX"
+"""Names of pods have it in them: checkouts that share one lab set it."""
+_FACTS: Final = "k8spilot_facts"
+_LOOK_SECONDS: Final = 0.5
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """The suite's own options."""
+    own = parser.getgroup("k8spilot")
+    own.addoption("--test-times", metavar="FILE", type=Path, help="write what each test took to FILE (JSON)")
+
+
+class Runner:
+    """Measures tests where they run, and accounts for them in the process that gets the reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._meter = times.Meter()
+        self._worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        target: Path | None = config.getoption("--test-times")
+        if self._worker is None and target is not None:
+            workers = config.getoption("numprocesses", None) or 1
+            config.pluginmanager.register(times.Account(target.absolute(), int(workers)), "k8spilot-account")
+
+    # --- where tests run ---
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Wait for the lab before the clock of the test's own limit begins."""
+        if groups.facts_of(item).need != "nothing":
+            _wait_for_lab()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add what this step of the test took."""
+        report = yield
+        self._meter.measure(report, groups.part_of(item))
+        return report
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Tell the scheduler what has been collected."""
+        if self._worker is not None and _FACTS in self._worker:
+            groups.write(session.items, Path(self._worker[_FACTS]) / self._worker["workerid"])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Remove the pilots that tests shared, once all workers have ended."""
+        if self._worker is not None:
+            return
+        with suppress(LabError):  # there is no lab, or it is broken: what is left is in the way of nobody
+            lab = Lab.attach()
+            pilots.remove(lab, os.environ.get(PREFIX, ""))
+
+
+class Distribution:
+    """In the process that gives tests to workers."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="k8spilot-tests-")
+
+    def pytest_configure_node(self, node: "WorkerController") -> None:
+        """Tell a worker where to write what it collected."""
+        node.workerinput[_FACTS] = self._folder.name
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduler | None:
+        """Use the suite's own scheduler, unless another one is asked for."""
+        if config.getoption("dist") != "load":
+            return None
+        seconds = {name: float(test["wall"]) for name, test in times.read(TIMES)["tests"].items()}
+        return Scheduler(len(config.getoption("tx")), self._read_facts, seconds)
+
+    def _read_facts(self) -> dict[str, groups.Facts]:
+        return groups.read(next(Path(self._folder.name).iterdir()))
+
+    def pytest_unconfigure(self) -> None:
+        """Remove what workers wrote."""
+        self._folder.cleanup()
+
+
+def register(config: pytest.Config) -> None:
+    """Add the plugin to a session."""
+    config.pluginmanager.register(Runner(config), "k8spilot-runner")
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        config.pluginmanager.register(Distribution(), "k8spilot-distribution")
+
+
+def _wait_for_lab() -> None:
+    """Return when the lab that is being brought up beside the session is up, or is known to have failed."""
+    if not (name := os.environ.get(LAB_OUTCOME)):
+        return
+    while not Path(name).exists():
+        time.sleep(_LOOK_SECONDS)
+
+
+def brought_up() -> Lab | None:
+    """The lab that was brought up beside the session; None where it was not to be.
+
+    Raises:
+        LabError: it could not be brought up.
+    """
+    if not (name := os.environ.get(LAB_OUTCOME)):
+        return None
+    _wait_for_lab()
+    if (problem := json.loads(Path(name).read_text())["problem"]) is not None:
+        raise LabError(problem)
+    return Lab.attach()
