@@ -223,8 +223,8 @@ class Settings:
     scratch_folders: tuple[Path, ...] = _of(
         parsers.several(parsers.absolute), (Path("/k8spilot-payload/tmp"), Path("/k8spilot-payload/var-tmp"))
     )
-    """Where the pilot sees the other volumes that jobs can write to. They are emptied between jobs. Separated by
-    commas."""
+    """Where the pilot sees the other volumes that jobs can write to, separated by commas. They are emptied between
+    jobs."""
 
     gpu_metrics: Path = _of(parsers.absolute, Path("/k8spilot-gpu-metrics"))
     """The volume with the socket of the GPU sampler, shared with the sampler's ephemeral container."""
