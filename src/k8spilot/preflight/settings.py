@@ -17,7 +17,8 @@ def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
     known = {name.lower() for name in variables()}
     for name in sorted(names):
         if name.startswith("K8SPILOT_") and name.lower() not in known:
-            yield warning("settings", f"{name} is no setting of this k8spilot; look for it in docs/operators.md")
+            words = "is no setting of this k8spilot; the page Settings of the documentation lists all"
+            yield warning("settings", f"{name} {words}")
 
 
 def expression_finding(settings: Settings) -> Finding:
