@@ -1,6 +1,6 @@
 """The reference of metrics: every family that a pilot with a GPU and a job exposes, from what Prometheus would read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from docs.generate.sources import (
     PayloadState,
     families,
 )
-from docs.generate.tables import table
+from docs.generate.tables import NAMES, table
 
 INTRODUCTION: Final = """\
 # Metrics
@@ -60,7 +60,7 @@ def page() -> str:
     parts = [
         INTRODUCTION,
         "## Pilot and jobs\n",
-        table(("Series", "Type", "Meaning"), [row for row in rows if row not in gpu and "process_" not in row[0]]),
+        _series_table(row for row in rows if row not in gpu and "process_" not in row[0]),
     ]
     for name, (label, values) in LABELS.items():
         rows_of_label = [(f"`{value}`", f"{words[:1].upper()}{words[1:]}.") for value, words in values.items()]
@@ -71,10 +71,10 @@ def page() -> str:
         f"{states}. The [state table](../explanation/life-of-a-job.md#the-state-table) explains them.\n",
         "## GPUs\n",
         _GPU_NOTE,
-        table(("Series", "Type", "Meaning"), gpu),
+        _series_table(gpu),
         "## The engine's process\n",
         "Prometheus' own process metrics, of the engine.\n",
-        table(("Series", "Type", "Meaning"), [row for row in rows if "process_" in row[0] and row not in gpu]),
+        _series_table(row for row in rows if "process_" in row[0] and row not in gpu),
     ]
     return "\n".join(parts)
 
@@ -95,6 +95,10 @@ def exposed() -> Iterator[Metric]:
     )
     text = Metrics(lambda: now, lambda: families(meter, True, lambda _pid: True)).text().decode()
     yield from text_string_to_metric_families(text)
+
+
+def _series_table(rows: Iterable[tuple[str, str, str]]) -> str:
+    return NAMES.format(table(("Series", "Type", "Meaning"), rows))
 
 
 def _series(one: Metric) -> str:

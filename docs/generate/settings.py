@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from docs.generate.sources import Settings, variables
-from docs.generate.tables import table
+from docs.generate.tables import NAMES, table
 
 INTRODUCTION: Final = """\
 # Settings
@@ -45,7 +45,7 @@ def page() -> str:
     for group in dict.fromkeys(one.group for one in found):
         header = ("Variable", "Meaning", "Default", "Allowed values")
         rows = [(f"`{one.variable}`", one.meaning, one.default, one.allowed) for one in found if one.group == group]
-        parts += [f"## {group}\n", table(header, rows)]
+        parts += [f"## {group}\n", NAMES.format(table(header, rows))]
     return "\n".join(parts)
 
 

@@ -3,6 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+NAMES: Final = '<div class="names" markdown>\n\n{}\n</div>\n'
+"""Around a table whose first column has names that are not to be broken (style.css)."""
 
 
 @dataclass(frozen=True, slots=True)
