@@ -24,18 +24,18 @@ def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
 def expression_finding(settings: Settings) -> Finding:
     """The operator's expressions are judged where HTCondor's configuration is written."""
     if "condor" not in settings.services:
-        return good("settings", "all can be")
+        return good("settings", "all values are valid")
     try:
         config.render(settings, Folders.of(settings), started=0)
     except PilotError as error:
         return fault("settings", str(error))
-    return good("settings", "all can be")
+    return good("settings", "all values are valid")
 
 
 def policy_findings(settings: Settings) -> list[Finding]:
-    """See whether the operator's own images are among those that his policy allows."""
+    """See whether the operator's own images are among those that the site's policy allows."""
     policy = ImagePolicy(settings.allowed_images, settings.require_digest)
-    allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any"
+    allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any image"
     how = ", named by a digest" if policy.needs_digest else ""
     return judged("images", _against(policy, settings), f"jobs may use {allowed}{how}")
 
