@@ -1,6 +1,6 @@
 # The project's one image: the pod's init container `install`, the payload container's idle image and the pilot.
 #   docker build -t k8spilot .          (or podman, or buildah)
-# For an image that can be built again, byte for byte (docs/supply-chain.md): the base by its digest, Debian's packages as of
+# For an image that can be built again, byte for byte (docs/reference/image.md): the base by its digest, Debian's packages as of
 # one moment, and one time for all files.
 #   --build-arg BASE=debian:forky-slim@sha256:... --build-arg SNAPSHOT=20261101T000000Z
 #   --build-arg SOURCE_DATE_EPOCH=... with the builder's own option for files (buildah: --timestamp, docker: rewrite-timestamp)

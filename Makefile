@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check lab lab-down kubeconfig registry demo demo-recording test test-quick test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
+.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,12 +19,16 @@ $(VENV)/installed: pyproject.toml
 
 venv: $(VENV)/installed  ## the project's own Python environment
 
-check: venv  ## format, lint, types, import layers
+check: venv docs  ## format, lint, types, import layers, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
+
+# MkDocs' own advertisement is left out of the output.
+docs: venv  ## build the documentation's site in build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lab: venv  ## bring the test bed up: a real node, a registry, an HTCondor pool
 	@$(LAB) up

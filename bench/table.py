@@ -40,7 +40,11 @@ def read(path: Path) -> Written:
 def table(runs: Sequence[Written]) -> str:
     """The figures of all runs, in the order of the first one that has them; a heading for each part."""
     known = list(dict.fromkeys(itertools.chain.from_iterable(run.figures for run in runs)))
-    lines = ["# Figures", "", "Medians; in brackets quartiles, and of how many values. What they mean: performance.md."]
+    lines = [
+        "# Figures",
+        "",
+        "Medians; in brackets quartiles, and of how many values. What they mean: docs/explanation/performance.md.",
+    ]
     for number, run in enumerate(runs, 1):
         lines += [
             "",

@@ -1,1 +1,1 @@
-"""Attacks of a hostile job on its pilot, on the real node; docs/security.md lists them."""
+"""Attacks of a hostile job on its pilot, on the real node; docs/reference/attacks.md lists them."""

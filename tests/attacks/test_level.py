@@ -1,4 +1,4 @@
-"""The level is the namespace's, which enforces it; what the pilot may do is what docs/security.md says."""
+"""The level is the namespace's, which enforces it; what the pilot may do is what docs/explanation/security.md says."""
 
 import json
 from typing import Any

@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 75
 """K8SPILOT_PATIENCE_SECONDS of the pod: the kubelet's pauses between pulls are 10, 20 and 40 s."""
 
 AVOIDED_SECONDS = 600
-"""How long a registry is avoided (docs/architecture.md, Failures)."""
+"""How long a registry is avoided (docs/reference/failures/)."""
 
 IDLE = 1
 """JobStatus."""

@@ -1,10 +1,18 @@
-"""What the documents say of the tests is so."""
+"""The documents are true: the tests, files, modules and messages that they name exist. And they can be read."""
 
+import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from docs.generate import commands, evidence, metrics, settings
+from docs.generate.pages import GENERATED
+from docs.generate.sources import BIND_RESULTS, EVENTS, EXIT_REASONS, HOLD_CLASSES, PayloadState, Settings, variables
+from docs.generate.tables import Row, rows
+from k8spilot.model.payload_state import TRANSITIONS
 from lab.settings import CHECKOUT
 from tests.attacks.arsenal import ATTACKS
 from tests.attacks.test_ends import ENDS_BADLY
@@ -14,52 +22,235 @@ from tests.attacks.test_noisy import STORIES
 from tests.attacks.test_staging import SPECIAL
 
 TESTS = CHECKOUT / "tests"
+DOCS = CHECKOUT / "docs"
+SOURCE = CHECKOUT / "src/k8spilot"
 ONE_OF_MANY = {*ATTACKS, *STORIES, *ENDS_BADLY, *SPECIAL, *TRICKS, *ENDINGS}
 """Attacks that are a case of a test."""
-DOCUMENTS = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+PAGES = sorted(DOCS.rglob("*.md"))
+DOCUMENTS = [*sorted(CHECKOUT.glob("*.md")), *PAGES]
+
+LINES_OF_A_PAGE = 250
+SENTENCES_OF_A_CELL = 2
+CHARACTERS_OF_A_CELL = 250
+"""Two short sentences, with the links, names and figures in them. The column of tests does not count."""
+
+with_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(CHECKOUT)))
+with_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@cache
+def all_tests() -> frozenset[str]:
+    files = [path.read_text() for path in TESTS.rglob("test_*.py")]
+    return frozenset(name for text in files for name in re.findall(r"def (test_\w+)", text))
+
+
+@with_document
 def test_every_test_that_a_document_names_is_there(document: Path) -> None:
-    named = set(re.findall(r"`(test_\w+)`", document.read_text()))
-    there = {name for path in TESTS.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
-    assert named <= there
+    assert set(re.findall(r"`(test_\w+)`", document.read_text())) - all_tests() == set()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@with_document
 def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     named = re.findall(r"`((?:tests|docs|manifests|components|overlays|src|lab)/[\w./-]*)`", document.read_text())
-    assert [name for name in named if not (CHECKOUT / name).exists()] == []
+    assert [
+        name for name in named if not (CHECKOUT / name).exists() and name.removeprefix("docs/") not in GENERATED
+    ] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@with_document
+def test_every_module_that_a_document_names_is_there(document: Path) -> None:
+    named = re.findall(r"`([\w.-]+/[\w./-]+\.(?:py|c|sh))`", document.read_text())
+    assert [name for name in named if not (SOURCE / name).exists() and not (CHECKOUT / name).exists()] == []
+
+
+@with_document
 def test_every_link_of_a_document_leads_to_a_file(document: Path) -> None:
     linked = re.findall(r"\]\(([\w./-]+)(?:#[\w-]*)?\)", document.read_text())
-    assert [name for name in linked if not (document.parent / name).exists()] == []
+    generated = {DOCS / name for name in GENERATED}
+    there = [(document.parent / name).resolve() for name in linked]
+    assert [path for path in there if not path.exists() and path not in generated] == []
 
 
-def _cells(document: Path) -> set[str]:
-    """What stands between backticks in its tables."""
-    rows = [line for line in document.read_text().splitlines() if line.startswith("|")]
-    return {word for row in rows for word in re.findall(r"`([^`]+)`", row)}
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (CHECKOUT / "mkdocs.yml").read_text()
+    pages = [*(str(page.relative_to(DOCS)) for page in PAGES), *GENERATED]
+    assert [page for page in pages if page not in navigation] == []
+
+
+# --- They can be read ---
+
+
+@with_page
+def test_no_page_is_too_long(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= LINES_OF_A_PAGE
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_no_generated_page_is_too_long(name: str) -> None:
+    assert len(GENERATED[name]().splitlines()) <= LINES_OF_A_PAGE
+
+
+@with_page
+def test_no_cell_of_a_table_is_too_long(page: Path) -> None:
+    assert list(_long_cells(page.read_text())) == []
+
+
+@pytest.mark.parametrize("name", [name for name in GENERATED if not name.startswith("evidence/")])
+def test_no_cell_of_a_generated_table_is_too_long(name: str) -> None:
+    assert list(_long_cells(GENERATED[name]())) == []
+
+
+def _long_cells(markdown: str) -> Iterator[str]:
+    for row in rows(markdown):
+        cells = row.cells[:-1] if row.header[-1] == evidence.COLUMN else row.cells
+        for cell in cells:
+            plain = re.sub(r"`[^`]*`", "code", cell)
+            sentences = len(re.findall(r"[.!?](?= +(?:[A-Z*\[]|code)|$)", plain.strip())) or 1
+            if sentences > SENTENCES_OF_A_CELL or len(cell) > CHARACTERS_OF_A_CELL:
+                yield cell
+
+
+@with_page
+def test_tests_are_named_outside_of_the_sentences_of_tables(page: Path) -> None:
+    cells = [cell for row in rows(page.read_text()) for cell in row.cells[: len(row.header) - _has_tests(row)]]
+    assert [cell for cell in cells if "`test_" in cell] == []
+
+
+def _has_tests(row: Row) -> bool:
+    return row.header[-1] == evidence.COLUMN
+
+
+# --- The reference is complete ---
+
+
+def test_every_setting_is_in_the_reference_with_its_meaning_and_what_it_can_be() -> None:
+    found = {one.variable: one for one in settings.settings()}
+    assert found.keys() == variables().keys()
+    assert [name for name, one in found.items() if not one.meaning or not one.allowed] == []
+    assert [name for name in found if f"| `{name}` |" not in settings.page()] == []
+
+
+def test_a_setting_that_is_needed_says_so() -> None:
+    meanings = {one.variable: one.meaning for one in settings.settings()}
+    needed = [name.partition(" ")[0] for name, _ in Settings(pod_name="a", pod_namespace="b", services=())._needed()]
+    full = Settings(
+        pod_name="a", pod_namespace="b", glidein_site="c", glidein_resource_name="d", pool="e", num_cpus=1, memory=1
+    )
+    needed += [name.partition(" ")[0] for name, _ in full._needed()]
+    alternatives = {"CONDOR_HOST": "POOL", "NUM_CPUS": "PAYLOAD_CPUS", "MEMORY": "PAYLOAD_MEMORY_MB"}
+    assert [name for name in needed if "Required" not in meanings[alternatives.get(name, name)]] == []
+
+
+def test_every_metric_and_every_value_of_its_label_is_in_the_reference() -> None:
+    page = metrics.page()
+    families = {one.name for one in metrics.exposed()}
+    named = {
+        word for path in SOURCE.rglob("*.py") for word in re.findall(r'"k8spilot_(\w+?)(?:_total)?"', path.read_text())
+    }
+    assert len(families) >= 25
+    assert [name for name in families | {f"k8spilot_{name}" for name in named} if name not in page] == []
+    for values in (BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES):
+        assert [value for value in values if f"| `{value}` |" not in page] == []
+    assert [state for state in PayloadState if f"`{state.value}`" not in page] == []
+
+
+def test_every_event_is_in_the_reference() -> None:
+    page = GENERATED["reference/events.md"]()
+    assert [reason for reason in EVENTS if f"| `{reason}` |" not in page] == []
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    page = commands.page()
+    for name, command in commands.commands():
+        assert f"## `{name}`" in page
+        assert [one for one in command.params if one.opts[0] not in page] == []
+
+
+def test_the_state_table_is_the_codes() -> None:
+    text = (DOCS / "explanation/life-of-a-job.md").read_text()
+    told = {row.cells[0].strip("`"): row.cells[-1] for row in rows(text) if row.header[0] == "State"}
+    code = {
+        state.name: ", ".join(f"{event.value} → `{after.name}`" for event, after in events.items())
+        for state, events in TRANSITIONS.items()
+    }
+    assert told == code
+
+
+# --- The evidence is complete ---
+
+
+def test_every_row_of_a_failure_has_tests() -> None:
+    untested = {"It is gone for an hour."}
+    found = [row for page in PAGES if "failures" in page.parts for row in evidence.evidence(page.read_text())]
+    assert len(found) >= 100
+    assert {row.cells[0] for row in found if not row.cells[-1]} == untested
+
+
+def test_every_row_of_a_submit_command_has_tests_but_on_the_page_that_says_so() -> None:
+    found = {
+        page.name: [row for row in evidence.evidence(page.read_text()) if not row.cells[-1]]
+        for page in PAGES
+        if "submit-commands" in page.parts
+    }
+    assert len(found.pop("other.md")) <= 16
+    assert [row.cells[0] for untested in found.values() for row in untested] == []
 
 
 def test_every_attack_is_in_the_table() -> None:
     """Each test of tests/attacks, and each of those that one test does for many."""
-    cells = _cells(CHECKOUT / "docs/security.md")
+    told = {word for row in _attacks() for word in re.findall(r"`([^`]+)`", row.cells[-1])}
     files = [path.read_text() for path in TESTS.glob("attacks/test_*.py")]
-    tests = {name for text in files for name in re.findall(r"def (test_\w+)", text)}
-    assert (tests | ONE_OF_MANY) - {cell.partition("[")[0] for cell in cells} == set()
+    attacks = {name for text in files for name in re.findall(r"def (test_\w+)", text)}
+    assert (attacks | ONE_OF_MANY) - told == set()
 
 
 def test_every_row_of_an_attack_has_a_test() -> None:
-    """Whatever it names: a test, or one of those that one test does for many."""
-    attacks = (CHECKOUT / "docs/security.md").read_text().partition("## Attacks")[2]
-    heads = ("|---", "| The job |")
-    rows = [line for line in attacks.splitlines() if line.startswith("|") and not line.startswith(heads)]
-    named = {row: re.findall(r"`([^`]+)`", row) for row in rows}
-    assert [row for row, words in named.items() if not any(_is_attack(word) for word in words)] == []
+    """A test, or one of those that one test does for many, with that test's name."""
+    for row in _attacks():
+        words = re.findall(r"`([^`]+)`", row.cells[-1])
+        assert words, row.cells[0]
+        assert words[0].startswith(("test_", "tests/")), row.cells[0]
+        assert {word for word in words if not word.startswith(("test_", "tests/"))} <= ONE_OF_MANY, row.cells[0]
 
 
-def _is_attack(word: str) -> bool:
-    return word in ONE_OF_MANY or word.startswith(("test_", "tests/"))
+def _attacks() -> list[Row]:
+    return evidence.evidence((DOCS / "reference/attacks.md").read_text())
+
+
+@pytest.mark.parametrize("name", evidence.PAGES)
+def test_every_row_with_tests_is_on_a_page_of_evidence(name: str) -> None:
+    page = evidence.page(name)
+    for path in PAGES:
+        source = path.relative_to(DOCS).as_posix()
+        if (found := evidence.evidence(path.read_text())) and evidence.page_of(source) == name:
+            assert [row.cells[0] for row in found if evidence.anchor(source, row) not in page] == []
+
+
+# --- What it quotes is said ---
+
+
+@cache
+def messages() -> tuple[str, ...]:
+    """Every text of the code, with … for the values in it."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("name", ["how-to/troubleshooting.md", "how-to/held-jobs.md"])
+def test_every_message_of_k8spilot_that_is_quoted_is_in_the_code(name: str) -> None:
+    """In the first column: code is of k8spilot's own words, in italics are those of others."""
+    first = [row.cells[0] for row in rows((DOCS / name).read_text()) if row.header[0].startswith("Message")]
+    quoted = [quote for cell in first for quote in re.findall(r"`([^`]{12,})`", cell)]
+    assert len(quoted) >= 12
+    assert [quote for quote in quoted if not _is_said(quote)] == []
+
+
+def _is_said(quote: str) -> bool:
+    pattern = re.compile(".*".join(re.escape(part.strip()) for part in quote.split("…")))
+    return any(pattern.search(message) for message in messages())

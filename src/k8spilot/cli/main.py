@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-gpu = typer.Typer(help="GPUs: what this container has.", no_args_is_help=True)
+gpu = typer.Typer(help="GPUs of this container.", no_args_is_help=True)
 app.add_typer(gpu, name="gpu")
 
 
@@ -46,7 +46,7 @@ def _options(
 
 @app.command()
 def run() -> None:
-    """Be the pilot: serve the Docker socket and run HTCondor. Settings come from the environment."""
+    """Run the pilot: serve the Docker sockets and run HTCondor. Settings come from the environment."""
     from k8spilot.cli.run import start  # noqa: PLC0415 -- the other commands need nothing of this
 
     start()
@@ -54,13 +54,15 @@ def run() -> None:
 
 @app.command()
 def install(
-    exchange: Annotated[Path, typer.Option(envvar="K8SPILOT_EXCHANGE", help="The exchange volume.")] = Path(
-        "/k8spilot"
-    ),
-    source: Annotated[Path, typer.Option(help="The payload-init to copy.")] = PAYLOAD_INIT,
-    sandboxes: Annotated[Path | None, typer.Option(help="The folder for jobs' sandboxes, to be made as well.")] = None,
+    exchange: Annotated[
+        Path, typer.Option(envvar="K8SPILOT_EXCHANGE", metavar="FOLDER", help="The exchange volume.")
+    ] = Path("/k8spilot"),
+    source: Annotated[Path, typer.Option(metavar="FILE", help="The payload-init to copy.")] = PAYLOAD_INIT,
+    sandboxes: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also make this folder, for the jobs' sandboxes.")
+    ] = None,
 ) -> None:
-    """Put payload-init into the exchange volume, where the payload container finds it."""
+    """Copy payload-init to the exchange volume, where the payload container runs it."""
     from k8spilot.payload_init.install import install as copy  # noqa: PLC0415
 
     typer.echo(f"installed {copy(source, exchange, sandboxes)}")
@@ -69,11 +71,12 @@ def install(
 @app.command()
 def check(
     manifest: Annotated[
-        str | None, typer.Option(help="Check this file (- for standard input) instead: a rendered manifest.")
+        str | None,
+        typer.Option(metavar="FILE", help="Check this rendered manifest (- for standard input), without a cluster."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Try all that a pilot needs, in its pod or in a manifest; exit status 2 if a pilot could not start."""
+    """Run all preflight checks, in a pilot's pod or on a manifest. Exit status: 0, or 2 if a pilot could not start."""
     from k8spilot.preflight import report  # noqa: PLC0415
 
     findings = _in_manifest(manifest) if manifest is not None else _in_pod()
@@ -82,8 +85,8 @@ def check(
 
 
 @app.command()
-def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
-    """Show what this pilot does and what last went wrong. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the state of this pilot and its last fault. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
     from k8spilot.cli import status as shown  # noqa: PLC0415
 
     raise typer.Exit(shown.main(as_json))
@@ -92,13 +95,14 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")
 @gpu.command()
 def probe(
     limit: Annotated[
-        list[str] | None, typer.Option(help="What the pod asks for, as nvidia.com/gpu=1; not known otherwise.")
+        list[str] | None,
+        typer.Option(metavar="RESOURCE=COUNT", help="The pod's limit, such as nvidia.com/gpu=1. May be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines, with all evidence.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all evidence.")] = False,
 ) -> None:
-    """Show which GPUs this container has, how it came by them, and on what evidence. For any container, and any user.
+    """Show which GPUs this container has, how they were made available, and the evidence. For any container and user.
 
-    Exit status: 0, or 1 if what is promised and what is seen do not agree.
+    Exit status: 0, or 1 if the GPUs do not agree with the limit.
     """
     import json  # noqa: PLC0415
 

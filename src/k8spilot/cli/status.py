@@ -85,11 +85,11 @@ def text(status: Json) -> str:
         lines.append(
             "payload   reaches abstract sockets of the other containers: Linux 6.12 with Landlock would not let it"
         )
-    lines.append(f"engine    runs for {_age(engine['since'])}, started again {_times(engine['restarts'])}")
+    lines.append(f"engine    runs for {_age(engine['since'])}, restarts: {engine['restarts']}")
     if fault := status["last_fault"]:
         lines.append(f"last fault, {_age(fault['when'])} ago: {fault['what']}: {fault['words']}")
     else:
-        lines.append("nothing has gone wrong since the engine's start")
+        lines.append("no fault since the engine's start")
     return "\n".join(lines)
 
 
@@ -113,10 +113,6 @@ def _api(api: Json) -> str:
     heard = f"last heard {_age(api['last_contact'])} ago" if api["last_contact"] else "never heard"
     state = "can be reached" if api["reachable"] else f"cannot be reached for {_age(api['away_since'])}"
     return f"{state}, {heard}, {api['requests']} requests"
-
-
-def _times(count: int) -> str:
-    return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
 def _since(words: str, moment: str | None) -> str:

@@ -4,14 +4,13 @@ import logging
 import uuid
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import Api, ApiRefusal
+from k8spilot.model.event_reasons import EVENTS, EventReason
 
 logger = logging.getLogger(__name__)
-
-Kind = Literal["Normal", "Warning"]
 
 _MESSAGE_SIZE: Final = 1024
 """As long as a note of an Event may be (events.k8s.io/v1)."""
@@ -34,21 +33,20 @@ class Events:
         }
         self._forbidden = False
 
-    async def tell(self, reason: str, message: str, kind: Kind = "Normal") -> str:
+    async def tell(self, reason: EventReason, message: str) -> str:
         """Make an Event.
 
         Args:
-            reason: one word in CamelCase, for machines.
+            reason: one of the table of Events, which has its type.
             message: a sentence, for people.
-            kind: `Warning` for what somebody should look at.
 
         Returns:
             Its name, or nothing if it could not be made.
         """
-        event = self._event(reason, message, kind)
+        event = self._event(reason, message)
         return str(event["metadata"]["name"]) if await self._ask("create", self._path, reason, event) else ""
 
-    async def tell_again(self, name: str, reason: str, count: int) -> bool:
+    async def tell_again(self, name: str, reason: EventReason, count: int) -> bool:
         """Say that what the Event `name` tells has happened `count` times by now; whether there is that Event."""
         return await self._ask("patch", f"{self._path}/{name}", reason, {"count": count, "lastTimestamp": _now()})
 
@@ -70,7 +68,7 @@ class Events:
             return True
         return False
 
-    def _event(self, reason: str, message: str, kind: Kind) -> dict[str, Any]:
+    def _event(self, reason: EventReason, message: str) -> dict[str, Any]:
         now = _now()
         text = message if len(message) <= _MESSAGE_SIZE else message[: _MESSAGE_SIZE - 3] + "..."
         return {
@@ -80,7 +78,7 @@ class Events:
             "involvedObject": self._pod,
             "reason": reason,
             "message": text,
-            "type": kind,
+            "type": EVENTS[reason].type,
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,
             "reportingInstance": self._pod["name"],

@@ -22,7 +22,7 @@ class ImagePolicy:
     """Whether the job has to name the image by its digest, so that it is the same image every time."""
     allows_volumes: bool = True
     """Whether the image may declare volumes. The runtime puts folders of the node's disk there, which the kubelet does
-    not count for the pod (docs/security.md has how that was tried)."""
+    not count for the pod (docs/explanation/security.md has how that was tried)."""
     reserved: Sequence[Path] = ()
     """Where the pilot's own volumes are in the payload container; an image may not put others there."""
     api: Sequence[str] = ()

@@ -4,8 +4,8 @@ The kubelet works on a pod in one line: while it waits for a pull it looks at no
 of another container (pkg/kubelet/pod_workers.go). A registry that sends a layer byte by byte keeps it there for as long
 as it likes, and the runtime finds nothing wrong with that, as the pull makes progress. Nothing in Kubernetes ends it,
 not even the deletion of the pod (the pull does not have the context of the pod's worker: kubernetes/kubernetes#113606;
-docs/security.md has what was tried). That the pilot ended would not help, either: the kubelet would not see that, and
-show a pod that runs. So the pilot stays, takes no job, is not ready, and tells people what they can do.
+docs/how-to/troubleshooting.md has what was tried). That the pilot ended would not help, either: the kubelet would not
+see that, and show a pod that runs. So the pilot stays, takes no job, is not ready, and tells people what they can do.
 """
 
 import asyncio

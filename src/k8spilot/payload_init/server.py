@@ -131,7 +131,7 @@ class PayloadInitServer:
             self._is_told = True
             logger.warning(
                 "Jobs reach abstract Unix sockets of this pod's other containers: the node's kernel is older than "
-                "Linux 6.12, or has no Landlock (docs/security.md)."
+                "Linux 6.12, or has no Landlock (docs/explanation/security.md)."
             )
         async with self._arrived:
             self._arrived.notify_all()

@@ -90,7 +90,7 @@ def _pool_credentials(settings: Settings) -> Finding:
         there, passwords = credentials.read(settings, Folders.of(settings))
     except PilotError as error:
         return fault("credentials", str(error))
-    return good("credentials", f"for the pool: {len(there)} token files, {len(passwords)} passwords")
+    return good("credentials", f"for the pool: tokens: {len(there)}, passwords: {len(passwords)}")
 
 
 async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
@@ -106,8 +106,8 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
     async with Api(access) as api:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
         if error is None:
-            await events.tell("Fit", "All that a pilot needs is there.")
+            await events.tell("Fit", "All preflight checks have passed.")
         if beyond:
-            await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.", "Warning")
+            await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
         for words in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
-            await events.tell("NotFit", words, "Warning")
+            await events.tell("NotFit", words)

@@ -129,7 +129,7 @@ async def _own_pod(settings: Settings, api: Api, seen: Cluster) -> list[Finding]
     shape = list(shape_faults(seen.pod, settings))
     warnings = [*shape_warnings(seen.pod, settings), *group_warnings(seen.pod, seen.version)]
     return [
-        *judged("pod", (f"in the pod {name}, {words}" for words in shape), f"{name} is put together right"),
+        *judged("pod", (f"in the pod {name}, {words}" for words in shape), f"{name} has what a pilot needs"),
         *(warning("pod", f"in the pod {name}, {words}") for words in warnings),
         *_processes(seen.pod, settings),
     ]

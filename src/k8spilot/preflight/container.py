@@ -40,8 +40,8 @@ _PROGRAM_SECONDS: Final = 10.0
 
 def container_findings(settings: Settings) -> Iterator[Finding]:
     """Look at everything in the own container that takes no waiting."""
-    yield from judged("programs", _programs(settings), "all that the pilot starts is installed")
-    yield from judged("volumes", _volumes(settings), "all are there and can be written to")
+    yield from judged("programs", _programs(settings), "all programs are installed")
+    yield from judged("volumes", _volumes(settings), "all are mounted and writable")
     yield from _space(settings)
     yield from judged("user", _user(settings), _good_user(settings))
 
@@ -148,7 +148,7 @@ def _user(settings: Settings) -> Iterator[str]:
 
 def _good_user(settings: Settings) -> str:
     if os.geteuid() == 0:
-        return "root, with the capabilities that HTCondor and the pilot need"
+        return "root, with the capabilities that a pilot needs"
     return f"uid {os.geteuid()}, without capabilities, for {' and '.join(settings.services)}"
 
 

@@ -126,7 +126,7 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
         yield expression_finding(settings)
         yield from policy_findings(settings)
     faults = [*shape_faults(pod, settings), *_pilot_faults(pilot, pod["spec"], environment)]
-    yield from judged(about, faults, "it is put together right")
+    yield from judged(about, faults, "it has what a pilot needs")
     yield from (warning(about, words) for words in shape_warnings(pod, settings))
     yield from _job_faults(pod)
     yield from _rights(pod, objects)
@@ -262,7 +262,7 @@ def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
             "rights", f"the role of the service account {account} lacks {', '.join(wished)}, so pods tell less"
         )
     if not missing:
-        yield good("rights", f"the service account {account} has all that are needed")
+        yield good("rights", f"the service account {account} has the rights that a pilot needs")
 
 
 def _is_near(binding: Json, pod: Json) -> bool:

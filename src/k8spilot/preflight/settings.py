@@ -17,24 +17,25 @@ def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
     known = {name.lower() for name in variables()}
     for name in sorted(names):
         if name.startswith("K8SPILOT_") and name.lower() not in known:
-            yield warning("settings", f"{name} is no setting of this k8spilot; look for it in docs/operators.md")
+            words = "is no setting of this k8spilot; the page Settings of the documentation lists all"
+            yield warning("settings", f"{name} {words}")
 
 
 def expression_finding(settings: Settings) -> Finding:
     """The operator's expressions are judged where HTCondor's configuration is written."""
     if "condor" not in settings.services:
-        return good("settings", "all can be")
+        return good("settings", "all values are valid")
     try:
         config.render(settings, Folders.of(settings), started=0)
     except PilotError as error:
         return fault("settings", str(error))
-    return good("settings", "all can be")
+    return good("settings", "all values are valid")
 
 
 def policy_findings(settings: Settings) -> list[Finding]:
-    """See whether the operator's own images are among those that his policy allows."""
+    """See whether the operator's own images are among those that the site's policy allows."""
     policy = ImagePolicy(settings.allowed_images, settings.require_digest)
-    allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any"
+    allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any image"
     how = ", named by a digest" if policy.needs_digest else ""
     return judged("images", _against(policy, settings), f"jobs may use {allowed}{how}")
 

@@ -48,173 +48,189 @@ def _of(read: Callable[[str], Value], default: Value, variable: str = "", *, sec
 class Settings:
     """All settings of one pilot."""
 
-    # --- What the pool sees: OSPool's names ---
+    # --- Pool, slot and lifetime: OSPool's names ---
 
     glidein_site: str | None = _of(parsers.plain, None, "GLIDEIN_Site")
-    """The site that the resource belongs to; needed for the condor service."""
+    """Name of the site that the resource belongs to. Required with HTCondor."""
 
     glidein_resource_name: str | None = _of(parsers.plain, None, "GLIDEIN_ResourceName")
-    """The resource that this pilot is part of; needed for the condor service. Begins the machine's name."""
+    """Name of the resource that this pilot is part of; the machine's name begins with it. Required with HTCondor."""
 
     glidein_randomize_name: bool = _of(parsers.flag, False, "GLIDEIN_RANDOMIZE_NAME")
-    """Put a part that is different for every pod into the machine's name."""
+    """Add a part of the pod's uid to the machine's name, so that it is different for every pod."""
 
     pool: str | None = _of(parsers.hosts, None, "POOL")
-    """The pool to join: ospool, itb, path-facility or a central manager's host; CONDOR_HOST has priority."""
+    """The pool to join: `ospool`, `itb`, `path-facility`, or a central manager's host. Required with HTCondor,
+    unless `CONDOR_HOST` is set, which has priority."""
 
     condor_host: str | None = _of(parsers.hosts, None, "CONDOR_HOST")
-    """The central manager's host, with or without a port; several are separated by commas."""
+    """The central manager's host, with or without a port. Several hosts are separated by commas."""
 
     use_ccb: bool = _of(parsers.flag, True, "USE_CCB")
-    """Be reached through the pool's connection broker; off only where access points can connect to pods."""
+    """Receive connections through the pool's connection broker (CCB). Turn it off only where access points can
+    connect to pods."""
 
     ccb_range_low: int | None = _of(parsers.port, None, "CCB_RANGE_LOW")
-    """First port of the central manager's brokers, where it has several; needs CCB_RANGE_HIGH."""
+    """First port of the central manager's connection brokers, if it has several. Needs `CCB_RANGE_HIGH`."""
 
     ccb_range_high: int | None = _of(parsers.port, None, "CCB_RANGE_HIGH")
-    """Last port of the central manager's brokers."""
+    """Last port of the central manager's connection brokers. Needs `CCB_RANGE_LOW`."""
 
     token: str | None = _of(str, None, "TOKEN", secret=True)
-    """The pool's IDTOKEN itself; better is a Secret mounted at /etc/condor/tokens-orig.d."""
+    """The pool's IDTOKEN itself. A Secret mounted at `/etc/condor/tokens-orig.d` is better, since this value is
+    part of the pod's specification."""
 
     num_cpus: int | None = _of(parsers.whole(1), None, "NUM_CPUS")
-    """CPUs of the slot; otherwise those of the payload container."""
+    """CPUs that the slot advertises. Not set: the CPU limit of the payload container."""
 
     memory: int | None = _of(parsers.whole(1), None, "MEMORY")
-    """Memory of the slot in MiB; otherwise that of the payload container."""
+    """Memory that the slot advertises, in MiB. Not set: the memory limit of the payload container."""
 
     accept_jobs_for_hours: float = _of(parsers.number(above=0), 336.0, "ACCEPT_JOBS_FOR_HOURS")
-    """How long after its pod's start the pilot takes new jobs."""
+    """How long after the start of its pod the pilot takes new jobs, in hours."""
 
     retirement_hours: float = _of(parsers.number(least=0), 24.0, "RETIREMENT_HOURS")
-    """How long a job may go on after that; then it is vacated, the pilot ends, and HTCondor runs the job elsewhere."""
+    """How long a job may continue after that, in hours. Then the job is vacated, the pilot ends, and HTCondor runs
+    the job elsewhere."""
 
     accept_idle_minutes: float = _of(parsers.number(least=0), 30.0, "ACCEPT_IDLE_MINUTES")
-    """The pilot ends when it was not claimed for this long; 0 means never."""
+    """The pilot ends when it has not been claimed for this long, in minutes. 0 means never."""
 
     glidein_max_walltime: int | None = _of(parsers.whole(60), None, "GLIDEIN_Max_Walltime")
-    """How many seconds after its pod's start the pilot ends at the latest, whatever the hours above are. Of that time
-    the retirement is kept, so that new jobs are taken for a shorter time."""
+    """The pilot ends at the latest this many seconds after the start of its pod. New jobs are taken for this time
+    minus `RETIREMENT_HOURS`, or for `ACCEPT_JOBS_FOR_HOURS`, whichever is shorter."""
 
     glidein_start_extra: str | None = _of(parsers.one_line, None, "GLIDEIN_Start_Extra")
-    """A ClassAd expression that a job must fulfil, too."""
+    """A ClassAd expression that a job must also fulfil. A job for which it is undefined is not taken."""
 
     osg_project_name: str | None = _of(parsers.plain, None, "OSG_PROJECT_NAME")
     """Take jobs of this project only."""
 
-    # --- What the pod is: the downward API ---
+    # --- The pod: the downward API ---
 
     pod_name: str = _of(parsers.plain, "", "POD_NAME")
-    """metadata.name of the own pod."""
+    """`metadata.name` of the own pod. Required; the manifest sets it."""
 
     pod_namespace: str = _of(parsers.plain, "", "POD_NAMESPACE")
-    """metadata.namespace of the own pod."""
+    """`metadata.namespace` of the own pod. Required; the manifest sets it."""
 
     pod_uid: str = _of(parsers.plain, "", "POD_UID")
-    """metadata.uid of the own pod."""
+    """`metadata.uid` of the own pod. The manifest sets it."""
 
     node_name: str = _of(parsers.plain, "", "NODE_NAME")
-    """spec.nodeName of the own pod."""
+    """`spec.nodeName` of the own pod. The manifest sets it."""
 
     cluster: str | None = _of(parsers.plain, None)
-    """The cluster's name, since Kubernetes has none."""
+    """Name of the cluster in the slot's ad, since Kubernetes has no name of its own."""
 
     payload_cpus: int | None = _of(parsers.whole(1), None, "PAYLOAD_CPUS")
-    """limits.cpu of the payload container, rounded up."""
+    """`limits.cpu` of the payload container, rounded up. Required with HTCondor unless `NUM_CPUS` is set; the
+    manifest sets it."""
 
     payload_memory_mb: int | None = _of(parsers.whole(1), None, "PAYLOAD_MEMORY_MB")
-    """limits.memory of the payload container in MiB."""
+    """`limits.memory` of the payload container, in MiB. Required with HTCondor unless `MEMORY` is set; the manifest
+    sets it."""
 
     payload_disk_mb: int = _of(parsers.whole(0), 0, "PAYLOAD_DISK_MB")
-    """limits.ephemeral-storage of the payload container in MiB; 0, as without one, for EXECUTE's free space."""
+    """`limits.ephemeral-storage` of the payload container, in MiB. 0: the free space of the sandboxes' volume
+    counts."""
 
-    # --- How the pilot works ---
+    # --- Jobs, images and logs ---
 
     services: tuple[Service, ...] = _of(parsers.several(parsers.one_of(get_args(Service))), ("engine", "condor"))
-    """What `k8spilot run` starts: the Docker socket, HTCondor, or both."""
+    """What `k8spilot run` starts: the engine, which serves the Docker sockets; HTCondor; or both, separated by a
+    comma."""
 
     payload_container: str = _of(parsers.plain, "payload")
-    """Name of the container whose image follows the job."""
+    """Name of the payload container."""
 
     payload_uid: int = _of(parsers.whole(1), 65534)
-    """The uid that the payload container runs as."""
+    """User id of the payload container, and so of all jobs."""
 
     payload_gid: int = _of(parsers.whole(1), 65534)
-    """The gid that the payload container runs as."""
+    """Group id of the payload container."""
 
     idle_after_seconds: float = _of(parsers.number(least=0), 5.0)
-    """The payload container goes back to the idle image this long after the last job's end."""
+    """The payload container returns to the idle image this many seconds after the end of the last job."""
 
     bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
-    """How long a bind may take, the pull of the image included; after that the job is held."""
+    """Time limit for a bind in seconds, the image's pull included, counted from the registry's answer about the
+    image. A job that exceeds it is held."""
 
     patience_seconds: float = _of(parsers.number(least=0), 120.0)
-    """How long a job waits for a registry or a Kubernetes API that is away; after that it goes back to the queue, and
-    jobs that need the same are left to other execution points for a while."""
+    """How many seconds a job waits for a registry or a Kubernetes API that does not answer; then it goes back to
+    the queue. After that the slot takes no job with an image of that registry for ten minutes, or no job at all
+    until the API answers."""
 
     min_free_mb: int = _of(parsers.whole(0), 1024)
-    """How many MiB must be free for the jobs' sandboxes when the pilot starts."""
+    """Free space in MiB that the volume for the jobs' sandboxes must have when the pilot starts."""
 
     vacate_seconds: int = _of(parsers.whole(1), 60)
-    """How long an evicted job has between SIGTERM and SIGKILL; the pod's grace period must be longer."""
+    """Seconds between SIGTERM and SIGKILL for an evicted job, the transfer of its files included. The pod's grace
+    period must be at least 40 s longer."""
 
     default_image: str | None = _of(parsers.image_or_expression, None)
-    """The image of jobs that ask for none, or a ClassAd expression over the job (TARGET) and the slot (MY) that says
-    which; without it, or where it says none, they are not taken."""
+    """The image of jobs that name none, or a ClassAd expression over the job (`TARGET`) and the slot (`MY`) that
+    returns one. If it is not set or undefined, such jobs are not taken."""
 
     image_map: tuple[ImageRule, ...] = _of(parsers.image_rules, ())
-    """Which image of a registry a job gets for one that is a file, in CVMFS for example; the first rule counts."""
+    """Rules that map images that are files, for example in CVMFS, to images in a registry. The first rule that
+    matches counts."""
 
     unmapped_images: Unmapped | None = _of(parsers.one_of(get_args(Unmapped)), None)
-    """What becomes of jobs whose image is a file that no rule maps: hold them, or leave them to other execution
-    points. Not set, they are left in the OSG's pools and held in others."""
+    """What happens to jobs whose image is a file that no rule maps: `hold` them, or `leave` them to other execution
+    points. Not set: `leave` in OSPool's pools, `hold` in others."""
 
     allowed_images: tuple[str, ...] = _of(parsers.repositories, ())
-    """Registries and repositories whose images jobs may use, the repositories below them included; with none, all."""
+    """Registries and repositories whose images jobs may use, with all repositories below them. Not set: all."""
 
     require_digest: bool = _of(parsers.flag, False)
-    """Jobs must name their images by a digest, so that what runs is what was looked at."""
+    """Jobs must name their images by a digest, so that the image that runs is one that somebody has reviewed."""
 
     allow_image_volumes: bool = _of(parsers.flag, True)
-    """Jobs may have images that declare volumes: folders of the node's disk for which no limit of the pod counts."""
+    """Allow images that declare a `VOLUME`. What a job writes there is on the node's disk, and no limit of the pod
+    counts it."""
 
     log_level: Level = _of(parsers.one_of(get_args(Level)), "INFO")
-    """What is logged; DEBUG makes HTCondor's daemons talkative as well."""
+    """The least severe level that is logged. With DEBUG, HTCondor's daemons log more as well."""
 
     log_format: Format = _of(parsers.one_of(get_args(Format)), "text")
-    """How it is logged: lines for people, or JSON objects."""
+    """Log lines as text, or as one JSON object a line."""
 
     metrics_port: int = _of(parsers.whole(0, 65535), 9464)
-    """The TCP port on which metrics and probes are answered; 0 for none."""
+    """TCP port of metrics and probes. 0 turns them off; remove the probes from the manifest then."""
 
     gpu_sample_seconds: float = _of(parsers.number(least=0.1, most=3.0), 1.0)
-    """How often the GPUs' use and memory are looked at, where there are GPUs."""
+    """Interval in seconds at which the use and memory of the GPUs are sampled. A shorter one finds shorter peaks of
+    memory."""
 
     confine_starter: bool = _of(parsers.flag, True)
-    """Where HTCondor is not root, keep its starters from the pool's credentials, by Landlock. Where a node's kernel has
-    none, a pilot does not start unless this is off, and then a job's owner may read the pool's token."""
+    """With the component `restricted`: use Landlock to keep HTCondor's starters from the pool's credentials. If it
+    is off, a pilot also starts where the kernel has no Landlock, and the owner of a job can read the pool's
+    token."""
 
-    # --- Where things are ---
+    # --- Paths ---
 
     exchange: Path = _of(parsers.absolute, Path("/k8spilot"))
-    """The volume through which the pilot and payload-init talk."""
+    """The exchange volume: payload-init and its socket."""
 
     socket: Path = _of(parsers.absolute, Path("/run/k8spilot/docker.sock"))
     """The socket on which the Docker Engine API is served."""
 
     execute: Path = _of(parsers.absolute, Path("/var/lib/condor/execute"))
-    """The volume for the jobs' sandboxes, mounted at this path in the payload container as well."""
+    """The volume of the jobs' sandboxes. The payload container mounts it at the same path."""
 
     scratch_folders: tuple[Path, ...] = _of(
         parsers.several(parsers.absolute), (Path("/k8spilot-payload/tmp"), Path("/k8spilot-payload/var-tmp"))
     )
-    """Where the pilot sees the other volumes that the payload can write to; emptied between jobs."""
+    """Where the pilot sees the other volumes that jobs can write to, separated by commas. They are emptied between
+    jobs."""
 
     gpu_metrics: Path = _of(parsers.absolute, Path("/k8spilot-gpu-metrics"))
-    """The volume over which the GPUs' figures come, shared with the ephemeral container that measures them."""
+    """The volume with the socket of the GPU sampler, shared with the sampler's ephemeral container."""
 
     pull_secret: Path = _of(parsers.absolute, Path("/etc/k8spilot/pull-secret/.dockerconfigjson"))
-    """Credentials for registries, as in a Secret of type kubernetes.io/dockerconfigjson; may be missing."""
+    """Registry credentials, as in a Secret of type `kubernetes.io/dockerconfigjson`. The file may be missing."""
 
     @property
     def htcondor_socket(self) -> Path:

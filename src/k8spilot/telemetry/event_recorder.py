@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from k8spilot.kube.events import Events, Kind
+from k8spilot.kube.events import Events
+from k8spilot.model.event_reasons import EventReason
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,8 @@ _WAITING: Final = 32
 class _Event:
     """One that is told, or was."""
 
-    reason: str
+    reason: EventReason
     message: str
-    kind: Kind
     name: str = ""
     """In the API, once it is there."""
     count: int = 1
@@ -47,17 +47,16 @@ class EventRecorder:
         self._left = float(_BURST)
         self._refilled = asyncio.get_running_loop().time()
 
-    def tell(self, reason: str, message: str, kind: Kind = "Normal", *, key: str = "", always: bool = False) -> None:
+    def tell(self, reason: EventReason, message: str, *, key: str = "", always: bool = False) -> None:
         """Tell something; returns at once.
 
         Args:
-            reason: one word in CamelCase.
+            reason: one of the table of Events.
             message: a sentence, for people; of a key, the first counts.
-            kind: `Warning` for what somebody should look at.
             key: what is the same when it comes again (an image); without one, the message.
             always: whether it is told however much was told already.
         """
-        known = self._known.setdefault((reason, key or message), _Event(reason, message, kind, count=0))
+        known = self._known.setdefault((reason, key or message), _Event(reason, message, count=0))
         self._known.move_to_end((reason, key or message))
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
@@ -70,7 +69,7 @@ class EventRecorder:
         else:
             self._suppressed()
 
-    def tell_once(self, reason: str, message: str, key: str) -> None:
+    def tell_once(self, reason: EventReason, message: str, key: str) -> None:
         """Tell what is worth an Event the first time only."""
         if (reason, key) not in self._known:
             self.tell(reason, message, key=key)
@@ -96,7 +95,7 @@ class EventRecorder:
         event.told = event.count
         # The API server forgets Events, after an hour unless it is told otherwise.
         if not (event.name and await self._events.tell_again(event.name, event.reason, event.count)):
-            event.name = await self._events.tell(event.reason, event.message, event.kind)
+            event.name = await self._events.tell(event.reason, event.message)
 
     def _may(self) -> bool:
         now = asyncio.get_running_loop().time()

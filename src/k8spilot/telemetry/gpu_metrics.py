@@ -10,11 +10,11 @@ from k8spilot.gpu.monitoring.protocol import DeviceFigures
 
 _GAUGES: Final[dict[str, tuple[str, Callable[[DeviceFigures], float | None]]]] = {
     "utilization_ratio": (
-        "How busy the GPU was in the last seconds, 0 to 1",
+        "Fraction of the last five seconds in which the GPU was busy, 0 to 1",
         lambda one: one.busy / one.known if one.busy is not None and one.known else None,
     ),
-    "memory_used_bytes": ("Memory of the GPU in use, by whomever", lambda one: one.memory),
-    "memory_bytes": ("Memory of the GPU", lambda one: one.total),
+    "memory_used_bytes": ("Memory in use on the GPU, by all processes", lambda one: one.memory),
+    "memory_bytes": ("Size of the GPU's memory", lambda one: one.total),
 }
 
 
@@ -26,12 +26,12 @@ def families(meter: Meter, up: bool, is_jobs: Callable[[int], bool]) -> Iterator
         up: whether a sampler tells of them.
         is_jobs: whether a process is the job's.
     """
-    there = GaugeMetricFamily("k8spilot_gpu_sampler_up", "1 if the GPUs are measured")
+    there = GaugeMetricFamily("k8spilot_gpu_sampler_up", "1 if a sampler measures the GPUs, else 0")
     there.add_metric([], float(up))
     yield there
     gpus = list(meter.now())
-    yield _seconds("busy", "Seconds in which the GPU was busy, of the known ones", gpus, lambda gpu: gpu.busy)
-    yield _seconds("known", "Seconds of which it is known whether the GPU was busy", gpus, lambda gpu: gpu.known)
+    yield _seconds("busy", "Seconds in which the GPU was busy", gpus, lambda gpu: gpu.busy)
+    yield _seconds("known", "Seconds for which it is known whether the GPU was busy", gpus, lambda gpu: gpu.known)
     for name, (words, look) in _GAUGES.items():
         family = GaugeMetricFamily(f"k8spilot_gpu_{name}", words, labels=["gpu"])
         for gpu in gpus:
@@ -51,12 +51,16 @@ def _seconds(name: str, words: str, gpus: list[Gpu], look: Callable[[Gpu], float
 
 def _of_the_job(gpus: list[Gpu], is_jobs: Callable[[int], bool]) -> Iterator[Metric]:
     """What the job's own processes have of the GPU, where the driver tells processes apart."""
-    count = GaugeMetricFamily("k8spilot_gpu_job_processes", "Processes of the job that use the GPU", labels=["gpu"])
+    count = GaugeMetricFamily(
+        "k8spilot_gpu_job_processes", "Number of the job's processes that use the GPU", labels=["gpu"]
+    )
     memory = GaugeMetricFamily(
-        "k8spilot_gpu_job_memory_bytes", "Memory of the GPU that the job's processes have", labels=["gpu"]
+        "k8spilot_gpu_job_memory_bytes", "Memory in use on the GPU by the job's processes", labels=["gpu"]
     )
     share = GaugeMetricFamily(
-        "k8spilot_gpu_job_utilization_ratio", "How busy the job's processes kept the GPU", labels=["gpu"]
+        "k8spilot_gpu_job_utilization_ratio",
+        "Fraction of the time in which the job's processes kept the GPU busy",
+        labels=["gpu"],
     )
     for gpu in gpus:
         if gpu.last is None or gpu.last.processes is None:

@@ -23,32 +23,32 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 BindResult = Literal["bound", "refused", "failed", "unavailable", "api", "displaced", "given_up"]
 BIND_RESULTS: Final[Mapping[BindResult, str]] = {
-    "bound": "the image runs",
-    "refused": "the registry says that there is no such image, or not for us",
-    "failed": "the node cannot run it, or not in time",
-    "unavailable": "it was not to be had, for which the job is not to blame",
-    "api": "the API server did not do its part",
-    "displaced": "somebody else changed the image",
-    "given_up": "the job was removed meanwhile",
+    "bound": "the image runs in the payload container",
+    "refused": "the registry says that the image does not exist or that access is denied",
+    "failed": "the node cannot run the image, or the time limit was exceeded",
+    "unavailable": "the registry did not provide the image; the job is not at fault",
+    "api": "the API server failed or could not be reached",
+    "displaced": "another client changed the image",
+    "given_up": "the job was removed during the bind",
 }
 
 ExitReason = Literal["exited", "signalled", "out_of_memory", "lost"]
 EXIT_REASONS: Final[Mapping[ExitReason, str]] = {
-    "exited": "by itself, with whatever code",
-    "signalled": "by a signal",
-    "out_of_memory": "killed by the kernel for want of memory",
-    "lost": "no result: the job goes back to the queue",
+    "exited": "the job exited, with any exit code",
+    "signalled": "the job was ended by a signal",
+    "out_of_memory": "the kernel killed the job because it exceeded its memory limit",
+    "lost": "there is no result, and the job goes back to the queue",
 }
 
 HoldClass = Literal["image_refused", "image_failed", "not_supported", "api", "untimely", "start", "fault"]
 HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
-    "image_refused": "no such image, or no access to it",
-    "image_failed": "the node cannot run the image, or not in time",
-    "not_supported": "a pod cannot do what the job asks for",
-    "api": "the API server did not do its part",
-    "untimely": "another job has the slot, or this one was removed",
-    "start": "the image was bound, but the job could not be started",
-    "fault": "none of these",
+    "image_refused": "the image does not exist, access is denied, or the site does not allow it",
+    "image_failed": "the node cannot run the image, or the time limit was exceeded",
+    "not_supported": "the job asks for something that a pod cannot do",
+    "api": "the API server failed or could not be reached",
+    "untimely": "another job has the slot, or this job was removed",
+    "start": "the image was bound, but the job could not be started in it",
+    "fault": "any other failure",
 }
 
 _SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
@@ -81,18 +81,20 @@ class Metrics:
         # They are a series more for each, that tells nothing but when the engine started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
-        self._binds = self._counter("binds", "Changes of the payload container's image", "result", BIND_RESULTS)
-        self._exits = self._counter("payload_exits", "Ends of jobs' containers", "reason", EXIT_REASONS)
-        self._holds = self._counter("holds", "Refusals that make HTCondor hold the job", "class", HOLD_CLASSES)
+        self._binds = self._counter(
+            "binds", "Binds: changes of the payload container's image to that of a job", "result", BIND_RESULTS
+        )
+        self._exits = self._counter("payload_exits", "Jobs that have ended, by reason", "reason", EXIT_REASONS)
+        self._holds = self._counter("holds", "Requests refused so that HTCondor holds the job", "class", HOLD_CLASSES)
         self._seconds = Histogram(
             "k8spilot_bind_duration_seconds",
-            "Time from the request for an image until it runs, the pull included",
+            "Time of a successful bind, from the request until the image runs, including the pull",
             buckets=_SECONDS,
             registry=self._registry,
         )
         self._events = Counter(
             "k8spilot_events_suppressed_total",
-            "Kubernetes Events that were not made, since there were too many",
+            "Kubernetes Events that were not published because there were too many",
             registry=self._registry,
         )
         self._registry.register(_Moment(now, more))
@@ -138,26 +140,36 @@ class _Moment(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families."""
         now = self._now()
-        yield _gauge("build_info", "Always 1; the version is in the label", 1, version=now.version)
-        states = GaugeMetricFamily("k8spilot_state", "1 for the state that the slot is in", labels=["state"])
+        yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
+        states = GaugeMetricFamily(
+            "k8spilot_state", "1 for the current state of the payload container, 0 for the others", labels=["state"]
+        )
         for state in PayloadState:
             states.add_metric([state.value], float(state is now.state))
         yield states
-        restarts = CounterMetricFamily("k8spilot_engine_restarts", "Engines that died in this container")
+        restarts = CounterMetricFamily(
+            "k8spilot_engine_restarts", "How often the engine died and was started again in this container"
+        )
         restarts.add_metric([], now.restarts)
         yield restarts
         requests = CounterMetricFamily(
-            "k8spilot_api_requests", "Requests to the Kubernetes API, by its verbs", labels=["verb", "code"]
+            "k8spilot_api_requests",
+            "Requests to the Kubernetes API by verb and status code; the code is none if no answer came",
+            labels=["verb", "code"],
         )
         for (verb, code), count in sorted(now.requests.items()):
             requests.add_metric([verb, code], count)
         yield requests
-        yield _gauge("api_reachable", "1 if the own pod can be watched", float(now.reachable))
-        yield _moment("api_last_contact_timestamp_seconds", "When the API server sent something last", now.heard)
+        yield _gauge("api_reachable", "1 if the pilot can watch its own pod, else 0", float(now.reachable))
+        yield _moment(
+            "api_last_contact_timestamp_seconds",
+            "Time of the last message from the API server, which sends one about once a minute",
+            now.heard,
+        )
         since = now.running_since.timestamp() if now.running_since is not None else None
-        yield _moment("job_start_timestamp_seconds", "When the job began; not there while none runs", since)
+        yield _moment("job_start_timestamp_seconds", "Start time of the running job; absent while no job runs", since)
         pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
-        words = "Since when the node pulls an image that nobody wants any more; not there while it does not"
+        words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
         yield _moment("given_up_bind_timestamp_seconds", words, pulling)
         yield from self._more()
 

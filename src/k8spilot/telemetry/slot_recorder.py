@@ -22,6 +22,7 @@ from k8spilot.common.errors import (
     Untimely,
 )
 from k8spilot.condor import liveness
+from k8spilot.model.event_reasons import EventReason
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import SlotListener
@@ -42,7 +43,7 @@ class Fault:
     """Something that went wrong."""
 
     when: datetime
-    what: str
+    what: EventReason
     """The Event's reason."""
     words: str
     job: str = ""
@@ -88,7 +89,7 @@ class SlotRecorder(SlotListener):
         self._metrics.hold(kind)
         if kind == "untimely":
             return
-        reason = "ImageRefused" if kind in ("image_refused", "image_failed") else "JobRefused"
+        reason: EventReason = "ImageRefused" if kind in ("image_refused", "image_failed") else "JobRefused"
         self._blame(reason, f"{_job()} will be held: {error}", key=str(error))
 
     def still_pulling(self, reference: Reference, words: str) -> None:
@@ -139,11 +140,13 @@ class SlotRecorder(SlotListener):
         """The engine ends as it was told to."""
         self._event_recorder.tell("Drained", "No job runs here any more; the pilot ends.", always=True)
 
-    def _blame(self, reason: str, words: str, *, key: str = "", always: bool = False, quiet: bool = False) -> None:
+    def _blame(
+        self, reason: EventReason, words: str, *, key: str = "", always: bool = False, quiet: bool = False
+    ) -> None:
         words = f"{words.rstrip('.')}."
         self.faults.append(Fault(datetime.now(UTC), reason, words, logs.subject().job))
         if not quiet:
-            self._event_recorder.tell(reason, logs.one_line(words), "Warning", key=key, always=always)
+            self._event_recorder.tell(reason, logs.one_line(words), key=key, always=always)
 
 
 def _job() -> str:

@@ -58,7 +58,7 @@ def judge(seen: Evidence, promise: PodRequest) -> GpuVerdict:
     if not problem and promise.others:
         problem = (
             f"the pod asks for {', '.join(promise.others)}, and k8spilot knows GPUs of NVIDIA only; jobs get none "
-            "(docs/gpu.md says what is missing)"
+            "(docs/explanation/gpus.md says what is missing)"
         )
     if blocked and not problem:
         problem = f"{blocked[0]}; jobs do not get it"

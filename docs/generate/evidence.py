@@ -1,0 +1,98 @@
+"""Evidence: which test shows what a row of a table says.
+
+The source of a page has the tests in the last column of its table, under the title `Tests`. The site shows a link
+there, and the tests themselves on a page of their own.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from docs.generate.tables import Row, rows, table
+
+COLUMN: Final = "Tests"
+DOCS: Final = Path(__file__).parents[1]
+TESTS: Final = DOCS.parent / "tests"
+
+PAGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "evidence/submit-commands.md": ("submit commands", ("reference/submit-commands/",)),
+    "evidence/failures.md": ("failures", ("reference/failures/",)),
+    "evidence/attacks.md": ("attacks", ("reference/attacks.md",)),
+    "evidence/other.md": ("other tables", ("reference/", "how-to/", "explanation/", "tutorial/")),
+}
+"""Pages of evidence, each with what it is about and which pages' tables it has. The first one that fits counts."""
+
+
+def page_of(path: str) -> str:
+    """The page of evidence for the tables of a page, both as paths in the site."""
+    return next(name for name, (_, parts) in PAGES.items() if path.startswith(parts))
+
+
+def evidence(markdown: str) -> list[Row]:
+    """The rows of a page that name their tests."""
+    return [row for row in rows(markdown) if row.header[-1] == COLUMN]
+
+
+def page(name: str) -> str:
+    """A page of evidence.
+
+    Args:
+        name: one of `PAGES`.
+    """
+    about, _ = PAGES[name]
+    parts = [
+        f"# Evidence: {about}\n",
+        f"The tests behind the tables of {about}: each fails when its row is no longer true.\n",
+        "*This page is generated from the tables' sources; `tests/unit/test_docs.py` checks that each test exists.*\n",
+    ]
+    for path in sorted(DOCS.rglob("*.md")):
+        source = path.relative_to(DOCS).as_posix()
+        found = evidence(path.read_text()) if page_of_or_none(source) == name else []
+        if found:
+            title = re.search(r"^# (.*)", path.read_text(), re.MULTILINE)
+            parts.append(f"## [{title[1] if title else source}](../{source})\n")
+            entries = [(f'<a id="{anchor(source, row)}"></a>{row.cells[0]}', _tests(row)) for row in found]
+            parts.append(table(("Row", COLUMN), entries))
+    return "\n".join(parts)
+
+
+def page_of_or_none(path: str) -> str | None:
+    """As `page_of`, for any page."""
+    return next((name for name, (_, parts) in PAGES.items() if path.startswith(parts)), None)
+
+
+def anchor(path: str, row: Row) -> str:
+    """Where a row is on its page of evidence."""
+    return f"{re.sub(r'[^a-z]+', '-', path.removesuffix('.md'))}-{row.line + 1}"
+
+
+def with_links(markdown: str, path: str) -> str:
+    """A page for the site: in the place of the tests, a link to them."""
+    lines = markdown.splitlines()
+    for row in evidence(markdown):
+        upwards = "../" * path.count("/")
+        link = f"[tests]({upwards}{page_of(path)}#{anchor(path, row)})" if row.cells[-1] else ""
+        lines[row.line] = f"| {' | '.join([*row.cells[:-1], link])} |"
+    return "\n".join(lines) + "\n"
+
+
+def _tests(row: Row) -> str:
+    words = re.findall(r"`([^`]+)`", row.cells[-1])
+    return "<br>".join(f"`{word}`{_where(word)}" for word in words) or "none"
+
+
+def _where(word: str) -> str:
+    file = _files().get(word.partition("[")[0])
+    return f" ({file})" if file else ""
+
+
+@cache
+def _files() -> Mapping[str, str]:
+    """Test -> its file."""
+    return {
+        name: path.relative_to(TESTS.parent).as_posix()
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }

@@ -1,0 +1,16 @@
+"""Every generated page: its path in the site, and what makes it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from docs.generate import commands, events, evidence, metrics, packages, settings
+
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "reference/settings.md": settings.page,
+    "reference/metrics.md": metrics.page,
+    "reference/events.md": events.page,
+    "reference/command-line.md": commands.page,
+    "explanation/source.md": packages.page,
+    **{name: partial(evidence.page, name) for name in evidence.PAGES},
+}

@@ -1,0 +1,29 @@
+"""What the generated pages are generated from. All imports of k8spilot are here."""
+
+from k8spilot.cli.main import app
+from k8spilot.gpu.monitoring.meter import Meter
+from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
+from k8spilot.gpu.monitoring.vendor import GpuProcess
+from k8spilot.model.event_reasons import EVENTS
+from k8spilot.model.payload_state import PayloadState
+from k8spilot.settings.fields import Settings, variables
+from k8spilot.telemetry.gpu_metrics import families
+from k8spilot.telemetry.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now
+
+__all__ = [
+    "BIND_RESULTS",
+    "EVENTS",
+    "EXIT_REASONS",
+    "HOLD_CLASSES",
+    "DeviceFigures",
+    "Figures",
+    "GpuProcess",
+    "Meter",
+    "Metrics",
+    "Now",
+    "PayloadState",
+    "Settings",
+    "app",
+    "families",
+    "variables",
+]

@@ -1,0 +1,114 @@
+"""The Events that a pilot publishes on its own pod: reason, type, and when each one is published.
+
+Whoever publishes an Event takes its type from this table. The reference page of Events is generated from it.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+EventType = Literal["Normal", "Warning"]
+"""As in the Kubernetes API: `Warning` is for what somebody should look at."""
+
+EventReason = Literal[
+    "Fit",
+    "NotFit",
+    "MoreRights",
+    "Bound",
+    "ImageRefused",
+    "JobRefused",
+    "ImageUnavailable",
+    "NotBound",
+    "JobLost",
+    "StillPulling",
+    "ApiUnreachable",
+    "Recovered",
+    "HTCondorHangs",
+    "GpuMismatch",
+    "GpusUnmeasured",
+    "MetricsPortTaken",
+    "Draining",
+    "Drained",
+]
+
+
+class EventKind(NamedTuple):
+    """What all Events with one reason have in common."""
+
+    type: EventType
+    published: str
+    """When, in one or two sentences for the reference page."""
+    action: str = ""
+    """What an operator does about it, if there is something to do."""
+
+
+EVENTS: Final[Mapping[EventReason, EventKind]] = {
+    "Fit": EventKind("Normal", "At the start, when all preflight checks have passed."),
+    "NotFit": EventKind(
+        "Warning",
+        "At the start, one for each preflight check that has failed. The container then ends with exit code 2.",
+        "Do what the message says; the kubelet starts the container again.",
+    ),
+    "MoreRights": EventKind(
+        "Warning",
+        "At the start, if the service account has rights that a pilot does not need.",
+        "Remove these rights from the account.",
+    ),
+    "Bound": EventKind("Normal", "The first time that an image runs in this pilot."),
+    "ImageRefused": EventKind(
+        "Warning",
+        "HTCondor holds a job because its image cannot be used. The message is the hold reason.",
+        "Look at the image's name, the pull secret and the allowed images.",
+    ),
+    "JobRefused": EventKind(
+        "Warning",
+        "HTCondor holds a job because a pod cannot do what it asks for. The message is the hold reason.",
+    ),
+    "ImageUnavailable": EventKind(
+        "Warning",
+        "A registry did not provide an image within `K8SPILOT_PATIENCE_SECONDS`. The job goes back to the queue.",
+        "Look at the registry and at the network to it.",
+    ),
+    "NotBound": EventKind(
+        "Warning",
+        "The API server failed, or another client changed the image. The job goes back to the queue.",
+        "An audit log tells who changed the pod; pilot pods keep no `managedFields`.",
+    ),
+    "JobLost": EventKind("Warning", "A job has ended without a result, and goes back to the queue."),
+    "StillPulling": EventKind(
+        "Warning",
+        "A bind was given up, and the node goes on pulling its image. The slot takes no job until the pull ends.",
+        "Delete the pod if the pull does not end.",
+    ),
+    "ApiUnreachable": EventKind(
+        "Warning", "The API server could not be reached for more than 30 s. It is published afterwards."
+    ),
+    "Recovered": EventKind(
+        "Warning",
+        "The engine died and was started again.",
+        "Look at the container's log and at its memory limit if this happens often.",
+    ),
+    "HTCondorHangs": EventKind(
+        "Warning",
+        "A daemon of HTCondor has not answered for a minute, and its job was ended. After 85 s the daemon is ended.",
+        "A job can cause this: look at whose jobs ran.",
+    ),
+    "GpuMismatch": EventKind(
+        "Warning",
+        "The pod's GPUs are not those that it asks for. It is published once in the life of a pod.",
+        "Run `k8spilot gpu probe` and look at the device plugin.",
+    ),
+    "GpusUnmeasured": EventKind(
+        "Warning",
+        "The use of the GPUs cannot be measured. The message says why.",
+        "Do what the message says, or accept jobs without GPU usage.",
+    ),
+    "MetricsPortTaken": EventKind(
+        "Warning",
+        "Another process listens on the metrics port. The pilot tries again every 20 s.",
+        "Look at whose job ran: only a job can have taken the port.",
+    ),
+    "Draining": EventKind(
+        "Normal", "The pilot was told to end. HTCondor takes no more jobs and vacates the running one."
+    ),
+    "Drained": EventKind("Normal", "No job runs any more, and the pilot ends."),
+}
