@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
+.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -70,6 +70,9 @@ test: check  ## all tests: unit, the engine on simulator and node, end to end, a
 
 test-quick: check  ## what to run before each commit, in three minutes: checks, unit, the engine on the simulator, ten stories
 	@$(RUNNER) quick $(CHOSEN)
+
+test-nightly: check  ## all tests, those that only show more of the same included
+	@$(RUNNER) all $(if $(WORKERS),--workers $(WORKERS)) --part "nightly or not nightly" -- $(TESTS)
 
 N ?= 10
 test-many: venv  ## all tests N times, or a PART of them, with a table of failures (N=20 PART=disruptive)

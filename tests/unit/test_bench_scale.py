@@ -115,7 +115,7 @@ async def test_what_was_measured_of_a_size_stays_when_binds_fail_and_not_all_com
     assert found.heap == 5.0
     assert found.all_back is None
     assert found.turned_away == len(found.back) == 1
-    assert [words.split(" ")[0] for words in found.connectivity] == ["1", "not"]
+    assert [words.split(" ")[0] for words in found.troubles] == ["1", "not"]
 
 
 def test_goals_about_many_pilots_are_about_sizes_that_are_measured() -> None:
