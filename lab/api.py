@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import access, node, phases, testbed
+from lab import access, kube_api, kubectl, node, phases, testbed
 from lab.errors import LabError
 from lab.images import Images
 from lab.levels import ENGINES, NAMESPACES, Level
@@ -83,9 +83,19 @@ class Lab:
         )
 
     def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 120) -> str:  # noqa: A002
-        """Run kubectl as admin with `input` on its standard input; return its standard output."""
-        command = [*node.kubectl(self.settings), *arguments]
-        return run(command, what=f"kubectl {' '.join(arguments)[:80]}", stdin=input, timeout=timeout)
+        """Run kubectl as admin with `input` on its standard input; return its standard output.
+
+        Frequent commands need no program: see `lab.kubectl`.
+        """
+        what = f"kubectl {' '.join(arguments)[:80]}"
+        if (command := kubectl.known(arguments, input)) is None:
+            return run([*node.kubectl(self.settings), *arguments], what=what, stdin=input, timeout=timeout)
+        try:
+            return command(kube_api.connect(self.kubeconfig), timeout)
+        except TimeoutError as problem:
+            raise LabError(f"could not {what}: `kubectl` did not end within {timeout} s") from problem
+        except LabError as problem:
+            raise LabError(f"could not {what}: {problem}") from problem
 
     def access_point(
         self,

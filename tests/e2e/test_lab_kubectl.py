@@ -1,0 +1,87 @@
+"""The lab's own kubectl commands do what kubectl does, on the real node."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from lab import kubectl, node
+from lab.api import Lab
+from lab.errors import LabError
+from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
+from lab.shell import run
+
+OF = ("-n", POOL_NAMESPACE)
+POD = (CENTRAL_MANAGER, *OF)
+
+
+def _words(lab: Lab, arguments: tuple[str, ...], stdin: str | None, *, by_program: bool) -> str:
+    try:
+        if by_program:
+            return run([*node.kubectl(lab.settings), *arguments], what="x", stdin=stdin, timeout=30)
+        return lab.kubectl(*arguments, input=stdin, timeout=30)
+    except LabError as problem:
+        what = "x" if by_program else f"kubectl {' '.join(arguments)[:80]}"
+        return f"LabError: {str(problem).removeprefix(f'could not {what}: ')}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [
+        (("get", "pod", *POD, "-o", "name"), None),
+        (("get", "pods", *OF, "-o", "jsonpath={.items[*].status.podIP}"), None),
+        (("get", "node", "-o", "jsonpath={.items[0].status.allocatable}"), None),
+        (("get", "pod", "nobody", *OF, "-o", "json"), None),
+        (("logs", *POD, "--tail=3"), None),
+        (("exec", *POD, "--", "sh", "-c", "echo out; echo err >&2"), None),
+        (("exec", *POD, "--", "sh", "-c", "echo out; echo 'error: mine' >&2; echo err >&2; exit 3"), None),
+        (("exec", *POD, "--", "sh", "-c", "echo out; exit 3"), None),
+        (("exec", *POD, "--", "sh", "-c", "kill -9 $$"), None),
+        (("exec", *POD, "--", "head", "--bytes=3000000", "/dev/zero"), None),
+        (("exec", *POD, "--", "printf", "%s", "a;b&c=d ü\n"), None),
+        (("exec", "nobody", *OF, "--", "true"), None),
+        (("exec", "-i", *POD, "--", "cat"), "hällo\n" * 9000),
+        (("exec", "-i", *POD, "--", "cat"), None),
+        (("exec", *POD, "--", "cat"), None),
+        (("wait", f"pod/{CENTRAL_MANAGER}", *OF, "--for=condition=Ready"), None),
+        (("wait", f"pod/{CENTRAL_MANAGER}", *OF, "--for=condition=Nothing", "--timeout=1s"), None),
+        (("delete", "pod", "nobody", *OF), None),
+        (("delete", "pod", "nobody", *OF, "--ignore-not-found"), None),
+    ],
+)
+def test_a_command_does_as_kubectl_does(lab: Lab, arguments: tuple[str, ...], stdin: str | None) -> None:
+    assert kubectl.known(arguments, stdin) is not None
+    assert _words(lab, arguments, stdin, by_program=False) == _words(lab, arguments, stdin, by_program=True)
+
+
+@pytest.mark.parametrize(
+    "what", [("namespace", POOL_NAMESPACE), ("pods", *OF), ("secret", "pool-token", "-n", "pilots")]
+)
+def test_objects_are_those_of_kubectl(lab: Lab, what: tuple[str, ...]) -> None:
+    mine, kubectls = (
+        json.loads(_words(lab, ("get", *what, "-o", "json"), None, by_program=by_program))
+        for by_program in (False, True)
+    )
+    assert mine == kubectls
+
+
+def test_a_command_that_does_not_end_is_given_up(lab: Lab) -> None:
+    began = time.monotonic()
+    with pytest.raises(LabError, match=r"did not end within 1 s$"):
+        lab.kubectl("exec", *POD, "--", "sh", "-c", "read -t 5 line </dev/zero; sleep 3", timeout=1)
+    assert time.monotonic() - began < 3
+
+
+def test_threads_share_a_client(lab: Lab) -> None:
+    said: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        said[number] = lab.kubectl("exec", *POD, "--", "echo", str(number))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {number: f"{number}\n" for number in range(24)}
