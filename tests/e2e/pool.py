@@ -287,6 +287,18 @@ def slot_takes_a_job_of_bob(pool: Pool, seconds: float) -> None:
     assert ended.at - submitted.wait("SubmitEvent").at < seconds
 
 
+def is_left_alone(jobs: Jobs, times: int = 2) -> None:
+    """Wait until the negotiator has looked for a slot for the job so many times more, and has found none."""
+    query = ["condor_q", str(jobs.cluster), "-af", "LastRejMatchTime"]
+    seen: set[str] = set()
+
+    def has_been_rejected() -> bool:
+        seen.add(jobs.lab.access_point(jobs.user, query).strip())
+        return len(seen - {"undefined", ""}) > times
+
+    until(has_been_rejected, "the negotiator has rejected the job again", MATCHED_SECONDS)
+
+
 def until(look: Callable[[], T], what: str, timeout: float = 30) -> T:
     """Look until there is something; fail with `what` when there is nothing within `timeout` seconds."""
     deadline = time.monotonic() + timeout

@@ -13,7 +13,17 @@ from lab.errors import LabError
 from lab.faulty import Fault, FaultyRegistry
 from lab.faulty_api import FaultyApi, faulty_api
 from lab.jobs import BAD_NEWS, Jobs
-from tests.e2e.pool import MATCHED_SECONDS, Pool, ads, hold_reason, result, runs, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import (
+    MATCHED_SECONDS,
+    Pool,
+    ads,
+    hold_reason,
+    is_left_alone,
+    result,
+    runs,
+    slot_takes_a_job_of_bob,
+    until,
+)
 from tests.simulator.pod import payload_image
 
 PATIENCE_SECONDS = 15
@@ -91,7 +101,7 @@ def test_a_job_that_comes_in_an_outage_goes_back_to_the_queue_and_runs_after_it(
     faulty.is_well()
     submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=PATIENCE_SECONDS + 45, ignore=BAD_NEWS)
     until(lambda: _takes_no_job(pool), "the slot says that it takes no job")
-    time.sleep(10)
+    is_left_alone(submitted)
     assert "JobHeldEvent" not in _kinds(submitted)
     well.comes_back()
     submitted.ended(timeout=AGAIN_SECONDS + 30, ignore=BAD_NEWS)
@@ -103,7 +113,7 @@ def test_a_slot_without_an_api_server_is_left_alone(pool: Pool, well: FaultyApi)
     well.goes_away()
     until(lambda: _takes_no_job(pool), "the slot says that it takes no job")
     submitted = pool.shell("echo fine")
-    time.sleep(15)
+    is_left_alone(submitted)
     assert _kinds(submitted) == {"SubmitEvent"}
     well.comes_back()
     assert result(submitted, timeout=AGAIN_SECONDS + 30).stdout == b"fine\n"

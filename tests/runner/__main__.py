@@ -72,7 +72,9 @@ def _session(workers: int, seconds: int, options: Sequence[str], log: Path | Non
     limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
     with _lab_beside() as outcome:
         command = [*limit, sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs
-        environment = {**os.environ, plugin.LAB_OUTCOME: str(outcome)}
+        # Each worker imports all tests: with their bytecode kept that takes 3.6 s of a core, and 8.6 s without.
+        environment = {**os.environ, plugin.LAB_OUTCOME: str(outcome), "PYTHONPYCACHEPREFIX": str(BUILD / "pycache")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if log is None:
             return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
         with log.open("wb") as file:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,19 @@ def written(**changes: Any) -> str:
 
 def parsed(folder: Path, text: str, *names: str) -> dict[str, str]:
     """Values that HTCondor reads from a configuration; `None` for what has none."""
-    file = folder / "condor_config"
-    file.write_text(text)
+    if (text, names) not in _read:
+        file = folder / "condor_config"
+        file.write_text(text)
+        _read[text, names] = _read_by_htcondor(file, names)
+    return dict(_read[text, names])
+
+
+_read: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+"""What HTCondor has read so far: it takes half a second for each, and a hundred tests have few texts."""
+
+
+def _read_by_htcondor(file: Path, names: Sequence[str]) -> dict[str, str]:
+    """In a process of its own: HTCondor reads its configuration once in a process's life."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("_CONDOR_")}
     dump = subprocess.run(
         [sys.executable, "-c", _DUMP, *names],
