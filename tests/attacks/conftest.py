@@ -23,7 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 case = callspec.params.get("level"), callspec.params.get("name")
                 if case in getattr(item.module, "NIGHTLY", ()):
                     item.add_marker(pytest.mark.nightly)
-            item.add_marker(pytest.mark.timeout(300))  # two jobs one after the other, and for the first test a pilot
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(
+                    pytest.mark.timeout(300)
+                )  # two jobs one after the other, and for the first test a pilot
 
 
 @pytest.fixture(scope="session", params=NAMESPACES)

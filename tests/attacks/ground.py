@@ -198,13 +198,13 @@ class Ground(Pool):
         outcomes: dict[str, Outcome | LabError] = {}
         facts, last, ahead = self.facts(), "", [*attacks]
         coming = {name: ("alice", "bob")[(len(attacks) - 1 - at) % 2] for at, name in enumerate(attacks)}
-        waiting = {name: self._attack(attacks[name], coming[name]) for name in ahead[:1]}
+        waiting = {name: self.watching(attacks[name], coming[name]) for name in ahead[:1]}
         for at, name in enumerate(ahead):
             jobs = waiting.pop(name)
             try:
                 jobs.wait("ExecuteEvent", timeout=MATCHED_SECONDS)
                 if following := ahead[at + 1 : at + 2]:
-                    waiting[following[0]] = self._attack(attacks[following[0]], coming[following[0]])
+                    waiting[following[0]] = self.watching(attacks[following[0]], coming[following[0]])
                 end = jobs.wait("JobTerminatedEvent", "JobHeldEvent", ignore=BAD_NEWS, timeout=timeout)
                 files, before, facts = jobs.files(), facts, self.facts()
                 outcomes[name] = Outcome(end, files, before, facts)
@@ -214,11 +214,12 @@ class Ground(Pool):
                 outcomes[name] = problem
                 jobs.remove()
                 if following := ahead[at + 1 : at + 2]:
-                    waiting.setdefault(following[0], self._attack(attacks[following[0]], coming[following[0]]))
+                    waiting.setdefault(following[0], self.watching(attacks[following[0]], coming[following[0]]))
             last = name
         return outcomes
 
-    def _attack(self, attack: Attack, user: str) -> Jobs:
+    def watching(self, attack: Attack, user: str) -> Jobs:
+        """Submit a job that looks for what the one before it has left, and attacks."""
         outputs = {"transfer_output_files": ", ".join(attack.outputs) or '""'}
         return self.shell(
             FIRST_LOOK.replace("OUTPUTS", " ".join(attack.outputs)) + attack.script,

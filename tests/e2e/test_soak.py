@@ -5,12 +5,19 @@ import pytest
 from lab.api import Lab
 from soak.campaign import Campaign
 
-pytestmark = [pytest.mark.disruptive, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.disruptive
+
+SMALL = pytest.param(20, 8, 1.5, marks=pytest.mark.timeout(400))
+LONG = pytest.param(300, 100, 40.0, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])
 
 
-def test_no_job_is_lost_wrong_doubled_or_stuck_whatever_fails(lab: Lab, owner: str) -> None:
-    report = Campaign(lab, 20261121, jobs=30, faults=10, minutes=2, prefix=f"{owner}-", say=print).run()
+@pytest.mark.parametrize(("jobs", "faults", "minutes"), [SMALL, LONG])
+def test_no_job_is_lost_wrong_doubled_or_stuck_whatever_fails(
+    lab: Lab, owner: str, jobs: int, faults: int, minutes: float
+) -> None:
+    report = Campaign(lab, 20261121, jobs, faults, minutes, prefix=f"{owner}-", say=print).run()
     assert report.verdict.good, report
-    assert report.verdict.right == report.verdict.submitted >= 30
+    assert report.verdict.right == report.verdict.submitted >= jobs
+    assert report.faults
     assert not report.trouble
     assert report.steady, report
