@@ -9,7 +9,7 @@ LAB := $(BIN)/python -m lab
 .PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 # Everything goes to stderr, so that `make -s kubeconfig` prints one line only.
 $(VENV)/installed: pyproject.toml

@@ -14,11 +14,11 @@ def contained(tell: Callable[[Exception], None]) -> Iterator[None]:
         tell(error)
 
 
-def into(connectivity: list[str], what: str = "") -> Callable[[Exception], None]:
+def into(troubles: list[str], what: str = "") -> Callable[[Exception], None]:
     """Print an error with its traceback, and add it to `troubles` in words, which say what failed."""
 
     def tell(error: Exception) -> None:
         traceback.print_exception(error)
-        connectivity.append(f"{what}: {str(error) or type(error).__name__}".removeprefix(": "))
+        troubles.append(f"{what}: {str(error) or type(error).__name__}".removeprefix(": "))
 
     return tell

@@ -7,8 +7,10 @@ import shlex
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -46,6 +48,8 @@ _STEPS: dict[str, Phase] = {
 """What a job waits for after an event: its files are transferred once its slot is claimed."""
 BAD_NEWS = frozenset({"JobHeldEvent", "JobAbortedEvent", "ShadowExceptionEvent", "JobEvictedEvent"})
 _LOOK_S = 0.05
+_queued: Counter[str] = Counter()
+"""Jobs of this process that are not removed yet, by the pilot that they are for."""
 
 
 class JobTrouble(LabError):
@@ -63,11 +67,16 @@ class Event:
     """When it was read here (time.monotonic)."""
     attributes: Mapping[str, Any]
 
+    @property
+    def at(self) -> float:
+        """When it happened, by the access point's clock: whole seconds since the epoch."""
+        return datetime.fromisoformat(str(self.attributes["EventTime"])).replace(tzinfo=UTC).timestamp()
+
 
 class Jobs:
     """The jobs of one condor_submit. Its methods raise LabError."""
 
-    def __init__(self, lab: Lab, user: str, folder: str, cluster: int, count: int) -> None:
+    def __init__(self, lab: Lab, user: str, folder: str, cluster: int, count: int, pilot: str = "") -> None:
         self.lab = lab
         self.user = user
         self.folder = folder
@@ -75,6 +84,8 @@ class Jobs:
         self.cluster = cluster
         self.count = count
         self.events: list[Event] = []
+        self._pilot = pilot
+        _queued[pilot] += count
         self._stream = Stream.of_user_file(lab, user, f"{folder}/{LOG}")
         self._copy = tempfile.NamedTemporaryFile(prefix="k8spilot-events-", suffix=".log")  # noqa: SIM115
         self._log = htcondor2.JobEventLog(self._copy.name)
@@ -152,6 +163,7 @@ class Jobs:
     def remove(self) -> None:
         """Remove the jobs, wherever they are, and their files."""
         self.close()
+        _queued[self._pilot] -= self.count
         script = f"condor_rm {self.cluster}; rm -rf {shlex.quote(self.folder)}"
         self.lab.access_point(self.user, f"({script}) >/dev/null 2>&1; true")
 
@@ -192,6 +204,9 @@ def submit(
     if pilot is not None:
         own = f'TARGET.K8SPodName == "{pilot}"'
         chosen["requirements"] = f"({chosen['requirements']}) && {own}" if "requirements" in chosen else own
+    # The schedd offers the first twenty idle jobs of a user to the negotiator: jobs that wait for one pilot must not be
+    # in the way of the first jobs for other pilots. Those for one pilot keep their order.
+    chosen.setdefault("priority", str(-max(0, _queued[pilot or ""])))
     text = "".join(f"{name} = {value}\n" for name, value in chosen.items()) + f"queue {count}\n"
     archive = _pack({**(files or {}), SUBMIT_FILE: text})
     script = f"mkdir -p {folder} && cd {folder} && base64 -d | tar -x && condor_submit -terse {SUBMIT_FILE}"
@@ -199,7 +214,7 @@ def submit(
     cluster = answer.strip().splitlines()[-1].split(".")[0]
     if not cluster.isdecimal():
         raise LabError(f"condor_submit answered {answer.strip()!r}")
-    return Jobs(lab, user, folder, int(cluster), count)
+    return Jobs(lab, user, folder, int(cluster), count, pilot or "")
 
 
 @phase(PILOT)

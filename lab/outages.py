@@ -15,6 +15,8 @@ import itertools
 import os
 import secrets
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,13 +26,14 @@ import psutil
 
 from lab import cgroups, node, testbed
 from lab.api import Lab
-from lab.errors import LabError
+from lab.errors import LabError, NothingToHitError
 from lab.pod_processes import check_own, container_id, network, payload_init, still, uid_of
 from lab.processes import Daemon, Daemons
 from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
 from lab.shell import run
 
 PATIENCE_S = 30.0
+PAYLOAD_UID = 65534
 _LATE_S = 100
 """A kubelet may look for its pods so late after an outage of the API server, and takes some seconds for one."""
 _FEW_INODES = 16
@@ -160,6 +163,63 @@ def network_cut(lab: Lab, pod: str) -> Iterator[None]:
                 run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
                 undo.callback(run, [*inside, "--delete", *rule], what=f"mend the network of pod {pod}")
         yield
+
+
+@contextmanager
+def next_container_killed(lab: Lab, pod: str) -> Iterator[Callable[[float], bool]]:
+    """Kill the first process of the next container of the pod's payload that is made, before it is started.
+
+    runc has made that process by then, as the payload's user; it waits, for some milliseconds at the least, to become
+    the container's program (runc(8), create and start). A program of this machine looks, with a real-time priority: a
+    process of the pod would be slowed down by the load of the node and by the container's own limit.
+
+    Yields:
+        A function that waits for so many seconds, and says whether that process was met and killed.
+    """
+    check_own(lab)
+    folder = next(iter(cgroups.of_pod(uid_of(lab, pod), "cgroup.procs")), None)
+    if folder is None:
+        raise NothingToHitError(f"pod {pod} has no cgroup")
+    command = ["chrt", "--rr", "1", sys.executable, "-u", "-c", _KILLER, str(folder), str(PAYLOAD_UID)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killer:
+        assert killer.stdout is not None
+        try:
+            if killer.stdout.readline() != "looks\n":
+                raise LabError("the program that is to kill a container does not run")
+
+            def has_killed(seconds: float) -> bool:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return killer.wait(seconds) == 0
+                return False
+
+            yield has_killed
+        finally:
+            killer.kill()
+
+
+_KILLER = """
+import os, sys, time
+folder, uid = sys.argv[1:]
+def looks_like_it(pid):
+    try:
+        with open(f'/proc/{pid}/status') as file: status = file.read()
+    except OSError: return False
+    return status.startswith('Name:\\trunc:[2:INIT]') and f'\\nUid:\\t{uid}\\t{uid}\\t' in status
+def containers():
+    return {one.name for one in os.scandir(folder) if one.is_dir()}
+before = containers()
+print('looks')
+while True:
+    for name in containers() - before:
+        try:
+            with open(f'{folder}/{name}/cgroup.procs') as file: processes = file.read().split()
+        except OSError: continue
+        for pid in processes:
+            if looks_like_it(pid):
+                os.kill(int(pid), 9)
+                sys.exit(0)
+    time.sleep(0.0005)
+"""
 
 
 @contextmanager

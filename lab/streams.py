@@ -44,6 +44,13 @@ class Stream:
         return cls(*_kubectl(lab), "exec", "-i", "-n", lab.namespace, pod, "-c", "pilot", "--", "sh", "-c", script)
 
     @classmethod
+    def of_program(cls, lab: Lab, pod: str, *command: str) -> Self:
+        """Follow what a program writes that runs in the pilot container, and ends with this."""
+        where = ("exec", "-i", "-n", lab.namespace, pod, "-c", "pilot", "--")
+        script = '"$@" & cat >/dev/null; kill $! 2>/dev/null'
+        return cls(*_kubectl(lab), *where, "sh", "-c", script, "sh", *command)
+
+    @classmethod
     def of_pilot(cls, lab: Lab, pod: str) -> Self:
         """Follow what the pilot itself says."""
         command = [*_kubectl(lab), "logs", "--follow", "-n", lab.namespace, pod, "-c", lab.engine]

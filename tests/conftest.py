@@ -52,6 +52,7 @@ class Teller:
             shown = [line for title, text in report.sections if title in LINES for line in text.splitlines()]
             for line in [*words, *shown]:
                 self._terminal.write_line(f"    {line}")
+            self._terminal.flush()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,6 +97,16 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
         with suppress(LabError, OSError, ValueError):  # what is looked at may be what is missing
             lines = [line[:COLUMNS] for line in look().splitlines()[-LINES[title] :]]
             report.sections.append((title, "\n".join(lines)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `nightly`, unless the expression of `-m` names it."""
+    if "nightly" in (config.getoption("markexpr") or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
 
 
 @pytest.fixture(scope="module", autouse=True)

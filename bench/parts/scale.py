@@ -56,8 +56,8 @@ def measure(run: Run) -> None:
         say(f"no more than {sizes[-1]} pilots: {free:.0f} MiB of memory are free")
     found = asyncio.run(_measure(run, sizes))
     _fit(run, found)
-    if connectivity := [f"{one.pilots} pilots: {words}" for one in found for words in one.connectivity]:
-        raise LabError("; ".join(connectivity))
+    if troubles := [f"{one.pilots} pilots: {words}" for one in found for words in one.troubles]:
+        raise LabError("; ".join(troubles))
 
 
 async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
@@ -71,7 +71,7 @@ async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
                 for size in sizes:
                     found.append(one := Measured(size))
                     await _measure_one(run, api, cluster, one)
-                    if one.connectivity:
+                    if one.troubles:
                         break
             finally:
                 await cluster.close()
@@ -79,7 +79,7 @@ async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
 
 
 async def _measure_one(run: Run, api: Server, cluster: Cluster, one: Measured) -> None:
-    with contained(into(one.connectivity, "it breaks")):
+    with contained(into(one.troubles, "it breaks")):
         await measure_size(api, cluster, one, PLANS[one.pilots], say)
     _tell(run, one)
 

@@ -48,7 +48,7 @@ class Measured:
     """With `pilots` pilots; None is what was not measured."""
 
     pilots: int
-    connectivity: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
     """What was not as it should be, in words."""
     heap_without: float | None = None
     """What is in use of the API server's heap with the pods, before their pilots came, MiB."""
@@ -160,7 +160,7 @@ async def _bind(server: Server, cluster: Cluster, found: Measured, rate: float) 
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     seconds = [end for end in ends if isinstance(end, float)]
     if len(seconds) < len(tasks):
-        found.connectivity.append(f"{len(tasks) - len(seconds)} of {len(tasks)} binds failed at {rate:g} a second")
+        found.troubles.append(f"{len(tasks) - len(seconds)} of {len(tasks)} binds failed at {rate:g} a second")
     if not seconds:
         return
     after = Load.of(server)
@@ -187,7 +187,7 @@ async def _restart(server: Server, cluster: Cluster, found: Measured) -> None:
         found.all_back = time.monotonic() - ready
         await asyncio.sleep(2)
     except TimeoutError:
-        found.connectivity.append(f"not all watch again {RESTART_SECONDS:.0f} s after the API server's restart")
+        found.troubles.append(f"not all watch again {RESTART_SECONDS:.0f} s after the API server's restart")
     finally:
         asked = between(cluster.requests, ready, time.monotonic())
         found.back = [request.at - ready for request in asked]

@@ -1,7 +1,6 @@
 """The ground of the attacks: a pilot pod of each level, in a namespace that enforces it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,20 @@ from lab import jobs, pilot
 from lab.api import Lab
 from lab.levels import NAMESPACES, Level
 from lab.oci import Pusher
-from tests.attacks.ground import Ground
+from tests.attacks.ground import Ground, attacked
 
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that is here is by itself, and done in each level."""
+    """All that is here is an attack, at each level; a module's NIGHTLY has the cases that are not for each day."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.attack)
+            if isinstance(item, pytest.Function) and (callspec := getattr(item, "callspec", None)) is not None:
+                case = callspec.params.get("level"), callspec.params.get("name")
+                if case in getattr(item.module, "NIGHTLY", ()):
+                    item.add_marker(pytest.mark.nightly)
             item.add_marker(pytest.mark.timeout(300))  # two jobs one after the other, and for the first test a pilot
 
 
@@ -31,25 +34,30 @@ def level(request: pytest.FixtureRequest) -> Level:
 
 
 @pytest.fixture(scope="session")
-def battlefield(lab: Lab, owner: str, level: Level) -> Iterator[str]:
+def battlefields(lab: Lab) -> Iterator[dict[Level, str]]:
+    """Names of the pilot pods that have been needed so far: each module has tests of both levels."""
+    found: dict[Level, str] = {}
+    yield found
+    for level, name in found.items():
+        pilot.delete(lab.at(level), name)
+
+
+@pytest.fixture(scope="session")
+def battlefield(lab: Lab, owner: str, level: Level, battlefields: dict[Level, str]) -> str:
     """The name of a pilot pod of that level."""
-    here, name = lab.at(level), f"attacks-{owner}-{level}"
-    pilot.deploy(here, name, {"K8SPILOT_VACATE_SECONDS": "10"})  # jobs here do not end when they are asked to
-    jobs.wait_in_pool(here, name)
-    yield name
-    pilot.delete(here, name)
+    if level not in battlefields:
+        here, name = lab.at(level), f"attacks-{owner}-{level}"
+        pilot.deploy(here, name, {"K8SPILOT_VACATE_SECONDS": "10"})  # jobs here do not end when they are asked to
+        battlefields[level] = name
+        jobs.wait_in_pool(here, name)
+    return battlefields[level]
 
 
 @pytest.fixture
 def ground(lab: Lab, battlefield: str, level: Level) -> Iterator[Ground]:
     """The pilot; after each attack it is fit, and nothing of it has been started again."""
-    here = lab.at(level)
-    with ExitStack() as cleanup:
-        ground = Ground(here, battlefield, cleanup)
-        before = ground.lives()
+    with attacked(lab.at(level), battlefield) as ground:
         yield ground
-        assert ground.lives() == before, "engine, HTCondor or pilot have been started again"
-    assert not ground.faults(180)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,12 @@
 import hashlib
 import json
 import shutil
+import time
 import zipapp
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +16,11 @@ from typing import Final
 
 import pytest
 
-from lab.jobs import Jobs
-from tests.e2e.pool import Pool, Result, result
+from lab.api import Lab
+from lab.errors import LabError
+from lab.jobs import BAD_NEWS, Event, Jobs
+from lab.levels import NAMESPACES, Level
+from tests.e2e.pool import MATCHED_SECONDS, Pool, Result, result
 
 HERE = Path(__file__).parent
 ARSENAL: Final = "arsenal.pyz"
@@ -28,6 +35,24 @@ RESTRICTED: Final = pytest.mark.parametrize("level", ["restricted"], indirect=Tr
 """For what HTCondor does at one level alone."""
 
 
+def _first(level: Level) -> pytest.MarkDecorator:
+    levels = [one if one == level else pytest.param(one, marks=pytest.mark.nightly) for one in NAMESPACES]
+    return pytest.mark.parametrize("level", levels, indirect=True, scope="session")
+
+
+BASELINE_FIRST: Final = _first("baseline")
+RESTRICTED_FIRST: Final = _first("restricted")
+"""For what is the same program and the same right at both levels, or more at this one: the other one is `nightly`."""
+
+
+def chosen(request: pytest.FixtureRequest, test: str, parameter: str, level: Level) -> set[str]:
+    """Values of a test's parameter that are in this run at a level."""
+    items = (item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == test)
+    cases = [item.callspec.params for item in items]
+    return {str(case[parameter]) for case in cases if case["level"] == level}
+
+
+@cache
 def packed() -> bytes:
     """The content of ARSENAL: the package tests/attacks/arsenal, which can be run (zipapp)."""
     with TemporaryDirectory() as folder, BytesIO() as target:
@@ -41,6 +66,80 @@ def packed() -> bytes:
 def python(text: str) -> str:
     """A shell script that runs a program in Python."""
     return f"python3 - <<'END'\n{text}\nEND"
+
+
+LEFT: Final = 99
+"""The exit code of a job that has found something of the one before it, and has attacked nothing."""
+
+FIRST_LOOK: Final = f"""python3 ./witness.py >.seen || {{
+    cat .seen; for out in OUTPUTS; do : >$out; done; exit {LEFT}
+}}
+rm -f .seen witness.py
+"""
+
+FACTS: Final = """
+import json, os, sys
+FIELD = {"parent": 1, "start": 19}  # of /proc/<pid>/stat, behind the name (proc(5))
+engines, daemons, memory = {}, {}, 0
+for pid in filter(str.isdecimal, os.listdir("/proc")):
+    try:
+        command = open(f"/proc/{pid}/cmdline").read().split("\\0")
+        name = open(f"/proc/{pid}/comm").read().strip()
+        fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+        status = open(f"/proc/{pid}/status").read()
+    except OSError:
+        continue
+    found = int(fields[FIELD["parent"]]), int(fields[FIELD["start"]])
+    if "k8spilot.engine" in command:
+        engines[int(pid)] = found
+        memory += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    if name in ("condor_master", "condor_startd"):
+        daemons[int(pid)] = found
+lives = [[pid, start] for some in (engines, daemons) for pid, (parent, start) in some.items() if parent not in some]
+print(json.dumps({"lives": sorted(lives), "memory": memory}))
+"""
+"""What a pilot has one of in its life, and KiB that its engine has in use. A process that a daemon has begun, and that
+does not run its own program yet, is not one of these."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is to be as it was before an attack."""
+
+    lives: list[list[int]]
+    """Engine, startd and master: process id, and when it began. A container that starts again has others."""
+    memory: int
+    """KiB that the engine has in use."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One job that attacks."""
+
+    script: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Submit commands."""
+    outputs: tuple[str, ...] = ()
+    """Files that it is to bring back, as far as they are any."""
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    end: Event
+    """That the job has ended, or is held."""
+    files: Mapping[str, bytes]
+    before: Facts
+    after: Facts
+    left: str = ""
+    """What the next user's job has found of it."""
+
+    @property
+    def done(self) -> Result:
+        """As what came back of a job that has ended."""
+        assert self.end.kind == "JobTerminatedEvent", self.end
+        return Result(self.end.attributes, self.files["out.0"], self.files["err.0"], self.files)
 
 
 class Ground(Pool):
@@ -82,15 +181,60 @@ class Ground(Pool):
         status = json.loads(self.inside("k8spilot status --json; true"))
         assert status["fit"], status
 
-    def lives(self) -> tuple[str, list[int]]:
-        """What a pilot has one of in its life: engine, startd, containers."""
-        status = self.status()["status"]
-        statuses = [*status["initContainerStatuses"], *status["containerStatuses"]]
-        restarts = [int(one["restartCount"]) for one in statuses if one["name"] in self.lab.containers]
-        engine = "for p in /proc/[0-9]*; do grep -qsa [k]8spilot.engine $p/cmdline && echo ${p#/proc/}; done; true"
-        return self.inside(f"{engine}; pidof condor_startd condor_master"), restarts
+    def facts(self) -> Facts:
+        """What is to be as it was before an attack."""
+        return Facts(**json.loads(self.inside(f"exec python3 -S -E - <<'END'\n{FACTS}\nEND")))
 
-    def memory(self) -> int:
-        """KiB that the engine has in use."""
-        script = "for p in /proc/[0-9]*; do grep -qsa [k]8spilot.engine $p/cmdline && grep VmRSS $p/status; done; true"
-        return sum(int(line.split()[1]) for line in self.inside(script).splitlines())
+    def in_turn(self, attacks: Mapping[str, Attack], timeout: float = 120) -> dict[str, Outcome | LabError]:
+        """Make attacks one after the other, by alice and bob in turn: each job first looks for what another has left.
+
+        No attack may be one whose job begins again. The last one is alice's: bob is to come after it (`is_fit`). The
+        next job waits in the queue while one runs.
+
+        Args:
+            attacks: by name.
+            timeout: seconds for each of them.
+        """
+        outcomes: dict[str, Outcome | LabError] = {}
+        facts, last, ahead = self.facts(), "", [*attacks]
+        coming = {name: ("alice", "bob")[(len(attacks) - 1 - at) % 2] for at, name in enumerate(attacks)}
+        waiting = {name: self._attack(attacks[name], coming[name]) for name in ahead[:1]}
+        for at, name in enumerate(ahead):
+            jobs = waiting.pop(name)
+            try:
+                jobs.wait("ExecuteEvent", timeout=MATCHED_SECONDS)
+                if following := ahead[at + 1 : at + 2]:
+                    waiting[following[0]] = self._attack(attacks[following[0]], coming[following[0]])
+                end = jobs.wait("JobTerminatedEvent", "JobHeldEvent", ignore=BAD_NEWS, timeout=timeout)
+                files, before, facts = jobs.files(), facts, self.facts()
+                outcomes[name] = Outcome(end, files, before, facts)
+                if end.attributes.get("ReturnValue") == LEFT and isinstance(found := outcomes.get(last), Outcome):
+                    found.left = files["out.0"].decode() or files["err.0"].decode()
+            except LabError as problem:
+                outcomes[name] = problem
+                jobs.remove()
+                if following := ahead[at + 1 : at + 2]:
+                    waiting.setdefault(following[0], self._attack(attacks[following[0]], coming[following[0]]))
+            last = name
+        return outcomes
+
+    def _attack(self, attack: Attack, user: str) -> Jobs:
+        outputs = {"transfer_output_files": ", ".join(attack.outputs) or '""'}
+        return self.shell(
+            FIRST_LOOK.replace("OUTPUTS", " ".join(attack.outputs)) + attack.script,
+            user=user,
+            files={"witness.py": WITNESS, ARSENAL: packed()},
+            **{"transfer_input_files": f"witness.py, {ARSENAL}", **self.python, **outputs, **attack.commands},  # type: ignore[arg-type]
+        )
+
+
+@contextmanager
+def attacked(lab: Lab, pod: str) -> Iterator[Ground]:
+    """The pilot; after the attacks it is fit, nothing of it has been started again, and its log tells of no fault."""
+    began = time.monotonic()
+    with ExitStack() as cleanup:
+        ground = Ground(lab, pod, cleanup)
+        before = ground.facts().lives
+        yield ground
+        assert ground.facts().lives == before, "engine or HTCondor have been started again"
+    assert not ground.faults(round(time.monotonic() - began) + 2)

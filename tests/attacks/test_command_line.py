@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 import pytest
 
+from lab.api import Lab
 from lab.errors import LabError
 from lab.jobs import Jobs, submit
-from tests.attacks.ground import MARK, Ground
+from lab.levels import Level
+from tests.attacks.ground import BASELINE_FIRST, MARK, Ground, attacked
 from tests.e2e.pool import hold_reason, runs, until
 
 LABEL = "--label=org.htcondorproject=False"
@@ -49,32 +52,31 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@pytest.fixture(scope="session")
-def held(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Why each job was held, by the name of its words; filled by the first test of a level."""
-    return {}
-
-
 def _submit(ground: Ground, words: Mapping[str, str]) -> Jobs:
     image = f"{ground.lab.registry}/busybox"
     commands = {name: text.replace("IMAGE", image) for name, text in words.items()}
     return submit(ground.lab, "alice", {"universe": "docker", **commands}, pilot=ground.pod)
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_docker_takes_no_option_of_a_users_by(ground: Ground, held: dict[str, str], name: str) -> None:
-    """They are held one after the other, with a sentence for the user; the slot is the next job's at once."""
-    key = f"{ground.lab.level} {{}}"
-    if not any(one.startswith(ground.lab.level) for one in held):
+@pytest.fixture(scope="session")
+def held(lab: Lab, battlefield: str, level: Level) -> dict[str, str]:
+    """Why each job was held, by the name of its words: all are in the queue at once."""
+    with attacked(lab.at(level), battlefield) as ground, ExitStack() as cleanup:
         jobs = {one: _submit(ground, words) for one, words in WORDS.items()}
-        try:
-            held.update({key.format(one): hold_reason(job) for one, job in jobs.items()})
-        finally:
-            for job in jobs.values():
-                job.remove()
-    assert "is not the name of an image; set container_image or docker_image" in held[key.format(name)]
+        for job in jobs.values():
+            cleanup.callback(job.remove)
+        return {one: hold_reason(job) for one, job in jobs.items()}
 
 
+@BASELINE_FIRST  # words for docker's client, which is the same program
+@pytest.mark.parametrize("name", WORDS)
+def test_docker_takes_no_option_of_a_users_by(held: dict[str, str], name: str) -> None:
+    """They are held one after the other, with a sentence for the user; the slot is the next job's at once."""
+    assert "is not the name of an image; set container_image or docker_image" in held[name]
+
+
+@BASELINE_FIRST
+@pytest.mark.usefixtures("held")
 def test_after_all_of_those_words_the_next_user_finds_nothing(ground: Ground) -> None:
     ground.is_fit()
     assert MARK not in ground.inside("ls -R /var/lib/condor/execute; docker ps -a")

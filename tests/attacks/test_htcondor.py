@@ -6,10 +6,11 @@ from typing import Any, cast
 import pytest
 
 from lab.jobs import BAD_NEWS
-from tests.attacks.ground import BASELINE, MARK, RESTRICTED, Ground
+from tests.attacks.ground import BASELINE, BASELINE_FIRST, MARK, RESTRICTED, RESTRICTED_FIRST, Ground
 from tests.e2e.pool import collect, result, until
 
 
+@RESTRICTED_FIRST  # where the logs are read in another container
 def test_words_of_a_job_in_htcondors_logs_are_not_believed(ground: Ground) -> None:
     """The pilot ends when its startd has: which the master's log says, in words that anybody can put there."""
     done = ground.attack("python3 ./arsenal.pyz words_in_the_logs")
@@ -20,6 +21,7 @@ def test_words_of_a_job_in_htcondors_logs_are_not_believed(ground: Ground) -> No
     assert ground.of_slot("HasDocker") == "true"
 
 
+@BASELINE_FIRST
 def test_a_job_that_stops_talking_to_htcondor_in_the_middle_is_removed_as_any_other(ground: Ground) -> None:
     """Its connections to all daemons stay open; none of them waits for it."""
     jobs = ground.alice("python3 ./arsenal.pyz silence_for_htcondors_daemons")
@@ -31,6 +33,7 @@ def test_a_job_that_stops_talking_to_htcondor_in_the_middle_is_removed_as_any_ot
     ground.is_fit()
 
 
+@RESTRICTED_FIRST  # where the engine cannot look at the daemons by itself
 def test_a_job_that_makes_htcondor_hang_is_ended_and_the_slot_fit_within_two_minutes(ground: Ground) -> None:
     """Its daemons answer again once it has gone: none has to be started again. Its removal takes effect then."""
     jobs = ground.alice("python3 ./arsenal.pyz half_a_word_for_htcondors_daemons")
@@ -42,6 +45,7 @@ def test_a_job_that_makes_htcondor_hang_is_ended_and_the_slot_fit_within_two_min
     ground.is_fit(timeout=120)
 
 
+@BASELINE_FIRST  # HTCondor's configuration, which has no level
 def test_a_claim_that_a_job_wants_kept_is_another_users_soon(ground: Ground) -> None:
     kept = cast("dict[str, Any]", {"+KeepClaimIdle": "3600"})
     result(ground.shell("true", **kept))

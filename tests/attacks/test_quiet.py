@@ -1,4 +1,4 @@
-"""Attacks that take what is not the job's, or change what it is not to change: all in one job, then bob's."""
+"""Attacks that take what is not the job's, or change what it is not to change: all in one job, and bob's after it."""
 
 import json
 from base64 import b64encode
@@ -7,32 +7,30 @@ from contextlib import contextmanager
 
 import pytest
 
+from lab.api import Lab
+from lab.levels import Level
 from lab.pod_processes import uid_of
 from tests.attacks.arsenal import ATTACKS
 from tests.attacks.arsenal.network import OTHERS
-from tests.attacks.ground import ARSENAL, Ground, packed
+from tests.attacks.ground import ARSENAL, Ground, attacked, packed
 from tests.e2e.pool import MATCHED_SECONDS, result, runs
 
 
 @pytest.fixture(scope="session")
-def gained(request: pytest.FixtureRequest, battlefield: str) -> dict[str, list[str]]:
-    """What each attack has gained, by its name; filled by the first test."""
-    return {}
-
-
-def _make(ground: Ground, gained: dict[str, list[str]]) -> None:
-    if gained:
-        return
-    address = ground.inside("echo https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").strip()
-    script = f"ATTACK_API={address} ATTACK_LEVEL={ground.lab.level} exec python3 ./{ARSENAL} {' '.join(ATTACKS)}"
-    commands: dict[str, str] = {"+WantIOProxy": "true"}
-    jobs = ground.alice(script, **commands)  # type: ignore[arg-type]
-    jobs.wait("ExecuteEvent", timeout=MATCHED_SECONDS)
-    runs(ground, ARSENAL)
-    with _somebody_listens(ground):  # from now on: what is of the jobs' account is ended before a job's files come
-        done = result(jobs, timeout=240)
-    assert done.code == 0, done.stderr
-    gained.update(json.loads(done.stdout))
+def gained(lab: Lab, battlefield: str, level: Level) -> dict[str, list[str]]:
+    """What each attack has gained, by its name: one job makes them all, and bob's comes after it."""
+    with attacked(lab.at(level), battlefield) as ground:
+        address = ground.inside("echo https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").strip()
+        script = f"ATTACK_API={address} ATTACK_LEVEL={level} exec python3 ./{ARSENAL} {' '.join(ATTACKS)}"
+        commands: dict[str, str] = {"+WantIOProxy": "true"}
+        jobs = ground.alice(script, **commands)  # type: ignore[arg-type]
+        jobs.wait("ExecuteEvent", timeout=MATCHED_SECONDS)
+        runs(ground, ARSENAL)
+        with _somebody_listens(ground):  # from now on: what is of the jobs' account is ended before a job's files come
+            done = result(jobs, timeout=240)
+        assert done.code == 0, done.stderr
+        found: dict[str, list[str]] = json.loads(done.stdout)
+        return found
 
 
 @contextmanager
@@ -69,19 +67,18 @@ for uid in (0, 65534) if os.getuid() == 0 else (os.getuid(),):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_job_gains_nothing_by(ground: Ground, gained: dict[str, list[str]], name: str) -> None:
-    _make(ground, gained)
+def test_a_job_gains_nothing_by(gained: dict[str, list[str]], name: str) -> None:
     assert gained[name] == []
 
 
-def test_after_all_of_them_the_next_user_finds_nothing(ground: Ground, gained: dict[str, list[str]]) -> None:
-    _make(ground, gained)
+@pytest.mark.usefixtures("gained")
+def test_after_all_of_them_the_next_user_finds_nothing(ground: Ground) -> None:
     ground.is_fit()
 
 
-def test_the_kubelets_own_files_of_the_pod_do_not_grow(ground: Ground, gained: dict[str, list[str]]) -> None:
+@pytest.mark.usefixtures("gained")
+def test_the_kubelets_own_files_of_the_pod_do_not_grow(ground: Ground) -> None:
     """On the node: all but the volumes. The kubelet keeps a termination log of each container."""
-    _make(ground, gained)
     folder = ground.lab.settings.state / "kubelet/pods" / uid_of(ground.lab, ground.pod)
     assert [*folder.glob("containers/payload/*")]
     parts = [path for part in ("containers", "etc-hosts") for path in (folder / part, *(folder / part).rglob("*"))]

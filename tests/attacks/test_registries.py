@@ -6,7 +6,7 @@ import time
 from lab.faulty import BLOBS, Fault
 from lab.oci import Pusher
 from lab.registries import faulty_registry
-from tests.attacks.ground import Ground
+from tests.attacks.ground import BASELINE_FIRST, Ground
 from tests.e2e.pool import MATCHED_SECONDS, Images, until
 
 NODE = "containerd"
@@ -16,6 +16,7 @@ def _away(ground: Ground) -> bool:
     return ground.of_slot("K8SApiAwayUntil").isdecimal()
 
 
+@BASELINE_FIRST  # what the node pulls, and how the engine finds out
 def test_a_layer_that_comes_byte_by_byte_harms_no_later_job(ground: Ground, pusher: Pusher) -> None:
     """The node pulls it for as long as it comes, and does nothing else for the pod; condor_rm changes nothing."""
     with faulty_registry(ground.lab) as tarpit:

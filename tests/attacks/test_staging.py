@@ -1,13 +1,23 @@
 """Attacks while HTCondor takes a job's files away: links, and files that are none, where outputs are to be."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from lab.api import Lab
+from lab.errors import LabError
 from lab.jobs import BAD_NEWS
-from tests.attacks.ground import MARK, Ground, python
+from lab.levels import Level
+from tests.attacks.ground import BASELINE_FIRST, MARK, Attack, Ground, Outcome, attacked, python
+
+pytestmark = pytest.mark.timeout(600)  # the first test of a level that needs them waits for many jobs
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+MARKED = f"(find / -xdev -name '{MARK}*'; find /var/lib/condor /run /var/log -name '{MARK}*') 2>/dev/null; true"
+"""Prints the files of the pilot container's that a job has made."""
 
 LINKS = [
     f"{ACCOUNT}/token",
@@ -19,6 +29,7 @@ LINKS = [
 ]
 
 
+@BASELINE_FIRST  # the starter is nearly root there
 def test_links_to_the_pilots_files_bring_nothing_back(ground: Ground) -> None:
     """As outputs, in folders, in place of standard output, over a folder that HTCondor made."""
     script = (
@@ -50,20 +61,11 @@ INSTEAD = python(
 )
 
 
-def test_links_in_place_of_what_the_starter_writes_lead_nowhere(ground: Ground) -> None:
-    """HTCondor's account owns the folder that they lead to, and the starter is nearly root."""
-    more: dict[str, Any] = {"+JobStarterDebug": '"D_ALL"'}  # has a log of the starter's in the sandbox
-    jobs = ground.alice(INSTEAD, **more)
-    jobs.wait("JobHeldEvent", "JobTerminatedEvent", ignore=BAD_NEWS, timeout=120)
-    ground.is_fit()
-    found = f"(find / -xdev -name '{MARK}*'; find /var/lib/condor /run /var/log -name '{MARK}*') 2>/dev/null; true"
-    assert ground.inside(found) == ""
-
-
 AGAIN = {"input": "in", "checkpoint_exit_code": "85", "transfer_checkpoint_files": "second"}
 """Has the starter open input and output once more, when the job has ended with that code."""
 
 
+@BASELINE_FIRST
 def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment_of_the_starters(
     ground: Ground,
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment
     ground.is_fit()
 
 
+@BASELINE_FIRST
 def test_a_link_in_its_outputs_place_leads_nowhere_when_a_job_begins_again(ground: Ground) -> None:
     places = (f"/var/log/condor/{MARK}", f"/var/lib/condor/{MARK}", f"/run/{MARK}", f"/tmp/{MARK}")
     script = (
@@ -90,8 +93,7 @@ def test_a_link_in_its_outputs_place_leads_nowhere_when_a_job_begins_again(groun
         jobs.wait("JobHeldEvent", "JobTerminatedEvent", proc=proc, ignore=BAD_NEWS, timeout=120)
     jobs.remove()
     ground.is_fit()
-    found = f"find / -xdev -name '{MARK}*' 2>/dev/null; find /var/lib/condor /run /var/log -name '{MARK}*' 2>/dev/null"
-    assert ground.inside(f"{found}; true") == ""
+    assert ground.inside(MARKED) == ""
 
 
 SPECIAL = {
@@ -104,16 +106,60 @@ SPECIAL = {
 }
 
 
+LINKS_INSTEAD = "links in place of what the starter writes"
+"""HTCondor's account owns the folder that they lead to, and the starter is nearly root."""
+SANDBOX_INSTEAD = "a link in the sandbox's place"
+"""The job takes away the folder that it is in, and puts a link there."""
+MOVE = f"cd /; mv $_CONDOR_SCRATCH_DIR/* /tmp/; rm -rf $_CONDOR_SCRATCH_DIR; ln -s /etc $_CONDOR_SCRATCH_DIR; : {MARK}"
+ONE_BY_ONE = {
+    **{kind: Attack(script, {"request_disk": "64M"}, ("out",)) for kind, script in SPECIAL.items()},
+    LINKS_INSTEAD: Attack(INSTEAD, {"+JobStarterDebug": '"D_ALL"'}),  # has a log of the starter's in the sandbox
+    SANDBOX_INSTEAD: Attack(MOVE),
+}
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What has come of them."""
+
+    outcomes: Mapping[str, Outcome | LabError]
+    marked: str
+    """Files of the pilot container's with MARK in their names, after all of them."""
+
+
+@pytest.fixture(scope="session")
+def staged(lab: Lab, battlefield: str, level: Level) -> Staged:
+    """One job each, by users in turn, and each looks first for what the last one has left."""
+    with attacked(lab.at(level), battlefield) as ground:
+        outcomes = ground.in_turn(ONE_BY_ONE, timeout=40)
+        ground.is_fit()
+        return Staged(outcomes, ground.inside(MARKED))
+
+
+def _harmless(staged: Staged, name: str) -> None:
+    found = staged.outcomes[name]
+    assert isinstance(found, Outcome), found
+    assert found.left == ""
+    assert found.after.lives == found.before.lives
+
+
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_an_output_that_is_no_file(ground: Ground, kind: str) -> None:
-    jobs = ground.alice(SPECIAL[kind], transfer_output_files="out", request_disk="64M")
-    try:
-        jobs.wait("JobHeldEvent", "JobTerminatedEvent", ignore=BAD_NEWS, timeout=40)
-    finally:
-        jobs.remove()
-    ground.is_fit()
+def test_an_output_that_is_no_file(staged: Staged, kind: str) -> None:
+    _harmless(staged, kind)
 
 
+def test_links_in_place_of_what_the_starter_writes_lead_nowhere(staged: Staged) -> None:
+    _harmless(staged, LINKS_INSTEAD)
+    assert staged.marked == ""
+
+
+def test_the_sandbox_itself_in_anothers_place(staged: Staged, ground: Ground) -> None:
+    """It harms its own results alone."""
+    _harmless(staged, SANDBOX_INSTEAD)
+    assert ground.inside("ls /etc/passwd /etc/condor/condor_config").split()
+
+
+@BASELINE_FIRST
 def test_an_out_of_sandbox_path_is_no_output(ground: Ground) -> None:
     paths = [f"{ACCOUNT}/token", f"../../../../../..{ACCOUNT}/token", "/etc/condor/tokens-orig.d", "/run/k8spilot"]
     begun = [ground.alice("true", transfer_output_files=path) for path in paths]
@@ -122,14 +168,3 @@ def test_an_out_of_sandbox_path_is_no_output(ground: Ground) -> None:
         came = {name: data for name, data in jobs.files().items() if "arsenal" not in name and name != "job.log"}
         assert not [name for name, data in came.items() if b"eyJ" in data], came
     ground.is_fit()
-
-
-def test_the_sandbox_itself_in_anothers_place(ground: Ground) -> None:
-    """A job that takes away the folder it is in, or puts a link there, harms its own results alone."""
-    script = (
-        f"cd /; mv $_CONDOR_SCRATCH_DIR/* /tmp/; rm -rf $_CONDOR_SCRATCH_DIR; ln -s /etc $_CONDOR_SCRATCH_DIR; : {MARK}"
-    )
-    jobs = ground.alice(script)
-    jobs.wait("JobHeldEvent", "JobTerminatedEvent", ignore=BAD_NEWS, timeout=120)
-    ground.is_fit()
-    assert ground.inside("ls /etc/passwd /etc/condor/condor_config").split()

@@ -1,4 +1,7 @@
-"""What the next user's job looks for: anything of the one before. And what it is for: a checksum."""
+"""What the next user's job looks for: anything of the one before. And what it is for: a checksum.
+
+It prints what it has found, and exits with 1 when there is something.
+"""
 
 import hashlib
 import json
@@ -79,5 +82,7 @@ limits = Path("/proc/self/limits").read_text()
 if not re.search(r"Max open files\s+\d{4,}", limits):
     left.append(f"limits: {limits}")
 
-Path("sum").write_text(hashlib.sha256(Path("data").read_bytes()).hexdigest())
+if os.path.exists("data"):
+    Path("sum").write_text(hashlib.sha256(Path("data").read_bytes()).hexdigest())
 json.dump({"left": left}, sys.stdout)
+sys.exit(bool(left))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lab import jobs, outages, pilot
+from lab import jobs, pilot
 from lab.api import Lab
 from lab.errors import LabError
 from lab.faulty import Fault, FaultyRegistry
@@ -207,40 +207,3 @@ def test_out_of_memory_is_out_of_memory_in_an_outage(pool: Pool, well: FaultyApi
     hold_reason(submitted, MEMORY_HOLD)
     well.comes_back()
     slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
-
-
-# --- the real one ---
-
-
-@contextmanager
-def _no_api_server(lab: Lab) -> Iterator[None]:
-    try:
-        with outages.api_server_stopped(lab):
-            yield
-    finally:
-        outages.until_pods_start(lab)
-
-
-@pytest.mark.disruptive
-@pytest.mark.timeout(400)  # the node may take minutes to be Ready again
-def test_the_api_server_itself_is_stopped_while_a_job_runs(pool: Pool) -> None:
-    submitted = pool.shell("echo begun; sleep 25; echo done; exit 3")
-    runs(pool, "sleep 25")
-    with _no_api_server(pool.lab):
-        ended = submitted.ended()
-        time.sleep(5)  # and the pilot wants to change to the idle image
-    assert ended.attributes["ReturnValue"] == 3
-    assert submitted.files()["out.0"] == b"begun\ndone\n"
-    assert ads(submitted)[0]["NumShadowStarts"] == 1
-    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
-
-
-@pytest.mark.disruptive
-@pytest.mark.timeout(400)  # the node may take minutes to be Ready again
-def test_the_api_server_itself_is_stopped_while_a_job_is_bound(pool: Pool) -> None:
-    with _no_api_server(pool.lab):
-        submitted = pool.shell("echo fine")
-        time.sleep(8)
-    submitted.ended(timeout=AGAIN_SECONDS + 30, ignore=BAD_NEWS)
-    assert "JobHeldEvent" not in _kinds(submitted)
-    assert submitted.files()["out.0"] == b"fine\n"

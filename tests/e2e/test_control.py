@@ -1,5 +1,7 @@
 """Jobs that are removed, held, evicted, or that kill what carries them."""
 
+import pytest
+
 from lab import pilot
 from lab.jobs import BAD_NEWS, Jobs
 from lab.streams import Stream
@@ -29,20 +31,22 @@ def _running(pool: Pool, jobs: Jobs, processes: int = 1) -> str:
     return pool.first_process()
 
 
+@pytest.mark.quick
 def test_condor_rm_ends_all_of_a_job_and_frees_the_slot(pool: Pool) -> None:
     jobs = pool.shell("for i in 1 2 3; do setsid sleep 300 & done; exec sleep 301")
     container = _running(pool, jobs, 4)
-    jobs.command("condor_rm")
-    pool.all_are_killed_in(container)
+    with pool.kills(container):
+        jobs.command("condor_rm")
     jobs.wait("JobAbortedEvent", ignore=BAD_NEWS)
     assert result(pool.shell("echo next", user="bob")).stdout == b"next\n"
 
 
+@pytest.mark.quick
 def test_condor_hold_ends_a_job_and_condor_release_runs_it_again(pool: Pool) -> None:
     jobs = pool.shell(AGAIN.format(first="exec sleep 300"))
     container = _running(pool, jobs)
-    jobs.command("condor_hold", "-reason", "a look at it")
-    pool.all_are_killed_in(container)
+    with pool.kills(container):
+        jobs.command("condor_hold", "-reason", "a look at it")
     assert "a look at it" in jobs.held().attributes["HoldReason"]
     jobs.command("condor_release")
     jobs.ended(ignore=BAD_NEWS)
@@ -91,6 +95,6 @@ def test_a_job_whose_pod_is_deleted_runs_again(pool: Pool) -> None:
 def test_a_job_that_ignores_sigterm_is_killed_in_the_end(pool: Pool) -> None:
     jobs = pool.shell(CROWD, job_max_vacate_time="3")
     container = _running(pool, jobs, 4)
-    jobs.command("condor_rm")
-    pool.all_are_killed_in(container, 60)
+    with pool.kills(container):
+        jobs.command("condor_rm")
     assert result(pool.shell("echo next", user="bob"), timeout=60).stdout == b"next\n"

@@ -1,4 +1,8 @@
-"""The lab's own GPUs: what a plain container sees by each of the ways in which GPUs come into pods."""
+"""The lab's own GPUs: what a plain container sees by each of the ways in which GPUs come into pods.
+
+This is about the lab and not about the pilot. A few of the tests are in every run; the others, which are marked
+`nightly`, are for changes of lab/gpu and lab/go/gpu. No more devices of a kind are asked for in a run than there are.
+"""
 
 import itertools
 import json
@@ -24,6 +28,7 @@ MAY_OPEN = "No such device or address"
 MUST_NOT_OPEN = "Operation not permitted"
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
 INVENTORY = Inventory.make()
+NIGHTLY = pytest.mark.nightly
 PATIENCE_S = 100.0
 """Four devices of a kind are all there are: a pod may have to wait for another test's."""
 
@@ -102,8 +107,15 @@ def of(resource: str, uuids: list[str], count: int) -> None:
     assert len(uuids) == len(set(uuids)) == count
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
-@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu-device-specs", "nvidia.com/mig-1g.18gb"])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=NIGHTLY), 2, pytest.param(4, marks=NIGHTLY)])
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "nvidia.com/gpu",
+        pytest.param("nvidia.com/gpu-device-specs", marks=NIGHTLY),
+        pytest.param("nvidia.com/mig-1g.18gb", marks=NIGHTLY),
+    ],
+)
 def test_the_variable_names_the_devices(pods: Pods, resource: str, count: int) -> None:
     seen = pods.look(pods.start("variable", "nvidia-legacy", **asks(resource, count)))
     uuids = seen["variable"].split(",")
@@ -111,7 +123,7 @@ def test_the_variable_names_the_devices(pods: Pods, resource: str, count: int) -
     check(seen, uuids)
 
 
-@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.18gb"])
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", pytest.param("nvidia.com/mig-1g.18gb", marks=NIGHTLY)])
 def test_since_toolkit_1_18_the_variable_is_void(pods: Pods, resource: str) -> None:
     seen = pods.look(pods.start("void", "nvidia", **asks(resource, 2)))
     assert seen["variable"] == "void"
@@ -120,8 +132,10 @@ def test_since_toolkit_1_18_the_variable_is_void(pods: Pods, resource: str) -> N
     check(seen, uuids)
 
 
-@pytest.mark.parametrize(("runtime", "variable"), [("nvidia", "void"), ("nvidia-legacy", FOLDER)])
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize(
+    ("runtime", "variable"), [("nvidia", "void"), pytest.param("nvidia-legacy", FOLDER, marks=NIGHTLY)]
+)
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=NIGHTLY)])
 def test_mounts_name_the_devices(pods: Pods, runtime: str, variable: str, count: int) -> None:
     seen = pods.look(pods.start("mounts", runtime, **asks("nvidia.com/gpu-mounts", count)))
     assert seen["variable"] == variable
@@ -129,6 +143,7 @@ def test_mounts_name_the_devices(pods: Pods, runtime: str, variable: str, count:
     check(seen, seen["mounts"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu-cdi", "nvidia.com/gpu-cdi-annotations"])
 def test_with_cdi_no_runtime_class_is_needed_and_nothing_names_the_devices(
@@ -140,6 +155,7 @@ def test_with_cdi_no_runtime_class_is_needed_and_nothing_names_the_devices(
     check(seen, seen["nvml"]["gpus"])
 
 
+@pytest.mark.nightly
 def test_the_variable_may_have_indices(pods: Pods) -> None:
     seen = pods.look(pods.start("index", "nvidia-legacy", **asks("nvidia.com/gpu-index", 2)))
     uuids = [INVENTORY.driver.gpus[int(index)].uuid for index in seen["variable"].split(",")]
@@ -147,6 +163,7 @@ def test_the_variable_may_have_indices(pods: Pods) -> None:
     check(seen, uuids)
 
 
+@pytest.mark.nightly
 def test_four_replicas_are_two_devices(pods: Pods) -> None:
     seen = pods.look(pods.start("shared", "nvidia-legacy", **asks("nvidia.com/gpu.shared", 4)))
     uuids = seen["variable"].split(",")
@@ -161,6 +178,7 @@ def test_what_is_broken_shows_another_device_than_was_promised(pods: Pods) -> No
     check(seen, [promised[0], INVENTORY.instead["nvidia.com/gpu-broken"]])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu-mounts"])
 def test_without_the_runtime_class_there_are_names_and_no_devices(pods: Pods, resource: str) -> None:
     seen = pods.look(pods.start("bare", **asks(resource)))
@@ -168,6 +186,7 @@ def test_without_the_runtime_class_there_are_names_and_no_devices(pods: Pods, re
     assert (seen["nodes"], seen["nvml"]["error"]) == ({}, "NVMLError_LibraryNotFound")
 
 
+@pytest.mark.nightly
 def test_device_specs_need_no_runtime_class_and_have_no_library(pods: Pods) -> None:
     seen = pods.look(pods.start("specs", **asks("nvidia.com/gpu-device-specs")))
     nodes = {node.path for node in INVENTORY.nodes[seen["variable"]]} | CONTROL
@@ -175,6 +194,7 @@ def test_device_specs_need_no_runtime_class_and_have_no_library(pods: Pods) -> N
     assert seen["nvml"]["error"] == "NVMLError_LibraryNotFound"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("runtime", ["", "nvidia", "nvidia-cdi", "nvidia-legacy"])
 def test_a_pod_that_asks_for_nothing_sees_nothing(pods: Pods, runtime: str) -> None:
     seen = pods.look(pods.start("nothing", runtime))
@@ -182,11 +202,13 @@ def test_a_pod_that_asks_for_nothing_sees_nothing(pods: Pods, runtime: str) -> N
     assert seen["nvml"]["error"] == "NVMLError_LibraryNotFound"
 
 
+@pytest.mark.nightly
 def test_a_variable_of_ones_own_takes_every_device(pods: Pods) -> None:
     seen = pods.look(pods.start("all", "nvidia", **has(NVIDIA_VISIBLE_DEVICES="all")))
     check(seen, list(INVENTORY.nodes))
 
 
+@pytest.mark.nightly
 def test_mounts_come_before_the_variable(pods: Pods) -> None:
     fields = asks("nvidia.com/gpu-mounts") | has(NVIDIA_VISIBLE_DEVICES="all")
     seen = pods.look(pods.start("order", "nvidia", **fields))
@@ -194,6 +216,7 @@ def test_mounts_come_before_the_variable(pods: Pods) -> None:
     check(seen, seen["mounts"])
 
 
+@pytest.mark.nightly
 def test_without_the_capability_utility_there_is_no_nvml(pods: Pods) -> None:
     fields = asks("nvidia.com/gpu") | has(NVIDIA_DRIVER_CAPABILITIES="compute")
     seen = pods.look(pods.start("compute", "nvidia-legacy", **fields))
@@ -201,6 +224,7 @@ def test_without_the_capability_utility_there_is_no_nvml(pods: Pods) -> None:
     assert set(seen["nodes"]) == CONTROL | {node.path for node in INVENTORY.nodes[seen["variable"]]}
 
 
+@pytest.mark.nightly
 def test_a_privileged_container_has_every_node_and_may_open_it(pods: Pods) -> None:
     fields = asks("nvidia.com/gpu-mounts") | {"securityContext": {"privileged": True}}
     seen = pods.look(pods.start("privileged", "nvidia", **fields))
@@ -208,6 +232,7 @@ def test_a_privileged_container_has_every_node_and_may_open_it(pods: Pods) -> No
     check(seen, list(INVENTORY.nodes))
 
 
+@pytest.mark.nightly
 def test_in_mode_cdi_only_names_of_cdi_will_do(pods: Pods) -> None:
     wanted = INVENTORY.driver.gpus[0].uuid
     seen = pods.look(pods.start("name", "nvidia-cdi", **has(NVIDIA_VISIBLE_DEVICES=f"{KIND}={wanted}")))
@@ -221,6 +246,7 @@ def test_in_mode_cdi_only_names_of_cdi_will_do(pods: Pods) -> None:
     assert f"unresolvable CDI devices nvidia.com/gpu={wanted}" in str(words)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("runtime", ["nvidia", "nvidia-cdi", "nvidia-legacy"])
 def test_an_ephemeral_container_gets_the_same_devices_by_name(pods: Pods, runtime: str) -> None:
     names = f"{KIND}=%s" if runtime == "nvidia-cdi" else "%s"
@@ -236,6 +262,7 @@ def test_an_ephemeral_container_gets_the_same_devices_by_name(pods: Pods, runtim
     check(pods.look(pod, "second"), uuids)
 
 
+@pytest.mark.nightly
 def test_the_device_cgroup_refuses_what_was_not_given(pods: Pods) -> None:
     pod = pods.start("cgroup", **asks("nvidia.com/gpu-cdi"))
     other = INVENTORY.driver.gpus[0]
@@ -246,6 +273,7 @@ def test_the_device_cgroup_refuses_what_was_not_given(pods: Pods) -> None:
     of("nvidia.com/gpu-cdi", seen["nvml"]["gpus"], 1)
 
 
+@pytest.mark.nightly
 def test_a_container_that_has_lost_its_grants_has_a_driver_that_fails(pods: Pods) -> None:
     pod = pods.start("grants", **asks("nvidia.com/gpu-cdi"))
     with faults.grants_lost(pods.lab, pod, "main", "default"):
@@ -255,6 +283,7 @@ def test_a_container_that_has_lost_its_grants_has_a_driver_that_fails(pods: Pods
     check(pods.look(pod), pods.look(pod)["nvml"]["gpus"])
 
 
+@pytest.mark.nightly
 def test_what_gpus_answer_changes_in_containers_that_run(pods: Pods) -> None:
     pod = pods.start("change", **asks("nvidia.com/gpu-cdi-annotations"))
     before = pods.look(pod)["nvml"]
@@ -273,6 +302,7 @@ def test_what_gpus_answer_changes_in_containers_that_run(pods: Pods) -> None:
 
 
 @pytest.mark.disruptive
+@pytest.mark.nightly
 def test_after_the_kubelet_has_started_anew_pods_get_devices(pods: Pods) -> None:
     with outages.kubelet_stopped(pods.lab):
         pass

@@ -1,9 +1,8 @@
 """GPUs for jobs: found in the payload container, matched by HTCondor, and shown to the jobs that asked for them."""
 
 import json
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from lab.api import Lab
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, until
 from tests.gpus import GOLDEN, OPTIONS
+from tests.simulator.pod import payload_image
 
 LOOK = """
 env | grep -E '^(CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|_CONDOR_AssignedGPUs)='
@@ -85,8 +85,9 @@ def test_the_golden_output_is_that_of_htcondors_own_discovery(lab: Lab, simulati
 
 
 def test_a_job_that_asks_for_one_of_two_gpus_sees_one(gpus: Pool) -> None:
-    usable = told(gpus)["usable"]
-    assert gpus.of_slot("GPUs") == "2"
+    found = told(gpus)
+    usable = found["usable"]
+    assert (found["strategy"], found["problem"], gpus.of_slot("GPUs")) == ("cdi", None, "2")
     seen = look(gpus, request_gpus="1")
     assert seen["CUDA_VISIBLE_DEVICES"] == seen["NVIDIA_VISIBLE_DEVICES"] == usable[:1]
     assert seen["_CONDOR_AssignedGPUs"] == [usable[0][:12]]
@@ -102,26 +103,28 @@ def test_a_job_that_asks_for_none_is_shown_none(gpus: Pool) -> None:
     assert (seen["CUDA_VISIBLE_DEVICES"], seen["NVIDIA_VISIBLE_DEVICES"]) == (["10000"], ["none"])
 
 
-@pytest.mark.parametrize(
-    ("fits", "does_not"),
-    [
-        ({"require_gpus": "Capability >= 9.0"}, {"require_gpus": "Capability > 9.0"}),
-        ({"require_gpus": "GlobalMemoryMb >= 143771"}, {"require_gpus": "GlobalMemoryMb > 143771"}),
-        ({"gpus_minimum_memory": "140G"}, {"gpus_minimum_memory": "141G"}),
-        ({"gpus_minimum_capability": "8.6"}, {"gpus_minimum_capability": "9.1"}),
-        ({"gpus_minimum_runtime": "13.0"}, {"gpus_minimum_runtime": "13.1"}),
-        ({"require_gpus": 'DeviceName == "NVIDIA H200"'}, {"require_gpus": 'DeviceName == "NVIDIA A100"'}),
-    ],
-    ids=str,
-)
-def test_properties_of_the_gpus_decide_which_jobs_come(
-    gpus: Pool, fits: dict[str, Any], does_not: dict[str, Any]
-) -> None:
-    stays = gpus.shell("echo no", request_gpus="1", **does_not)
-    runs = gpus.shell("echo yes", user="bob", request_gpus="2", **fits)
-    assert result(runs, timeout=90).text == "yes\n"
-    stays.look()
-    assert [event.kind for event in stays.events] == ["SubmitEvent"]
+PROPERTIES: list[tuple[dict[str, str], dict[str, str]]] = [
+    ({"require_gpus": "Capability >= 9.0"}, {"require_gpus": "Capability > 9.0"}),
+    ({"require_gpus": "GlobalMemoryMb >= 143771"}, {"require_gpus": "GlobalMemoryMb > 143771"}),
+    ({"gpus_minimum_memory": "140G"}, {"gpus_minimum_memory": "141G"}),
+    ({"gpus_minimum_capability": "8.6"}, {"gpus_minimum_capability": "9.1"}),
+    ({"gpus_minimum_runtime": "13.0"}, {"gpus_minimum_runtime": "13.1"}),
+    ({"require_gpus": 'DeviceName == "NVIDIA H200"'}, {"require_gpus": 'DeviceName == "NVIDIA A100"'}),
+]
+"""What the pod's GPUs are, and what they are not."""
+
+
+@pytest.mark.timeout(300)
+def test_properties_of_the_gpus_decide_which_jobs_come(gpus: Pool) -> None:
+    """A job for each that does not fit is in the queue all the while."""
+    stay, come = (
+        [gpus.shell("echo", user=user, request_gpus=count, **(pair[which])) for pair in PROPERTIES]  # type: ignore[arg-type]
+        for which, user, count in ((1, "alice", "1"), (0, "bob", "2"))
+    )
+    assert [result(one, timeout=90).text for one in come] == ["\n"] * len(PROPERTIES)
+    for one in stay:
+        one.look()
+    assert [[event.kind for event in one.events] for one in stay] == [["SubmitEvent"]] * len(PROPERTIES)
 
 
 def test_three_of_two_gpus_are_not_to_be_had(gpus: Pool) -> None:
@@ -152,40 +155,44 @@ def answers(pool: Pool) -> bool:
     return "GPUs" in pool.inside("k8spilot status || true")
 
 
+DAILY, NIGHTLY = pytest.mark.xdist_group("ways of gpus"), pytest.mark.nightly
+"""A way for each kind of evidence; the others are of the same kind (tests/unit/test_gpu_strategy.py has them all)."""
 STRATEGIES = [
     # What the pod asks for, how many, the node's runtime -> how the pod is seen to have got them, and how many.
-    ("nvidia.com/gpu", 1, "nvidia-legacy", "variable", 1),
-    ("nvidia.com/gpu", 2, "nvidia-legacy", "variable", 2),
-    ("nvidia.com/gpu", 1, "nvidia", "cdi", 1),
-    ("nvidia.com/gpu-mounts", 2, "nvidia-legacy", "volume-mounts", 2),
-    ("nvidia.com/gpu-mounts", 2, "nvidia", "volume-mounts", 2),
-    ("nvidia.com/gpu-cdi-annotations", 4, None, "cdi", 4),
-    ("nvidia.com/gpu-cdi", 1, None, "cdi", 1),
-    ("nvidia.com/gpu-device-specs", 2, "nvidia-legacy", "variable", 2),
-    ("nvidia.com/gpu-index", 2, "nvidia-legacy", "variable", 2),
-    ("nvidia.com/gpu.shared", 1, "nvidia-legacy", "variable", 1),
-    ("nvidia.com/mig-1g.18gb", 2, "nvidia-legacy", "variable", 2),
+    pytest.param("nvidia.com/gpu", 1, "nvidia-legacy", "variable", 1, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu", 2, "nvidia-legacy", "variable", 2, marks=DAILY),
+    pytest.param("nvidia.com/gpu", 1, "nvidia", "cdi", 1, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu-mounts", 2, "nvidia-legacy", "volume-mounts", 2, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu-mounts", 2, "nvidia", "volume-mounts", 2, marks=DAILY),
+    pytest.param("nvidia.com/gpu-cdi-annotations", 4, None, "cdi", 4, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu-cdi", 1, None, "cdi", 1, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu-device-specs", 2, "nvidia-legacy", "variable", 2, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu-index", 2, "nvidia-legacy", "variable", 2, marks=NIGHTLY),
+    pytest.param("nvidia.com/gpu.shared", 1, "nvidia-legacy", "variable", 1, marks=NIGHTLY),
+    pytest.param("nvidia.com/mig-1g.18gb", 2, "nvidia-legacy", "variable", 2, marks=DAILY),
 ]
 
 
 @pytest.mark.parametrize(("resource", "count", "runtime", "strategy", "usable"), STRATEGIES)
 def test_whatever_the_way_that_gpus_come_jobs_have_them(
-    pool: Pool, owner: str, resource: str, count: int, runtime: str | None, strategy: str, usable: int
+    lab: Lab, owner: str, resource: str, count: int, runtime: str | None, strategy: str, usable: int
 ) -> None:
-    with gpu_pod(pool.lab, f"e2e-{owner}-way", resource, count, runtime) as name:
-        pod = pool.of_pod(name)
+    with gpu_pod(lab, f"e2e-{owner}-way", resource, count, runtime) as name, ExitStack() as cleanup:
+        pod = Pool(lab, name, cleanup)
         found = told(pod)
         assert (found["strategy"], found["problem"], len(found["usable"])) == (strategy, None, usable)
         seen = look(pod, request_gpus=str(usable))
         assert seen["CUDA_VISIBLE_DEVICES"] == [",".join(found["usable"])]
         assert seen["node"]
         assert pod.of_slot("GPUs") == str(usable)
+        assert not pod.faults(120)
 
 
-def test_devices_that_nobody_promised_are_told_of_and_given_to_no_job(pool: Pool, owner: str) -> None:
+@pytest.mark.xdist_group("gpus that nobody promised")
+def test_devices_that_nobody_promised_are_told_of_and_given_to_no_job(lab: Lab, owner: str) -> None:
     name = f"e2e-{owner}-lie"
-    with gpu_pod(pool.lab, name, "nvidia.com/gpu-broken", 2, "nvidia-legacy") as pod:
-        lying = pool.of_pod(pod)
+    with gpu_pod(lab, name, "nvidia.com/gpu-broken", 2, "nvidia-legacy"), ExitStack() as cleanup:
+        lying = Pool(lab, name, cleanup)
         found = told(lying)
         assert "was not promised" in found["problem"] or "cannot be seen" in found["problem"]
         assert set(found["usable"]) < set(found["observed"]) | set(found["expected"])
@@ -195,7 +202,7 @@ def test_devices_that_nobody_promised_are_told_of_and_given_to_no_job(pool: Pool
 
         def event() -> str:
             query = ("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "json")
-            return "".join(one["message"] for one in json.loads(pool.lab.kubectl(*query))["items"])
+            return "".join(one["message"] for one in json.loads(lab.kubectl(*query))["items"])
 
         assert found["problem"] in until(event, "the Event is there", 30)
 
@@ -209,8 +216,8 @@ def test_a_pod_without_gpus_says_nothing_of_them(pool: Pool) -> None:
 
 def test_the_probe_runs_by_hand_in_the_payload_container_too(gpus: Pool) -> None:
     until(lambda: gpus.of_slot("State") == "Unclaimed", "the slot is free", 60)
+    until(lambda: "/k8spilot:" in payload_image(gpus.status()), "the idle image is back", 60)
     until(lambda: "idle" in gpus.inside("k8spilot status || true"), "no job is there", 60)
-    time.sleep(8)  # more than K8SPILOT_IDLE_AFTER_SECONDS: then the idle image comes back
     command = ("k8spilot", "gpu", "probe", "--limit", "nvidia.com/gpu-cdi=2")
     text = gpus.lab.kubectl("exec", "-n", PILOT_NAMESPACE, gpus.pod, "-c", "payload", "--", *command)
     assert text.startswith("strategy   cdi")

@@ -16,6 +16,7 @@ def test_an_image_with_one_static_program_and_nothing_else(pool: Pool) -> None:
     assert done.text.splitlines()[-1] == "argument 2: a b"
 
 
+@pytest.mark.quick
 def test_an_image_pushed_a_moment_ago_with_an_entrypoint(pool: Pool) -> None:
     mark = secrets.token_hex(4)
     pushed = pool.lab.push_image(
@@ -54,6 +55,7 @@ def test_an_image_named_by_digest(pool: Pool) -> None:
     assert b"/usr/bin/id" in done.stderr
 
 
+@pytest.mark.quick
 def test_an_image_that_does_not_exist(pool: Pool) -> None:
     jobs = pool.submit({"container_image": pool.image("no-such-image:1.0")})
     reason = hold_reason(jobs, IMAGE_HOLD)

@@ -1,115 +1,267 @@
-"""The node's own daemons stop, start again or stand still, at each moment of a job's life."""
+"""The node's own daemons stop, start again or stand still, or its disk is full, at each moment of a job's life.
+
+One outage hits jobs that are at all these moments, each under a pilot of its own.
+"""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
 
 import pytest
 
-from lab import jobs, outages, pilot
+from lab import jobs as lab_jobs
+from lab import outages, pilot
 from lab.api import Lab
-from lab.faulty import BLOBS, Fault, FaultyRegistry
+from lab.faulty import BLOBS, Fault
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
-from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, runs, slot_takes_a_job_of_bob, until
+from lab.registries import faulty_registry
+from tests.e2e.on_signal import CODE, OUTPUT, OnSignal
+from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, until
 
-pytestmark = pytest.mark.disruptive
+pytestmark = [pytest.mark.disruptive, pytest.mark.timeout(400)]
 
 Outage = Callable[[Lab], AbstractContextManager[None]]
-
-OUTAGES: dict[str, Outage] = {
+OUTAGES: Final[dict[str, Outage]] = {
     "kubelet stopped": outages.kubelet_stopped,
     "kubelet slow": outages.kubelet_frozen,
     "containerd stopped": outages.containerd_stopped,
     "containerd killed": lambda lab: outages.containerd_stopped(lab, kill=True),
 }
+EACH_DAY: Final = ("kubelet stopped", "kubelet slow", "containerd killed")
+"""A runtime that is killed has done less before its end than one that is stopped."""
 
 LASTS_SECONDS = 3.0
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
-
 NODE = "containerd"
 """What the node's requests begin their User-Agent with."""
 
+COMES, PULLED, STARTS, RUNS, ENDS, REMOVED = MOMENTS = ("comes", "pulled", "starts", "runs", "ends", "removed")
+PATIENCE: Final = {REMOVED: {"K8SPILOT_PATIENCE_SECONDS": "20"}}
+"""This pilot gives up soon on what may pass: its job's moment needs no patience."""
+DEPLOYED_AT_A_TIME = 3
+
 
 @pytest.fixture(scope="module")
-def pod(lab: Lab, owner: str) -> Iterator[str]:
-    """A pilot pod that changes to the idle image soon."""
-    name = f"e2e-{owner}-node"
-    pilot.deploy(lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1"})
-    jobs.wait_in_pool(lab, name)
-    yield name
-    pilot.delete(lab, name)
+def pods(lab: Lab, owner: str) -> Iterator[Mapping[str, str]]:
+    """A pilot pod for each moment, that changes to the idle image soon."""
+    names = {moment: f"e2e-{owner}-node-{moment}" for moment in MOMENTS}
+
+    def deploy(moment: str) -> None:
+        pilot.deploy(lab, names[moment], {"K8SPILOT_IDLE_AFTER_SECONDS": "1", **PATIENCE.get(moment, {})})
+        lab_jobs.wait_in_pool(lab, names[moment])
+
+    with ThreadPoolExecutor(DEPLOYED_AT_A_TIME) as threads:
+        [*threads.map(deploy, MOMENTS)]
+        yield names
+        [*threads.map(lambda name: pilot.delete(lab, name), names.values())]
 
 
-@pytest.fixture(params=OUTAGES)
-def outage(request: pytest.FixtureRequest) -> Outage:
-    """One of the faults, which lasts as long as its context."""
-    return OUTAGES[request.param]
+@dataclass
+class Stories:
+    """A job for each moment, with one outage for all of them."""
+
+    pools: Mapping[str, Pool]
+    images: Images
+    jobs: dict[str, Jobs] = field(default_factory=dict)
+    problems: dict[str, Exception] = field(default_factory=dict)
+    """By moment: what did not come as it was to."""
+
+    @property
+    def lab(self) -> Lab:
+        """Where they are."""
+        return self.pools[COMES].lab
+
+    def tries(self, moment: str, step: Callable[[], object]) -> None:
+        """Go on with a story, whatever has become of the others."""
+        if moment not in self.problems:
+            try:
+                step()
+            except Exception as problem:  # noqa: BLE001 -- the moment's own test raises it
+                self.problems[moment] = problem
+
+    def next_jobs(self, moments: tuple[str, ...]) -> None:
+        """The slots of these moments are fit for somebody else's job."""
+        begun = {moment: self.pools[moment].shell("echo fine", user="bob") for moment in moments}
+        for moment, bob in begun.items():
+            self.tries(moment, lambda bob=bob: _is_soon_fine(bob))  # type: ignore[misc]
+
+    def outcome(self, moment: str) -> Jobs:
+        """The job of a moment; raises what did not come as it was to."""
+        if moment in self.problems:
+            raise self.problems[moment]
+        return self.jobs[moment]
+
+
+def _is_soon_fine(jobs: Jobs) -> None:
+    assert result(jobs, timeout=AGAIN_SECONDS + 30).stdout == b"fine\n"
+    submitted, ended = (
+        datetime.fromisoformat(jobs.wait(kind).attributes["EventTime"])
+        for kind in ("SubmitEvent", "JobTerminatedEvent")
+    )
+    assert (ended - submitted).total_seconds() < AGAIN_SECONDS
 
 
 def _starts(of: Jobs) -> int:
     return int(ads(of)[0]["NumShadowStarts"])
 
 
-def test_a_job_that_comes_meanwhile_waits(pool: Pool, outage: Outage) -> None:
-    with outage(pool.lab):
-        submitted = pool.shell("echo fine")
-        time.sleep(LASTS_SECONDS)
-    assert result(submitted, timeout=AGAIN_SECONDS).stdout == b"fine\n"
-    assert _starts(submitted) == 1
+@pytest.fixture(
+    scope="module",
+    params=[name if name in EACH_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in OUTAGES],
+)
+def stories(lab: Lab, pods: Mapping[str, str], pusher: Pusher, request: pytest.FixtureRequest) -> Iterator[Stories]:
+    """Jobs that are at each moment when an outage comes, and what has become of them after it."""
+    began = time.monotonic()
+    with ExitStack() as cleanup:
+        faulty = cleanup.enter_context(faulty_registry(lab))
+        faulty.fails(Fault(BLOBS, hang=True, agent=NODE))
+        told = Stories({moment: Pool(lab, pod, cleanup) for moment, pod in pods.items()}, Images(pusher, faulty))
+        pools = told.pools
+        echo = {"container_image": told.images.fresh(), "executable": "/bin/echo"}
+        waiting = {moment: OnSignal.submit(pools[moment]) for moment in (RUNS, ENDS, REMOVED)}
+        told.jobs.update({moment: one.jobs for moment, one in waiting.items()})
+        told.jobs[PULLED] = pools[PULLED].submit(echo)
+        result(pools[STARTS].shell("true"))  # an image that the pod has had: HTCondor tells of the execution early
+        for one in waiting.values():
+            one.wait_until_it_runs()
+        until(lambda: faulty.asked(BLOBS, NODE), "the node pulls", MATCHED_SECONDS)
+        told.jobs[STARTS] = pools[STARTS].shell("echo fine")
+        told.jobs[STARTS].wait("ExecuteEvent")
+        with OUTAGES[request.param](lab):
+            told.jobs[COMES] = pools[COMES].shell("echo fine")
+            faulty.is_well()
+            waiting[ENDS].tell()
+            told.jobs[REMOVED].command("condor_rm")
+            told.tries(ENDS, lambda: told.jobs[ENDS].ended(timeout=20))
+            told.tries(REMOVED, lambda: told.jobs[REMOVED].wait("JobAbortedEvent", ignore=BAD_NEWS, timeout=10))
+            time.sleep(LASTS_SECONDS)  # and pilots change to the idle image, or try to
+        waiting[RUNS].tell()
+        for moment in (COMES, PULLED, STARTS, RUNS):
+            told.tries(moment, lambda moment=moment: told.jobs[moment].ended(timeout=AGAIN_SECONDS))  # type: ignore[misc]
+        told.next_jobs((PULLED, RUNS, ENDS, REMOVED))
+        for moment, pool in pools.items():
+            told.tries(moment, lambda pool=pool: _logs_no_fault(pool, began))  # type: ignore[misc]
+        yield told
 
 
-def test_a_job_whose_image_is_pulled_meanwhile_runs(
-    pool: Pool, outage: Outage, pusher: Pusher, faulty: FaultyRegistry
-) -> None:
-    faulty.fails(Fault(BLOBS, hang=True, agent=NODE))
-    submitted = pool.submit({"container_image": Images(pusher, faulty).fresh(), "executable": "/bin/echo"})
-    until(lambda: faulty.asked(BLOBS, NODE), "the node pulls", MATCHED_SECONDS)
-    with outage(pool.lab):
-        faulty.is_well()
-        time.sleep(LASTS_SECONDS)
-    assert result(submitted, timeout=AGAIN_SECONDS).stdout == b"\n"
-    assert _starts(submitted) == 1
-    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
+def _logs_no_fault(pool: Pool, began: float) -> None:
+    assert pool.faults(int(time.monotonic() - began) + 2) == []
 
 
-def test_a_job_that_is_about_to_start_meanwhile_runs(pool: Pool, outage: Outage) -> None:
-    result(pool.shell("true"))  # the image is one that the pod has had: HTCondor tells of the execution early
-    submitted = pool.shell("echo fine")
-    submitted.wait("ExecuteEvent")
-    with outage(pool.lab):
-        time.sleep(LASTS_SECONDS)
-    assert result(submitted, timeout=AGAIN_SECONDS).stdout == b"fine\n"
-    assert _starts(submitted) == 1
+def test_a_job_that_comes_meanwhile_waits(stories: Stories) -> None:
+    jobs = stories.outcome(COMES)
+    assert result(jobs).stdout == b"fine\n"
+    assert _starts(jobs) == 1
 
 
-def test_a_job_that_runs_meanwhile_runs_on(pool: Pool, outage: Outage) -> None:
-    submitted = pool.shell("echo begun; sleep 7; echo done")
-    runs(pool, "sleep 7")
-    with outage(pool.lab):
-        time.sleep(LASTS_SECONDS)
-    assert result(submitted).stdout == b"begun\ndone\n"
-    assert _starts(submitted) == 1
-    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
+def test_a_job_whose_image_is_pulled_meanwhile_runs(stories: Stories) -> None:
+    jobs = stories.outcome(PULLED)
+    assert result(jobs).stdout == b"\n"
+    assert _starts(jobs) == 1
 
 
-def test_a_job_that_ends_meanwhile_has_its_result_at_once(pool: Pool, outage: Outage) -> None:
-    submitted = pool.shell("sleep 12; echo done; exit 7")
-    runs(pool, "sleep 12")
-    with outage(pool.lab):
-        done = submitted.ended(timeout=20)
-        time.sleep(LASTS_SECONDS)  # and the pilot changes to the idle image, or tries to
-    assert done.attributes["ReturnValue"] == 7
-    assert submitted.files()["out.0"] == b"done\n"
-    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
+def test_a_job_that_is_about_to_start_meanwhile_runs(stories: Stories) -> None:
+    jobs = stories.outcome(STARTS)
+    assert result(jobs).stdout == b"fine\n"
+    assert _starts(jobs) == 1
 
 
-def test_a_job_that_is_removed_meanwhile_frees_the_slot(pool: Pool, outage: Outage) -> None:
-    submitted = pool.shell("sleep 300")
-    runs(pool, "sleep 300")
-    with outage(pool.lab):
-        submitted.command("condor_rm")
-        submitted.wait("JobAbortedEvent", ignore=BAD_NEWS, timeout=10)
-        time.sleep(LASTS_SECONDS)
-    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
+def test_a_job_that_runs_meanwhile_runs_on(stories: Stories) -> None:
+    jobs = stories.outcome(RUNS)
+    assert (result(jobs).code, result(jobs).stdout) == (CODE, OUTPUT)
+    assert _starts(jobs) == 1
+
+
+def test_a_job_that_ends_meanwhile_has_its_result_at_once(stories: Stories) -> None:
+    jobs = stories.outcome(ENDS)
+    assert (result(jobs).code, result(jobs).stdout) == (CODE, OUTPUT)
+
+
+def test_a_job_that_is_removed_meanwhile_frees_the_slot(stories: Stories) -> None:
+    stories.outcome(REMOVED)
+
+
+# --- no room for images ---
+
+
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.nightly)], ids=["bytes", "inodes"])
+def without_room(
+    lab: Lab, pods: Mapping[str, str], pusher: Pusher, request: pytest.FixtureRequest
+) -> Iterator[Stories]:
+    """Two jobs for whose images the node has no room: one pilot gives up before it has, the other one does not."""
+    with ExitStack() as cleanup:
+        faulty = cleanup.enter_context(faulty_registry(lab))
+        told = Stories({moment: Pool(lab, pod, cleanup) for moment, pod in pods.items()}, Images(pusher, faulty))
+        with outages.image_disk_full(lab, inodes=request.param):
+            for moment in (COMES, REMOVED):
+                echo = {"container_image": told.images.fresh(), "executable": "/bin/echo"}
+                told.jobs[moment] = told.pools[moment].submit(echo)
+            until(lambda: "no space left" in _payload(told.pools[COMES]), "the kubelet complains", MATCHED_SECONDS)
+            goes_back = ("JobEvictedEvent", "ShadowExceptionEvent")
+            told.tries(
+                REMOVED,
+                lambda: told.jobs[REMOVED].wait(*goes_back, timeout=MATCHED_SECONDS + 60, ignore=BAD_NEWS),
+            )
+        told.next_jobs((REMOVED,))
+        yield told
+
+
+def _payload(pool: Pool) -> str:
+    statuses = pool.status()["status"]["initContainerStatuses"]
+    return str(next(one for one in statuses if one["name"] == "payload")["state"])
+
+
+def test_a_job_for_whose_image_the_node_has_no_room_runs_when_it_has(without_room: Stories) -> None:
+    """At once, or from the queue again where the kubelet's own back-off is longer than the pilot's patience."""
+    jobs = without_room.outcome(COMES)
+    assert jobs.ended(timeout=AGAIN_SECONDS, ignore=BAD_NEWS - {"JobHeldEvent"}).attributes["ReturnValue"] == 0
+
+
+def test_a_job_for_whose_image_the_node_has_no_room_for_long_goes_back_to_the_queue(without_room: Stories) -> None:
+    jobs = without_room.outcome(REMOVED)
+    jobs.look()
+    assert "JobHeldEvent" not in {event.kind for event in jobs.events}
+
+
+# --- the API server ---
+
+
+@pytest.fixture(scope="module")
+def without_api_server(lab: Lab, pods: Mapping[str, str], pusher: Pusher) -> Iterator[Stories]:
+    """A job that runs and ends, and one that comes, while the API server itself is stopped."""
+    with ExitStack() as cleanup:
+        faulty = cleanup.enter_context(faulty_registry(lab))
+        told = Stories({moment: Pool(lab, pod, cleanup) for moment, pod in pods.items()}, Images(pusher, faulty))
+        ends = OnSignal.submit(told.pools[ENDS])
+        ends.wait_until_it_runs()
+        told.jobs[ENDS] = ends.jobs
+        try:
+            with outages.api_server_stopped(lab):
+                told.jobs[COMES] = told.pools[COMES].shell("echo fine")
+                ends.tell()
+                told.tries(ENDS, ends.jobs.ended)
+                time.sleep(8)  # and the pilots want to change an image
+        finally:
+            outages.until_pods_start(lab)
+        told.next_jobs((ENDS,))
+        told.tries(COMES, lambda: told.jobs[COMES].ended(timeout=90, ignore=BAD_NEWS))
+        yield told
+
+
+def test_the_api_server_itself_is_stopped_while_a_job_runs(without_api_server: Stories) -> None:
+    jobs = without_api_server.outcome(ENDS)
+    assert (result(jobs).code, result(jobs).stdout) == (CODE, OUTPUT)
+    assert _starts(jobs) == 1
+
+
+def test_the_api_server_itself_is_stopped_while_a_job_is_bound(without_api_server: Stories) -> None:
+    jobs = without_api_server.outcome(COMES)
+    jobs.look()
+    assert "JobHeldEvent" not in {event.kind for event in jobs.events}
+    assert jobs.files()["out.0"] == b"fine\n"

@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -23,23 +22,6 @@ FAR_LESS_THAN_GRACE_SECONDS = 30.0
 """The pod's terminationGracePeriodSeconds is 120."""
 
 MEMORY_MIB = 160
-
-# runc has made the container's first process, as the payload's user, which waits to become payload-init.
-_KILLER = "/tmp/killer-looks"
-_KILL_BEFORE_START = f"""
-python3 - <<'END'
-import os, time
-open('{_KILLER}', 'w').close()
-end = time.monotonic() + 90
-while time.monotonic() < end:
-    for pid in filter(str.isdigit, os.listdir('/proc')):
-        try: status = open(f'/proc/{{pid}}/status').read()
-        except OSError: continue
-        if status.startswith('Name:\\trunc:[2:INIT]') and '\\nUid:\\t65534\\t65534' in status:
-            os.kill(int(pid), 9)
-            raise SystemExit(print('killed'))
-END
-"""
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +73,13 @@ def test_a_job_whose_payload_init_is_killed_runs_again(pool: Pool) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_container_that_is_killed_before_it_starts_costs_its_job_the_kubelets_pause(pool: Pool) -> None:
-    for _ in range(5):  # the process waits for some milliseconds: on a busy node the next container's is the first seen
-        until(lambda: _is_idle(pool), "no container but the job's is about to be made", AGAIN_SECONDS)
-        pool.inside(f"rm -f {_KILLER}")
-        with ThreadPoolExecutor(1) as beside:
-            killer = beside.submit(pool.inside, _KILL_BEFORE_START)
-            until(lambda: pool.inside(f"ls {_KILLER} 2>&1 || :") == f"{_KILLER}\n", "the killer looks")
-            event = pool.shell("exit 7").ended(timeout=120)
-            assert killer.result() == "killed\n"
-        assert event.attributes["ReturnValue"] == 7
-        # By containerd, or by runc if that looks first.
-        if re.search("cannot start a (stopped process|container that has stopped)", pool.log(120)):
-            return
-    pytest.fail("the job's container was never the one that was killed")
+    until(lambda: _is_idle(pool), "no container but the job's is about to be made", AGAIN_SECONDS)
+    with outages.next_container_killed(pool.lab, pool.pod) as killed:
+        event = pool.shell("exit 7").ended(timeout=120)
+        assert killed(1)
+    assert event.attributes["ReturnValue"] == 7
+    # By containerd, or by runc if that looks first.
+    assert re.search("cannot start a (stopped process|container that has stopped)", pool.log(120))
 
 
 def test_a_job_whose_payload_init_is_stopped_can_be_removed_and_the_next_does_not_wait_for_the_grace_period(

@@ -55,15 +55,16 @@ def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool:
     before = restarts(pool)
     jobs = pool.shell(SLOW)
     runs(jobs, pool)
-    began = time.monotonic()
+    began = time.time()
     kill_engine(pool)
     until(lambda: not any("sleep 600" in line for line in pool.processes()), "the job is ended", 5)
     ended_the_second_time(jobs)
-    assert time.monotonic() - began < AGAIN_SECONDS
+    assert jobs.events[-1].at - began < AGAIN_SECONDS
     assert restarts(pool) == before
     assert "JobTerminatedEvent" not in [event.kind for event in jobs.events[:-1]]
 
 
+@pytest.mark.quick
 def test_an_engine_that_is_killed_between_jobs_costs_nothing(pool: Pool) -> None:
     assert pool.shell("exit 1").ended().attributes["ReturnValue"] == 1
     kill_engine(pool)

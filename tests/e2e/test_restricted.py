@@ -47,6 +47,7 @@ def test_no_link_leads_to_a_token(pool: Pool) -> None:
     slot_takes_a_job_of_bob(pool, 60)
 
 
+@pytest.mark.quick
 def test_no_file_url_leads_to_a_token(pool: Pool) -> None:
     jobs = pool.shell("cat token", transfer_input_files=f"file://{POOLS}")
     assert jobs.held().attributes["HoldReasonCode"] == INPUT_HOLD

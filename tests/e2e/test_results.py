@@ -5,6 +5,7 @@ import pytest
 from tests.e2e.pool import Pool, result
 
 
+@pytest.mark.quick
 def test_exit_codes_are_the_jobs_own(pool: Pool) -> None:
     codes = [0, 7, 126, 127]
     jobs = pool.shell(f"set -- $1 {' '.join(map(str, codes))}; shift $(($1 + 1)); exit $1", count=len(codes))
@@ -29,6 +30,7 @@ def test_death_by_a_signal_is_told_as_such(pool: Pool, name: str, number: int) -
     assert (done.code, done.signal) == (None, number)
 
 
+@pytest.mark.quick
 def test_output_and_errors_come_back_apart_and_whole(pool: Pool) -> None:
     script = """
     i=0; while [ $i -lt 20000 ]; do echo "line $i of the output"; echo "line $i of the errors" >&2; i=$((i + 1)); done
@@ -40,6 +42,7 @@ def test_output_and_errors_come_back_apart_and_whole(pool: Pool) -> None:
     assert done.stderr == b"".join(b"line %d of the errors\n" % i for i in lines) + b"\xff\xfe"
 
 
+@pytest.mark.quick
 def test_files_go_in_and_come_back(pool: Pool) -> None:
     script = """
     set -e
@@ -74,6 +77,7 @@ def test_new_files_come_back_without_being_named(pool: Pool) -> None:
     assert done.files["made"] == b""
 
 
+@pytest.mark.quick
 def test_arguments_and_environment_arrive_as_written(pool: Pool) -> None:
     script = 'printf "[%s]\\n" "$@"; printf "<%s>\\n" "$PLAIN" "$QUOTED" "$UNICODE" "$EMPTY" "${ABSENT-absent}"'
     done = result(

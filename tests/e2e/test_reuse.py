@@ -1,5 +1,7 @@
 """One pod, many jobs: nothing of one is left for the next."""
 
+import pytest
+
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result
 
@@ -26,6 +28,7 @@ echo nothing else >&2
 """
 
 
+@pytest.mark.quick
 def test_the_next_user_finds_nothing_of_the_last(pool: Pool) -> None:
     assert result(pool.shell(LEAVE, image="debian:forky")).stdout == b"left\n"
     done = result(pool.shell(LOOK, user="bob", image="debian:forky"))

@@ -5,8 +5,8 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -19,19 +19,25 @@ from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody else gets meanwhile: it stays bound here, which an engine that listens there does not mind.
+
+    Sockets with SO_REUSEADDR, which asyncio sets, share a port of which one listens (socket(7)).
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @asynccontextmanager
 async def observed(programs: Programs, **settings: Any) -> AsyncIterator[tuple[Simulated, str]]:
     """An engine whose port is open, and its address."""
-    port = free_port()
-    async with simulated(programs, metrics_port=port, **settings) as engine:
-        await eventually(lambda: is_open(port))
-        yield engine, f"http://127.0.0.1:{port}"
+    with free_port() as port:
+        async with simulated(programs, metrics_port=port, **settings) as engine:
+            await eventually(lambda: is_open(port))
+            yield engine, f"http://127.0.0.1:{port}"
 
 
 async def is_open(port: int) -> bool:

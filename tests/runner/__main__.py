@@ -71,7 +71,7 @@ def _session(workers: int, seconds: int, options: Sequence[str], log: Path | Non
     own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
     limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
     with _lab_beside() as outcome:
-        command = [*limit, sys.executable, "-m", "pytest", *own]
+        command = [*limit, sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs
         environment = {**os.environ, plugin.LAB_OUTCOME: str(outcome)}
         if log is None:
             return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,7 +15,8 @@ PARTS: Final = {"disruptive": 25.0, "gpu": 12.0, "attack": 8.0, "oracle": 3.0, "
 """Parts of the suite by their marks, the first that fits; seconds of a test that was never measured."""
 OTHER_PARTS: Final = {"engine": 0.4, "fuzz": 1.0, "unit": 0.05}
 """Parts by the folder, for tests without such a mark."""
-QUICK_FOLDERS: Final = ("unit", "engine", "fuzz")
+_OF_LIMIT: Final = 0.25
+"""A test whose limit is longer than the usual one takes some such part of it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Facts:
     need: Need
     group: str
     """Tests of a group run on one worker, one after another, since they share fixtures of their module."""
+    seconds: float = 1.0
+    """A guess of what it takes, where it was never measured."""
 
 
 @dataclass
@@ -57,22 +60,25 @@ def facts_of(item: pytest.Item) -> Facts:
     else:
         need = "nothing"
     own = item.get_closest_marker("xdist_group")
-    module = item.nodeid.partition("::")[0]
+    # A test that shares nothing with its module is a group of its own.
+    module = item.nodeid if item.get_closest_marker("apart") is not None else item.nodeid.partition("::")[0]
     level = getattr(item, "callspec", None) and item.callspec.params.get("level")  # type: ignore[attr-defined]
     group = str(own.args[0]) if own is not None else f"{module}[{level}]" if level else module
-    return Facts(part, need, f"{group} ({need})")
+    seconds = {**OTHER_PARTS, **PARTS}.get(part, 1.0)
+    limit = item.get_closest_marker("timeout")
+    if limit is not None and limit.args and part != "attack":
+        seconds = max(seconds, _OF_LIMIT * float(limit.args[0]))
+    return Facts(part, need, f"{group} ({need})", seconds)
 
 
 def write(items: Sequence[pytest.Item], target: Path) -> None:
     """Write the facts of all collected tests, in their order."""
-    rows = [[item.nodeid, one.part, one.need, one.group] for item in items for one in (facts_of(item),)]
-    target.write_text(json.dumps(rows))
+    target.write_text(json.dumps([[item.nodeid, *astuple(facts_of(item))] for item in items]))
 
 
 def read(source: Path) -> dict[str, Facts]:
     """Read what `write` wrote, by the test's id."""
-    rows = json.loads(source.read_text())
-    return {test: Facts(part, need, group) for test, part, need, group in rows}
+    return {test: Facts(*facts) for test, *facts in json.loads(source.read_text())}
 
 
 def form(collection: Sequence[str], facts: Mapping[str, Facts], seconds: Mapping[str, float]) -> list[Group]:
@@ -81,13 +87,12 @@ def form(collection: Sequence[str], facts: Mapping[str, Facts], seconds: Mapping
     Args:
         collection: ids of the tests.
         facts: by id.
-        seconds: what tests took in an earlier session; others are guessed by their part.
+        seconds: what tests took in an earlier session; others are guessed.
     """
-    guesses = {**OTHER_PARTS, **PARTS}
     groups: dict[str, Group] = {}
     for index, test in enumerate(collection):
         one = facts[test]
         group = groups.setdefault(one.group, Group(one.group, one.need))
         group.indices.append(index)
-        group.seconds += seconds.get(test, guesses.get(one.part, 1.0))
+        group.seconds += seconds.get(test, one.seconds)
     return sorted(groups.values(), key=lambda group: -group.seconds)

@@ -83,7 +83,8 @@ def test_the_daemons_get_neither_the_token_nor_the_clusters_address(folders: Fol
     env = environment(settings(), folders, inherited)
     assert env["DOCKER_HOST"] == "unix:///run/k8spilot/htcondor-docker.sock"
     assert env["CONDOR_CONFIG"] == str(folders.config)
-    assert (env["_CONDOR_START"], env["https_proxy"], env["HOME"]) == ("z", "p", "/root")
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    assert (env["_CONDOR_START"], env["https_proxy"], env["HOME"]) == ("z", "p", home)
     assert not {"TOKEN", "KUBERNETES_SERVICE_HOST"} & set(env)
 
 
