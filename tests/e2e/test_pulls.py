@@ -197,7 +197,9 @@ def test_an_image_that_the_pod_has_had_runs_while_its_registry_is_away(
 
 def _has_trouble(pool: Pool, faulty: FaultyRegistry) -> None:
     """Wait until the pilot tells that the registry, which it or the kubelet asks, is not well."""
-    words = re.compile(rf"registry of image {faulty.address}.* did not answer|Image {faulty.address}.* cannot be had")
+    words = re.compile(
+        rf"registry of image {faulty.address}.* did not answer|Image {faulty.address}.* is not available"
+    )
     until(lambda: words.search(pool.log(60)), "the pilot complains of it")
 
 

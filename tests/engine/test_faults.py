@@ -102,7 +102,7 @@ async def test_an_image_of_which_only_the_node_is_told_runs_no_job(programs: Pro
         simulator.cluster.images.set_reachable(reachable=False, what=what)
         answer = await simulator.ask("POST", "/containers/create", {"Image": named, "Cmd": ["true"]})
         assert answer.status == 500
-        assert "for which the job is not to blame: the registry of image" in answer.message
+        assert "the job is not at fault: the registry of image" in answer.message
         assert not [one for one in simulator.cluster.kubelet.starts if "odd" in one]
         simulator.cluster.images.set_reachable(reachable=True, what=what)
         assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
@@ -113,7 +113,7 @@ async def test_a_registry_that_is_away_for_longer_than_a_bind_may_take_holds_no_
         simulator.cluster.images.set_reachable(reachable=False)
         body = {"Image": simulator.image("busybox"), "Cmd": ["true"]}
         answer = await simulator.ask("POST", "/containers/create", body)
-        assert "for which the job is not to blame: the registry of image" in answer.message
+        assert "the job is not at fault: the registry of image" in answer.message
 
 
 async def test_an_image_that_the_pod_has_had_runs_while_its_registry_is_away(simulator: Simulated) -> None:

@@ -76,7 +76,7 @@ async def test_that_there_is_no_such_image_is_told_in_skopeos_words(tmp_path: Pa
     with pytest.raises(ImageError) as refused:
         await failing(tmp_path, words).digest(REFERENCE)
     told = str(refused.value)
-    assert told.startswith("image registry.test/a:1 cannot be had: Error parsing image name: ")
+    assert told.startswith("image registry.test/a:1 is not available: Error parsing image name: ")
     assert "level=fatal" not in told
     assert "\n" not in told
 

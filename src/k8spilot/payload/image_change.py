@@ -85,7 +85,7 @@ class ChangeObserver:
             return None if may_pass(words) else words
 
         if may_pass(words):
-            logger.warning("Image %s cannot be had; the kubelet tries for %.0f s: %s", image, self._patience, words)
+            logger.warning("Image %s is not available; the kubelet tries for %.0f s: %s", image, self._patience, words)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._pod.until(definite)
@@ -100,7 +100,7 @@ class ChangeObserver:
             return words if words is not None and _mark(binding.wanted) in words else None
 
         words = await self._pod.until(told)
-        return BindError(f"image {binding.image.reference} cannot be had now: {words}")
+        return BindError(f"image {binding.image.reference} is not available now: {words}")
 
     async def running(self, binding: ImageChange) -> str:
         """Wait until the status shows the bound image running; the container's id."""
@@ -153,9 +153,7 @@ class ChangeObserver:
 
 def not_now(image: Reference, seconds: float, words: str) -> ImageNotNow:
     """What is told of an image that could not be had for so long, with the words about it."""
-    return ImageNotNow(
-        f"image {image} could not be had within {seconds:.0f} s, for which the job is not to blame: {words}"
-    )
+    return ImageNotNow(f"image {image} was not available within {seconds:.0f} s; the job is not at fault: {words}")
 
 
 def _mark(wanted: str) -> str:

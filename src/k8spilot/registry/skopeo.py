@@ -68,7 +68,9 @@ class Registry:
             if isinstance(said, str) or said.is_sure:
                 return digest
             asked = replace(asked, digest=said.digest)
-        raise ImageError(f"image {reference} is an index of indexes, in which clients get lost; name one of its images")
+        raise ImageError(
+            f"image {reference} is an index of indexes, which clients resolve differently; name one of its images"
+        )
 
     async def image(self, reference: Reference, digest: str) -> Image:
         """The configuration of the image of this machine's platform under `digest`.
@@ -125,7 +127,7 @@ class Registry:
             return output
         words = _words(errors)
         if not may_pass(words):
-            raise ImageError(f"image {reference} cannot be had: {words}")
+            raise ImageError(f"image {reference} is not available: {words}")
         raise RegistryUnreachable(f"the registry of image {reference} did not answer: {words}")
 
 

@@ -85,7 +85,7 @@ async def keep_open(port: int, app: web.Application, taken: Callable[[str], None
                 server = await loop.create_server(make, port=port)
             except OSError as error:
                 words = (
-                    f"TCP port {port} cannot be had ({error.strerror}), so there are no metrics and probes are not "
+                    f"TCP port {port} cannot be used ({error.strerror}), so there are no metrics and probes are not "
                     "answered; the job may have taken it, and then its end frees it"
                 )
                 logger.log(logging.DEBUG if told else logging.WARNING, "%s; trying again.", words)

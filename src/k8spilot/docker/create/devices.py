@@ -52,8 +52,8 @@ def _check_node(device: Mapping[str, Any], gpus: GpuRecord) -> None:
     there = {node.path for node in gpus.evidence.nodes}
     if target not in ("", source):
         raise Refused(
-            f"the device {source} cannot be had as {target}: a pod's devices have the paths that the node gives them "
-            "(docker option --device)"
+            f"the device {source} cannot be provided as {target}: a pod's devices have the paths that the node gives "
+            "them (docker option --device)"
         )
     if source not in there and not (source in _BY_HTCONDOR and gpus.usable):
         raise Refused(
@@ -69,7 +69,7 @@ def _check_request(request: Mapping[str, Any], usable: Sequence[Device]) -> None
     unknown = {one for some in request.get("Capabilities") or () for one in some} - _CAPABILITIES
     if driver not in _DRIVERS or unknown:
         what = ", ".join(sorted(unknown)) or driver
-        raise Refused(f"devices of the kind {what} are not to be had in this pod (docker option {option})")
+        raise Refused(f"devices of the kind {what} are not available in this pod (docker option {option})")
     for one in asked:
         if not _is_there(one, usable):
             raise Refused(f"the GPU {one} is not in the pod, which has {_have(usable)} (docker option {option} {one})")

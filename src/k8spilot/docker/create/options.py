@@ -80,17 +80,17 @@ def _one_of(*allowed: object) -> Callable[[Any], bool]:
 
 
 _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "Volumes": (_nothing, "anonymous volumes are not to be had: a pod's volumes are fixed when it starts"),
+    "Volumes": (_nothing, "anonymous volumes are not available: a pod's volumes are fixed when it starts"),
     "Mounts": (
         _are_binds,
-        "other mounts than those of folders are not to be had: a pod's volumes are fixed when it starts",
+        "mounts of anything but folders are not available: a pod's volumes are fixed when it starts",
     ),
     "Tmpfs": (_nothing, "a tmpfs cannot be added: a pod's volumes are fixed when it starts; use /tmp"),
-    "VolumesFrom": (_nothing, "volumes of another container are not to be had in a pod"),
-    "Privileged": (_nothing, "a privileged container is not to be had: the pod has no privileges to give"),
+    "VolumesFrom": (_nothing, "volumes of another container are not available in a pod"),
+    "Privileged": (_nothing, "privileged containers are not available: the pod has no privileges to give"),
     "CapAdd": (
         _one_of("SYS_PTRACE", "CAP_SYS_PTRACE"),
-        "capabilities are not to be had: the pod has none to give",
+        "capabilities are not available: the pod has none to give",
     ),
     "SecurityOpt": (
         _one_of("no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"),
@@ -117,7 +117,7 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "Sysctls": (_nothing, "kernel settings are the pod's and cannot be changed by a job"),
     "Dns": (_nothing, "name resolution is the pod's and cannot be changed by a job"),
     "ExtraHosts": (_nothing, "name resolution is the pod's and cannot be changed by a job"),
-    "Links": (_nothing, "links to other containers are not to be had in a pod"),
+    "Links": (_nothing, "links to other containers are not available in a pod"),
     "StorageOpt": (_nothing, "storage options are the node's and cannot be changed by a job"),
     "CgroupParent": (_nothing, "the control group is the pod's and cannot be changed by a job"),
     "RestartPolicy": (
