@@ -251,6 +251,14 @@ def test_every_message_of_k8spilot_that_is_quoted_is_in_the_code(name: str) -> N
     assert [quote for quote in quoted if not _is_said(quote)] == []
 
 
+@pytest.mark.parametrize("name", ["tutorial/first-pilot.md", "how-to/check.md"])
+def test_every_line_of_a_check_that_is_shown_is_as_the_code_says_it(name: str) -> None:
+    shown = re.findall(r"^good +(\S+) +(.+)$", (DOCS / name).read_text(), re.MULTILINE)
+    forms = [re.escape(message).replace("…", ".+") for message in messages() if len(message.replace("…", "")) > 8]
+    assert len(shown) >= 4
+    assert [words for _, words in shown if not any(re.fullmatch(form, words) for form in forms)] == []
+
+
 def _is_said(quote: str) -> bool:
     pattern = re.compile(".*".join(re.escape(part.strip()) for part in quote.split("…")))
     return any(pattern.search(message) for message in messages())
