@@ -38,7 +38,7 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1"}, overlay)
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 def _begin(pool: Pool, script: str, mark: str, vacate_seconds: int = 60) -> Jobs:
