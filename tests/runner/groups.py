@@ -1,5 +1,6 @@
 """Groups of tests: what one worker runs one after another, and what a group needs."""
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -31,6 +32,8 @@ class Facts:
     """Tests of a group run on one worker, one after another, since they share fixtures of their module."""
     seconds: float = 1.0
     """A guess of what it takes, where it was never measured."""
+    keeps: bool = False
+    """Whether its worker keeps something of the lab's until the worker's end: a fixture of the session's."""
 
 
 @dataclass
@@ -74,7 +77,17 @@ def facts_of(item: pytest.Item) -> Facts:
     limit = item.get_closest_marker("timeout")
     if limit is not None and limit.args and part != "attack":
         seconds = max(seconds, _OF_LIMIT * float(limit.args[0]))
-    return Facts(part, need, f"{name} ({need})", seconds)
+    return Facts(part, need, f"{name} ({need})", seconds, _keeps(item))
+
+
+def _keeps(item: pytest.Item) -> bool:
+    """Whether a fixture of the whole session has something to do with the lab when the session ends."""
+    known = getattr(item, "_fixtureinfo", None)
+    definitions = [one for ones in known.name2fixturedefs.values() for one in ones] if known is not None else []
+    return any(
+        one.scope == "session" and "lab" in one.argnames and inspect.isgeneratorfunction(one.func)
+        for one in definitions
+    )
 
 
 def write(items: Sequence[pytest.Item], target: Path) -> None:
