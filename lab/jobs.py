@@ -47,6 +47,8 @@ _STEPS: dict[str, Phase] = {
 }
 """What a job waits for after an event: its files are transferred once its slot is claimed."""
 BAD_NEWS = frozenset({"JobHeldEvent", "JobAbortedEvent", "ShadowExceptionEvent", "JobEvictedEvent"})
+PATIENCE_S = 120.0
+"""For what is to happen some time: no promise. Six tests at a time share the pool, and a node of two cores."""
 _LOOK_S = 0.05
 _queued: Counter[str] = Counter()
 """Jobs of this process that are not removed yet, by the pilot that they are for."""
@@ -103,7 +105,9 @@ class Jobs:
         self.events += found
         return found
 
-    def wait(self, *kinds: str, proc: int = 0, timeout: float = 60, ignore: frozenset[str] = frozenset()) -> Event:
+    def wait(
+        self, *kinds: str, proc: int = 0, timeout: float = PATIENCE_S, ignore: frozenset[str] = frozenset()
+    ) -> Event:
         """Return the first event of job `proc` that is one of `kinds`, once it has happened.
 
         Raises JobTrouble when that takes more than `timeout` seconds, or when the job was held, removed or evicted
@@ -132,11 +136,11 @@ class Jobs:
         last = next((one.kind for one in reversed(self.events) if one.proc == proc and one.kind in _STEPS), "")
         return _STEPS.get(last, MATCH)
 
-    def ended(self, proc: int = 0, timeout: float = 60, ignore: frozenset[str] = frozenset()) -> Event:
+    def ended(self, proc: int = 0, timeout: float = PATIENCE_S, ignore: frozenset[str] = frozenset()) -> Event:
         """Return the event of the job's own end. Raises JobTrouble, as `wait`."""
         return self.wait("JobTerminatedEvent", proc=proc, timeout=timeout, ignore=ignore)
 
-    def held(self, proc: int = 0, timeout: float = 60) -> Event:
+    def held(self, proc: int = 0, timeout: float = PATIENCE_S) -> Event:
         """Return the event of the job's being put on hold. Raises JobTrouble when it ends instead."""
         event = self.wait("JobHeldEvent", "JobTerminatedEvent", proc=proc, timeout=timeout, ignore=BAD_NEWS)
         if event.kind != "JobHeldEvent":

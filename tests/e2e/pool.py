@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lab import pilot
 from lab.api import Lab
 from lab.faulty import FaultyRegistry
-from lab.jobs import Event, Jobs, submit
+from lab.jobs import PATIENCE_S, Event, Jobs, submit
 from lab.oci import Entry, OciImage, Pusher, layer, shell
 from lab.streams import Stream
 
@@ -242,7 +242,7 @@ class Images:
         return f"docker://{reference.partition('@')[0].replace(self._pusher.address, self._faulty.address)}"
 
 
-def result(jobs: Jobs, proc: int = 0, timeout: float = 60) -> Result:
+def result(jobs: Jobs, proc: int = 0, timeout: float = PATIENCE_S) -> Result:
     """Wait for the own end of job `proc`; fetch what came back."""
     return collect(jobs, jobs.ended(proc, timeout))
 

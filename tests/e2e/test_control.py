@@ -89,7 +89,7 @@ def test_a_job_whose_pod_is_deleted_runs_again(pool: Pool) -> None:
         jobs.ended(ignore=BAD_NEWS)
         assert jobs.files()["out.0"] == b"second run\n"
     finally:
-        pilot.delete(pool.lab, name)
+        pilot.discard(pool.lab, name)
 
 
 def test_a_job_that_ignores_sigterm_is_killed_in_the_end(pool: Pool) -> None:

@@ -26,7 +26,7 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, environment, {"patches": volumes})
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 _FILES: dict[str, str | bytes] = {"in": "x" * 100_000}

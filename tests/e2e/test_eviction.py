@@ -86,7 +86,7 @@ def pods(lab: Lab, owner: str, overlay: dict[str, Any]) -> Iterator[tuple[str, s
     lab_jobs.wait_in_pool(lab, names[0])
     yield names
     for name in names:
-        pilot.delete(lab, name)
+        pilot.discard(lab, name)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def mapping(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, environment)
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 def _submit(pool: Pool, commands: dict[str, str]) -> jobs.Jobs:
@@ -91,4 +91,4 @@ def test_a_job_never_runs_in_the_pilot_container(pool: Pool, lab: Lab, owner: st
         facts = _submit(pool.of_pod(name), {}).held().attributes
         assert "this execution point runs jobs in containers only" in facts["HoldReason"]
     finally:
-        pilot.delete(lab, name)
+        pilot.discard(lab, name)

@@ -19,7 +19,7 @@ def strict(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, {"K8SPILOT_ALLOWED_IMAGES": allowed, **policy})
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 def test_an_image_that_is_not_allowed_holds_the_job_with_the_policys_words(

@@ -32,7 +32,7 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, ENVIRONMENT)
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 def test_volumes_and_shared_memory_that_the_pod_has_are_had_and_others_hold_the_job_with_the_reason(pool: Pool) -> None:

@@ -38,7 +38,7 @@ def place(lab: Lab, pod: str, owner: str) -> Iterator[Place]:
         with ExitStack() as cleanup:
             yield Place(Pool(lab, pod, cleanup), name, other, account, thief)
     finally:
-        pilot.delete(lab, name)
+        pilot.discard(lab, name)
         lab.kubectl("delete", "pod", other, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
         lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
 

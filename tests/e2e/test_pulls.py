@@ -33,7 +33,7 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, {"K8SPILOT_PATIENCE_SECONDS": str(PATIENCE_SECONDS)})
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def pods(lab: Lab, owner: str) -> Iterator[tuple[str, str]]:
         jobs.wait_in_pool(lab, name)
     yield names
     for name in names:
-        pilot.delete(lab, name)
+        pilot.discard(lab, name)
     right = "k8spilot-node-images"
     lab.kubectl("delete", f"clusterrolebinding/{right}", f"clusterrole/{right}", "--ignore-not-found")
 

@@ -23,7 +23,7 @@ def strict(lab: Lab, owner: str) -> Iterator[str]:
     pilot.deploy(lab, name, overlay={"components": ["read-only-payload"]})
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.delete(lab, name)
+    pilot.discard(lab, name)
 
 
 def _modes(pool: Pool) -> dict[str, str]:

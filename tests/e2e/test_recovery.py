@@ -135,7 +135,7 @@ class TestHungEngine:
         # Until it has seen the pilot start the kubelet does not ask whether it lives.
         lab.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", lab.namespace, "--timeout=60s")
         yield name
-        pilot.delete(lab, name)
+        pilot.discard(lab, name)
 
     def test_it_is_ended_by_the_kubelet_and_the_slot_is_fit_again(self, pool: Pool) -> None:
         kill(pool, "k8spilot[.]engine", "STOP")

@@ -124,7 +124,7 @@ def test_a_pilot_that_nobody_claims_completes_its_pod(pool: Pool) -> None:
     try:
         until(lambda: pool.of_pod(name).status()["status"]["phase"] == "Succeeded", "the pod is complete", 150)
     finally:
-        pilot.delete(pool.lab, name)
+        pilot.discard(pool.lab, name)
 
 
 def test_without_landlock_links_that_lead_out_are_removed_at_the_jobs_end(pool: Pool) -> None:
@@ -141,4 +141,4 @@ def test_without_landlock_links_that_lead_out_are_removed_at_the_jobs_end(pool: 
         assert jobs.held().attributes["HoldReasonCode"] == OUTPUT_HOLD
         assert "stolen" not in jobs.files()
     finally:
-        pilot.delete(pool.lab, name)
+        pilot.discard(pool.lab, name)

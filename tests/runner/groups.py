@@ -1,5 +1,6 @@
 """Groups of tests: what one worker runs one after another, and what a group needs."""
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -13,6 +14,8 @@ Need = Literal["nothing", "lab", "node alone"]
 LAB_MARKS: Final = ("node", "e2e", "oracle", "attack")
 PARTS: Final = {"disruptive": 25.0, "gpu": 12.0, "attack": 8.0, "oracle": 3.0, "e2e": 8.0, "node": 1.5}
 """Parts of the suite by their marks, the first that fits; seconds of a test that was never measured."""
+ONE_AT_A_TIME: Final = ("gpu",)
+"""Parts that are one group: they take what there is little of, such as the node's four GPUs of a kind."""
 OTHER_PARTS: Final = {"engine": 0.4, "fuzz": 1.0, "unit": 0.05}
 """Parts by the folder, for tests without such a mark."""
 _OF_LIMIT: Final = 0.25
@@ -29,6 +32,8 @@ class Facts:
     """Tests of a group run on one worker, one after another, since they share fixtures of their module."""
     seconds: float = 1.0
     """A guess of what it takes, where it was never measured."""
+    keeps: bool = False
+    """Whether its worker keeps something of the lab's until the worker's end: a fixture of the session's."""
 
 
 @dataclass
@@ -63,12 +68,26 @@ def facts_of(item: pytest.Item) -> Facts:
     # A test that shares nothing with its module is a group of its own.
     module = item.nodeid if item.get_closest_marker("apart") is not None else item.nodeid.partition("::")[0]
     level = getattr(item, "callspec", None) and item.callspec.params.get("level")  # type: ignore[attr-defined]
-    group = str(own.args[0]) if own is not None else f"{module}[{level}]" if level else module
+    name = f"{module}[{level}]" if level else module
+    if own is not None:
+        name = str(own.args[0])
+    elif part in ONE_AT_A_TIME:
+        name = part
     seconds = {**OTHER_PARTS, **PARTS}.get(part, 1.0)
     limit = item.get_closest_marker("timeout")
     if limit is not None and limit.args and part != "attack":
         seconds = max(seconds, _OF_LIMIT * float(limit.args[0]))
-    return Facts(part, need, f"{group} ({need})", seconds)
+    return Facts(part, need, f"{name} ({need})", seconds, _keeps(item))
+
+
+def _keeps(item: pytest.Item) -> bool:
+    """Whether a fixture of the whole session has something to do with the lab when the session ends."""
+    known = getattr(item, "_fixtureinfo", None)
+    definitions = [one for ones in known.name2fixturedefs.values() for one in ones] if known is not None else []
+    return any(
+        one.scope == "session" and "lab" in one.argnames and inspect.isgeneratorfunction(one.func)
+        for one in definitions
+    )
 
 
 def write(items: Sequence[pytest.Item], target: Path) -> None:

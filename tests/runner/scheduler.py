@@ -1,11 +1,13 @@
 """A scheduler for pytest-xdist that gives groups of tests to workers by what they need.
 
-- Groups that need nothing compute: as many run at a time as there are cores while the lab comes up, then one.
+- Groups that need nothing compute. They run while the lab comes up, and beside those that need the node alone; what
+  takes longer than these runs on one worker before.
 - Groups that need the lab wait for jobs more than they compute: all other workers run these.
-- Groups that need the node alone run last, on the only worker that is left.
+- Groups that need the node alone run last, one after another on one worker, once no other worker has a test before it
+  that needs the lab, or a fixture that it keeps until its end.
 
 A worker of pytest-xdist begins a test when it knows the next one or that there is none (module fixtures depend on
-it), so a worker always has two tests before it, and the last one before the node is quiet is held back by that.
+it), so a worker always has two tests before it, and the first one that needs the node alone is held back by that.
 """
 
 import os
@@ -39,6 +41,10 @@ class Scheduler:
         self._before: dict[WorkerController, list[int]] = {}
         """What each worker was given and has not completed, in order."""
         self._lab_is_up = False
+        self._keepers: set[WorkerController] = set()
+        """Workers that keep something of the lab's until they end."""
+        self._alone: WorkerController | None = None
+        """The worker that runs what needs the node alone."""
 
     # --- what xdist asks ---
 
@@ -101,6 +107,8 @@ class Scheduler:
             for one in self.nodes:
                 self._feed(one)
         self._feed(node)
+        if self._alone is not None and self._alone is not node:
+            self._feed(self._alone)
 
     def mark_test_pending(self, item: str) -> None:
         """Run a test again: no plugin of ours asks for it."""
@@ -113,6 +121,8 @@ class Scheduler:
     def remove_node(self, node: WorkerController) -> str | None:
         """A worker is gone; return the test that it ran, if it crashed. Its other tests go to others."""
         left = self._before.pop(node)
+        self._keepers.discard(node)
+        self._alone = None if node is self._alone else self._alone
         self._collections.pop(node, None)
         self.numnodes = min(self.numnodes, len(self._collections))
         crashed = left.pop(0) if left else None
@@ -147,37 +157,58 @@ class Scheduler:
 
     def _give(self, node: WorkerController, indices: list[int]) -> None:
         self._before[node] += indices
+        if any(self._facts[self._test(index)].keeps for index in indices):
+            self._keepers.add(node)
         node.send_runtest_some(indices)
 
     def _choose(self, node: WorkerController) -> Group | None:
-        """The next group for a worker; None if there is none but those that need the node alone."""
+        """The next group for a worker; None if there is none for it but those that need the node alone."""
         computing, with_lab = self._waiting["nothing"], self._waiting["lab"]
-        others = [one for one, before in self._before.items() if one is not node and before]
-        compute = sum(any(self._need(index) == "nothing" for index in self._before[one]) for one in others)
-        if not self._lab_is_up and with_lab:
+        others = [one for one in self._before if one is not node]
+        compute = sum(self._has(one, "nothing") for one in others)
+        if self._has(node, "node alone") and (with_lab or self._waiting["node alone"]):
+            return None  # what came after it would let it begin
+        if not with_lab and self._waiting["node alone"]:
+            # One worker gets these; some of the others compute beside it, if there is nothing that they keep.
+            self._alone = self._alone or node
+            free = [one for one in others if one not in self._keepers and not one.shutting_down]
+            computes = not free if node is self._alone else node not in self._keepers and compute < _cores()
+            order = [computing] if computes else []
+        elif not self._lab_is_up and with_lab:
             # One worker waits for the lab; the others compute meanwhile.
-            somebody_waits = any(self._need(index) == "lab" for one in others for index in self._before[one])
+            somebody_waits = any(self._has(one, "lab") for one in others)
             order = [computing, with_lab] if somebody_waits else [with_lab, computing]
         else:
-            most = 1 if with_lab else os.cpu_count() or 1
-            order = [computing, with_lab] if compute < most else [with_lab, computing]
+            surplus = _seconds(computing) > _seconds(self._waiting["node alone"])
+            order = [computing, with_lab] if surplus and not compute else [with_lab, computing]
         return next((waiting.pop(0) for waiting in order if waiting), None)
 
     def _end(self, node: WorkerController) -> None:
-        """No group is left for this worker but, if it is the last one, those that need the node alone."""
+        """No group is left for this worker but, if it is the one that runs them, those that need the node alone."""
         alone = self._waiting["node alone"]
-        staying = [one for one in self.nodes if not one.shutting_down]
-        if not alone or len(staying) > 1:
+        if not alone or node is not self._alone:
             node.shutdown()
             return
         if not self._before[node] or self._need(self._before[node][-1]) != "node alone":
-            first, rest = alone[0].indices[0], alone[0].indices[1:]
-            alone[0].indices = rest
-            self._give(node, [first])  # its last test before it can begin; this one begins when it has the next
-        if len(self._before) == 1:  # all others have ended, and what they had is deleted
+            # The test before it can begin now; this one begins when there is a next one.
+            self._give(node, [alone[0].indices.pop(0)])
+        busy = [one for one in self._before if self._has(one, "lab") or one in self._keepers]
+        if not self._waiting["lab"] and not set(busy) - {node}:
             self._give(node, [index for group in alone for index in group.indices])
             alone.clear()
-            node.shutdown()
+            self._feed(node)
+
+    def _has(self, node: WorkerController, need: Need) -> bool:
+        """Whether a worker has a test before it that needs that."""
+        return any(self._need(index) == need for index in self._before[node])
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _seconds(groups: Sequence[Group]) -> float:
+    return sum(group.seconds for group in groups)
 
 
 def _ends(node: WorkerController) -> bool:
