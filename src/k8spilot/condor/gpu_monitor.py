@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common import engine_api
+from k8spilot.common import engine_api, unix_http
 from k8spilot.condor.folders import Folders
-from k8spilot.gpu.htcondor import follow
 from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import Settings
 
@@ -25,7 +24,8 @@ _AGAIN_SECONDS: Final = 10
 
 def program(settings: Settings) -> str:
     """The text of the program."""
-    return f"#!/bin/sh\nexec {sys.executable} -IS {Path(follow.__file__)} {settings.socket} {engine_api.GPU_MONITOR}\n"
+    client = Path(unix_http.__file__)
+    return f"#!/bin/sh\nexec {sys.executable} -IS {client} stream {settings.socket} {engine_api.GPU_MONITOR}\n"
 
 
 def configuration(folders: Folders) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common import engine_api
+from k8spilot.common import engine_api, unix_http
 from k8spilot.common.errors import PreflightError
 from k8spilot.condor import config, credentials, docker_client, gpu_monitor
 from k8spilot.condor.folders import Folders, write
-from k8spilot.gpu.htcondor import ask
 from k8spilot.settings import Settings
 
 STARTER: Final = Path("/opt/k8spilot/libexec/starter")
@@ -27,7 +26,7 @@ _INVENTORY_SECONDS: Final = 180
 _GPUS: Final = f"""\
 #!/bin/sh
 # Prints HTCondor's inventory of GPUs, once the engine has found them; without an answer there are none.
-{{python}} -IS {{program}} {{socket}} {engine_api.INVENTORY} {_INVENTORY_SECONDS} || echo DetectedGPUs=0
+{{python}} -IS {{program}} get {{socket}} {engine_api.INVENTORY} {_INVENTORY_SECONDS} || echo DetectedGPUs=0
 """
 _NEXT_SECONDS: Final = 300
 """Longer than an engine needs that is started again, and for what a job can have left."""
@@ -38,7 +37,7 @@ _STARTER: Final = f"""\
 starter={{starter}}
 {{functions}}case $1 in
     -classad) ;;
-    *) {{before}}{{python}} -IS {{program}} {{socket}} {engine_api.NEXT_JOB} {_NEXT_SECONDS} >/dev/null \\
+    *) {{before}}{{python}} -IS {{program}} get {{socket}} {engine_api.NEXT_JOB} {_NEXT_SECONDS} >/dev/null \\
         || exit 1{{after}} ;;
 esac
 exec "$starter" "$@"
@@ -89,7 +88,7 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
     write(folders.config, text, 0o644)
     docker_client.install(folders, rootless=not is_root)
     write(folders.guard, _GUARD, 0o755)
-    words = {"python": sys.executable, "program": ask.__file__, "socket": str(settings.socket)}
+    words = {"python": sys.executable, "program": unix_http.__file__, "socket": str(settings.socket)}
     quoted = {name: shlex.quote(word) for name, word in words.items()}
     starter = STARTER if settings.confine_starter and not is_root else _CONDOR_STARTER
     sweeps = () if is_root else (folders.execute, *_TEMPORARY)
