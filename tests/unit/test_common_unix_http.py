@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common import unix_http
-from k8spilot.condor import install
 from tests.unit.test_cli_status import engine
 
 
@@ -34,14 +33,6 @@ def test_an_answer_is_printed_and_nothing_else(tmp_path: Path, answer: bytes, sa
     assert (done.returncode == 0, done.stdout) == (not complaint, said)
     assert complaint in done.stderr
     assert b"Traceback" not in done.stderr
-
-
-def test_htcondor_is_told_of_no_gpu_where_no_engine_answers(tmp_path: Path) -> None:
-    words = {"python": sys.executable, "program": unix_http.__file__, "socket": str(tmp_path / "none")}
-    script = install._GPUS.format(**words).replace(f" {install._INVENTORY_SECONDS} ", " 0.3 ")
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "DetectedGPUs=0\n"
-    assert "no answer from the engine" in done.stderr
 
 
 @pytest.mark.parametrize(
