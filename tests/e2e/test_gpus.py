@@ -66,10 +66,7 @@ def look(pool: Pool, **commands: Any) -> dict[str, list[str]]:
     return found
 
 
-ASK = (
-    "/opt/k8spilot/bin/python -c 'import k8spilot.gpu.htcondor.ask as a, sys; "
-    'sys.stdout.buffer.write(a.ask("/run/k8spilot/docker.sock", "/k8spilot/gpus", 10))\''
-)
+ASK = "/opt/k8spilot/bin/python -m k8spilot.common.unix_http get /run/k8spilot/docker.sock /k8spilot/gpus 10"
 
 
 def told(pool: Pool) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from k8spilot.cli import status
+from k8spilot.common import unix_http
 from k8spilot.common.engine_api import INVENTORY
 from k8spilot.gpu.discovery.record import FILE
-from k8spilot.gpu.htcondor import ask
 from k8spilot.payload import gpu_discovery
 from lab.gpu import nvml
 from tests.engine.rings import SANDBOX, Simulated, eventually, simulated
@@ -73,11 +73,11 @@ def start(programs: Programs, stub: nvml.Stub, tmp_path: Path, caplog: pytest.Lo
 
 
 async def asked(engine: Simulated, path: str) -> Any:
-    return json.loads(await asyncio.to_thread(ask.ask, str(engine.path), path, 10))
+    return json.loads(await asyncio.to_thread(unix_http.get_when_ready, str(engine.path), path, 10))
 
 
 async def inventory(engine: Simulated) -> str:
-    return (await asyncio.to_thread(ask.ask, str(engine.path), INVENTORY, 10)).decode()
+    return (await asyncio.to_thread(unix_http.get_when_ready, str(engine.path), INVENTORY, 10)).decode()
 
 
 async def state(engine: Simulated) -> dict[str, Any]:
@@ -263,7 +263,7 @@ async def test_a_device_that_the_pod_has_not_is_refused(start: Start) -> None:
 async def test_htcondors_program_waits_for_an_engine_that_comes_later(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "later.sock"
     program = await asyncio.create_subprocess_exec(
-        sys.executable, "-IS", ask.__file__, str(path), INVENTORY, "20", stdout=subprocess.PIPE
+        sys.executable, "-IS", unix_http.__file__, "get", str(path), INVENTORY, "20", stdout=subprocess.PIPE
     )
     async with start(socket=path):
         said, _ = await asyncio.wait_for(program.communicate(), 20)

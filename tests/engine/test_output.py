@@ -5,7 +5,7 @@ import asyncio
 import psutil
 import pytest
 
-from k8spilot.payload.scrub.leftovers import Leftovers
+from k8spilot.payload.scrub.from_pilot import Leftovers
 from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, patched, simulated
 from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs

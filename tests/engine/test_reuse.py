@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import PilotError
-from k8spilot.payload.scrub.leftovers import Leftovers
+from k8spilot.payload.scrub.from_pilot import Leftovers
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 from tests.engine.rings import Engine, Simulated, eventually, simulated
 from tests.simulator.pod import payload_image, payload_status

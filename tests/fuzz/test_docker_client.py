@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import strategies as st
 
-from k8spilot.condor.docker_client import PROGRAM, settings
+from k8spilot.condor.programs import assignments, script
 from tests.fuzz.drawing import drawn
 
 NAME: Final = "HTCJob1_0_slot1_PID7"
@@ -153,9 +153,9 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
         pytest.skip("docker's command line client is not installed")
     folder = tmp_path_factory.mktemp("client")
     program = folder / "docker-client"
-    shutil.copy(PROGRAM, program)
+    shutil.copy(script(program.name), program)
     program.chmod(0o755)
-    (folder / "docker-client.settings").write_text(settings(Path(docker)))
+    (folder / "programs.settings").write_text(assignments({"docker": docker}))
     found = Witness(program, folder / "s")
     with Server(str(found.socket), Handler) as server:
         server.witness = found

@@ -40,7 +40,7 @@ TEXTS = st.one_of(
 )
 
 
-def _compile(target: Path, *sources: Path) -> Path:
+def compile_checked(target: Path, *sources: Path) -> Path:
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("the compiler with its checks is gcc")
@@ -52,7 +52,7 @@ def _compile(target: Path, *sources: Path) -> Path:
 
 
 def test_any_text_is_a_command_or_is_none(tmp_path: Path) -> None:
-    program = _compile(tmp_path / "command", CHECKOUT / "tests/fuzz/command.c", SOURCES / "command.c")
+    program = compile_checked(tmp_path / "command", CHECKOUT / "tests/fuzz/command.c", SOURCES / "command.c")
     environment = {"A": "1", "ABC": "2", "PATH": "/bin", "NONE": ""}
     with subprocess.Popen(
         [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -143,7 +143,7 @@ def test_a_pilot_that_means_no_good_does_not_break_it(programs: Programs) -> Non
     built.mkdir()
     built.chmod(0o755)
     try:
-        program = _compile(
+        program = compile_checked(
             built / "payload-init", *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "scope"))
         )
         _meet(programs, program, folder)

@@ -10,7 +10,7 @@ from typing import Final
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = {
     "payload-init": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "scope")),
-    "tidy": ("src/k8spilot/payload_init/tidy.c",),
+    "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock")),
     "container": ("tests/simulator/container.c",),
     "hello": ("lab/images/hello/hello.c",),
 }
@@ -40,23 +40,23 @@ def build(folder: Path) -> Programs:
     compiler = _compiler()
     assert compiler is not None
     for name, sources in _SOURCES.items():
-        subprocess.run(
-            [
-                compiler,
-                "-std=c11",
-                "-static",
-                "-O1",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-o",
-                folder / name,
-                *(CHECKOUT / source for source in sources),
-            ],
-            check=True,
-        )
+        _compile(compiler, folder / name, *(CHECKOUT / source for source in sources))
     folder.chmod(0o755)
     return Programs(folder / "payload-init", folder / "tidy", folder / "container", folder / "hello")
+
+
+def build_tidy(target: Path, define: str, addition: Path) -> None:
+    """Compile tidy with a function of `addition` in the place of one of the C library, as `define` names them."""
+    compiler = _compiler()
+    assert compiler is not None
+    other = target.with_suffix(".o")
+    _compile(compiler, other, "-c", addition)
+    _compile(compiler, target, define, other, *(CHECKOUT / source for source in _SOURCES["tidy"]))
+
+
+def _compile(compiler: str, target: Path, *arguments: str | Path) -> None:
+    options = ("-std=c11", "-static", "-O1", "-Wall", "-Wextra", "-Werror")
+    subprocess.run([compiler, *options, "-o", target, *arguments], check=True)
 
 
 def _compiler() -> str | None:

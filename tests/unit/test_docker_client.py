@@ -1,6 +1,7 @@
 """The program between HTCondor and docker's client, with a script in the client's place."""
 
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor.docker_client import PROGRAM, settings, words
+from k8spilot.condor.programs import assignments, script, words
 from k8spilot.docker.serializers import NEVER
 
 GONE = 'echo "error during connect: Post \\"http://x/containers/create\\": EOF" >&2; exit 1'
@@ -43,8 +44,9 @@ def installed(folder: Path, client: str, execute: Path | None = None, extra: Seq
     """Make it, with `client` as docker's own, which finds the number of its call in $calls."""
     own, lines = folder / "docker", folder / "docker-client"
     own.write_text(f'#!/bin/sh\necho "$*" >> {folder}/asked; calls=$(wc -l < {folder}/asked)\n{client}\n')
-    lines.write_text(PROGRAM.read_text().replace("sleep 3", "sleep 0.01"))
-    (folder / "docker-client.settings").write_text(settings(own, execute, extra))
+    lines.write_text(script("docker-client").read_text().replace("sleep 3", "sleep 0.01"))
+    values = {"docker": str(own), "execute": str(execute or ""), "extra": shlex.join(extra)}
+    (folder / "programs.settings").write_text(assignments(values))
     own.chmod(0o755)
     lines.chmod(0o755)
     return lines

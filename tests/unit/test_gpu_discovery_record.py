@@ -1,8 +1,6 @@
-"""What is kept and shown of the GPUs that were found; and the programs that ask for it."""
+"""What is kept and shown of the GPUs that were found."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,9 @@ from typer.testing import CliRunner
 
 from k8spilot.cli import status
 from k8spilot.cli.main import app
-from k8spilot.condor import install
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import FILE, GpuRecord, report
-from k8spilot.gpu.htcondor import ask
-from tests.unit.test_cli_status import engine, found
+from tests.unit.test_cli_status import found
 from tests.unit.test_gpu_discovery_verdict import NONE, ONE, PARTS, TWO, WHOLE, A, B, seen
 
 GOOD = GpuRecord(TWO, seen(A, B, visible=f"{A.uuid},{B.uuid}"))
@@ -90,43 +86,3 @@ def test_the_probes_exit_status_says_whether_promise_and_sight_agree(monkeypatch
     monkeypatch.setattr("k8spilot.gpu.discovery.probe.probe", seen)
     assert probe()[0] == 0
     assert probe("--limit", "nvidia.com/gpu=1")[0] == 1
-
-
-def run(path: str, seconds: str = "0.5") -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [sys.executable, "-IS", ask.__file__, path, "/x", seconds], capture_output=True, check=False, timeout=20
-    )
-
-
-@pytest.mark.parametrize(
-    ("answer", "said", "complaint"),
-    [
-        (b"HTTP/1.0 200 OK\r\n\r\nDetectedGPUs=0\n", b"DetectedGPUs=0\n", b""),
-        (b"HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\nabcd", b"abcd", b""),
-        (b"HTTP/1.0 404 Not Found\r\n\r\nno", b"", b"says HTTP/1.0 404 Not Found"),
-        (b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nabcd", b"", b"no answer"),
-        (b"", b"", b"no answer"),
-    ],
-)
-def test_the_program_that_asks_the_engine_prints_its_answer_and_nothing_else(
-    tmp_path: Path, answer: bytes, said: bytes, complaint: bytes
-) -> None:
-    with engine(tmp_path, answer) as path:
-        done = run(path)
-    assert (done.returncode == 0, done.stdout) == (not complaint, said)
-    assert complaint in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-def test_htcondor_is_told_of_no_gpu_where_no_engine_answers(tmp_path: Path) -> None:
-    words = {"python": sys.executable, "program": ask.__file__, "socket": str(tmp_path / "none")}
-    script = install._GPUS.format(**words).replace(f" {install._INVENTORY_SECONDS} ", " 0.3 ")
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "DetectedGPUs=0\n"
-    assert "no answer from the engine" in done.stderr
-
-
-def test_the_program_that_asks_imports_next_to_nothing() -> None:
-    program = f"import sys; exec(open({ask.__file__!r}).read(), dict(__name__=0)); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-IS", "-c", program], capture_output=True, text=True, check=True)
-    assert not {"k8spilot", "json", "asyncio", "re"} & set(done.stdout.split())

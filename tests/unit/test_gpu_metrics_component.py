@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from k8spilot.condor import gpu_monitor
+from k8spilot.condor.config import gpu_monitor
 from k8spilot.condor.folders import Folders
 
 COMPONENT = Path(__file__).parents[2] / "components/gpu-metrics"
@@ -19,7 +19,7 @@ def test_the_right_is_to_add_ephemeral_containers_and_no_other() -> None:
 
 def test_htcondor_runs_the_monitor_only_where_there_are_gpus() -> None:
     folders = Folders(Path("/var/lib/condor/execute"))
-    lines = gpu_monitor.configuration(folders).splitlines()
+    lines = gpu_monitor(folders).splitlines()
     assert lines[0].startswith(
         f"use feature : Monitor( GPUs, WaitForExit, 10, {folders.gpu_monitor}, SUM:GPUs, PEAK:GPUsMemory, "
     )

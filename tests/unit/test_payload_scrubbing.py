@@ -8,9 +8,8 @@ import pytest
 
 from k8spilot.common.errors import PayloadLost, PilotError
 from k8spilot.payload.listeners import CLOSED_SECONDS
-from k8spilot.payload.scrub.leftovers import Leftovers
-from k8spilot.payload.scrub.scrubbers import PilotScrubber
-from k8spilot.payload.scrub.scrubbing import Scrubbing
+from k8spilot.payload.scrub.from_pilot import Leftovers, PilotScrubber
+from k8spilot.payload.scrub.scrubber import Scrubbing
 from k8spilot.payload_init.server import PayloadInitServer
 
 

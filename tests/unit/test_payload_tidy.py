@@ -1,12 +1,13 @@
 """tidy, as the jobs' own user, over what a job left."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.simulator.programs import Programs
+from tests.simulator.programs import CHECKOUT, Programs, build_tidy
 
 JOB, GROUP = 47001, 47002
 
@@ -75,7 +76,7 @@ def test_all_is_removed_however_deep_and_locked(tidy: Path, sandbox: Path) -> No
 def test_what_is_others_stays_in_shared_places(tidy: Path, sandbox: Path) -> None:
     (sandbox / "others").mkdir()
     as_job("sh", "-c", f"cd {sandbox}; mkdir -m 000 own; touch file")
-    as_job(tidy, "of", str(JOB), sandbox)
+    as_job(tidy, "clean", str(JOB), "--", sandbox)
     assert [path.name for path in sandbox.iterdir()] == ["others"]
 
 
@@ -85,3 +86,51 @@ def test_what_an_image_has_in_a_folders_place_is_told(tidy: Path, sandbox: Path,
     said = subprocess.run([tidy, "remove", sandbox / kind], user=JOB, group=JOB, capture_output=True, check=False)
     assert (said.returncode, said.stderr.decode()) == (3, str(sandbox / kind))
     assert (sandbox / "beside/f").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="removes as root what another user has")
+@pytest.mark.parametrize("look", [1, 2])
+def test_root_changes_no_file_that_takes_a_folders_place(tmp_path: Path, look: int) -> None:
+    """A process of the job's user that lives puts a link there after tidy has looked, and before it acts."""
+    racing, folder, victim = tmp_path / "tidy", tmp_path / "shared", tmp_path / "victim"
+    build_tidy(racing, "-Dfstatat=looks_and_swaps", CHECKOUT / "tests/unit/swapping.c")
+    (folder / "swapped").mkdir(parents=True)
+    os.chown(folder / "swapped", JOB, JOB)
+    victim.mkdir()
+    (victim / "file").touch()
+    victim.chmod(0o755)
+    variables = {"SWAPPED_FOR": str(victim), "LOOK": str(look)}
+    said = subprocess.run([racing, "clean", str(JOB), "--", folder], env=variables, stderr=-1, check=False)
+    assert b"swapped" in said.stderr
+    assert (victim.stat().st_mode & 0o777, list(victim.iterdir())) == (0o755, [victim / "file"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+@pytest.mark.parametrize("command", ["remove {0}", "clean 47001 -- {0}", "unlock 47001 {0}", "open {0}"])
+def test_what_is_mounted_in_a_folder_is_not_entered(tidy: Path, sandbox: Path, command: str) -> None:
+    place = sandbox / "mounted"
+    prepare = (
+        f"mkdir {place}; mount -t tmpfs none {place}; echo x >{place}/f; chmod 600 {place}/f; chown -R {JOB} {place}"
+    )
+    said = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{prepare}; {tidy} {command.format(sandbox)}; stat -c %a-%s {place}/f"],
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout == "600-2\n"
+    assert re.search("mounted: .*[Cc]ross-device", said.stderr)  # musl's words, or glibc's
+
+
+def test_files_and_folders_are_removed_by_name(tidy: Path, sandbox: Path) -> None:
+    as_job("sh", "-c", f"cd {sandbox}; mkdir -p a/b; touch f; chmod 000 a/b a; ln -s {sandbox.parent} link; touch kept")
+    as_job(tidy, "delete", *(sandbox / name for name in ("a", "f", "link", "absent")))
+    assert [path.name for path in sandbox.iterdir()] == ["kept"]
+    assert (sandbox.parent / "secret").exists()
+
+
+@pytest.mark.parametrize("user", ["-1", "4294967295", "4294967296", "", "nobody", "7x"])
+def test_no_other_text_is_taken_for_a_user(tidy: Path, sandbox: Path, user: str) -> None:
+    (sandbox / "file").touch()
+    said = subprocess.run([tidy, "clean", user, "--", sandbox], capture_output=True, check=False)
+    assert (said.returncode, list(sandbox.iterdir())) == (64, [sandbox / "file"])

@@ -1,28 +1,38 @@
-"""The shell lines that the startd runs as its starter where HTCondor is not root: they sweep, or no starter begins."""
+"""The program that the startd runs as its starter: where HTCondor is not root, it sweeps, or no starter begins."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from k8spilot.condor.install import starter_program
+from k8spilot.condor.programs import assignments, script
+from tests.simulator.programs import Programs
 
 GROUP = 47002
 HTCONDOR, JOB = 47001, 47003
 
 
-def started(tmp_path: Path, engine: str, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run what the startd runs for a job where HTCondor is not root, with an engine that answers as a program does."""
+def started(
+    tmp_path: Path, engine: str, *arguments: str, is_root: bool = False, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run what the startd runs for a job, with an engine that answers as a program does."""
     program = tmp_path / "starter"
-    words = {"python": engine, "program": "ask.py", "socket": "docker.sock"}
-    program.write_text(starter_program(Path("/bin/echo"), words, [tmp_path / "slot", tmp_path / "tmp"]))
+    program.write_text(script("starter").read_text())
+    values = {"starter": "/bin/echo", "python": engine, "temporary": str(tmp_path / "tmp"), "tidy": "./bin/tidy"}
+    values["execute"] = "" if is_root else str(tmp_path / "slot")
+    (tmp_path / "programs.settings").write_text(assignments(values))
     environment = {**os.environ, **variables}
-    return subprocess.run(["sh", program, *arguments], capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(
+        ["sh", program, *arguments], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+    )
 
 
 @pytest.fixture
-def leftovers(tmp_path: Path) -> Path:
+def leftovers(tmp_path: Path, programs: Programs) -> Path:
+    (tmp_path / "bin").mkdir()
+    shutil.copy(programs.tidy, tmp_path / "bin")
     (tmp_path / "slot/dir_77/scratch/deep").mkdir(parents=True)
     (tmp_path / "slot/dir_77.recover").touch()
     (tmp_path / "tmp/docker_config.77").mkdir(parents=True)
@@ -54,6 +64,26 @@ def test_where_nobody_can_look_for_what_is_left_there_is_no_starter(leftovers: P
     assert (answer.returncode, answer.stdout) == (1, "")
 
 
+def test_where_htcondor_is_root_it_sweeps_nothing_which_the_engine_does(leftovers: Path) -> None:
+    assert started(leftovers, "true", "-f", is_root=True).stdout == "-f\n"
+    assert started(leftovers, "false", "-f", is_root=True).returncode == 1
+    assert (leftovers / "slot/dir_77/scratch/deep").exists()
+    assert (leftovers / "tmp/link").is_symlink()
+
+
+@pytest.mark.parametrize("lost", ["starter", "python", "tidy"])
+def test_without_its_settings_there_is_no_starter(leftovers: Path, lost: str) -> None:
+    started(leftovers, "true", "-classad")
+    settings = leftovers / "programs.settings"
+    settings.write_text(
+        "".join(line for line in settings.read_text().splitlines(keepends=True) if not line.startswith(f"{lost}="))
+    )
+    program = ["sh", str(leftovers / "starter"), "-f"]
+    environment = {**os.environ, "starter": "/bin/echo", "python": "true", "tidy": "true"}
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment, cwd=leftovers)
+    assert (done.returncode != 0, done.stdout) == (True, "")
+
+
 def test_a_starter_that_is_asked_what_it_can_sweeps_nothing(leftovers: Path) -> None:
     assert started(leftovers, "false", "-classad").stdout == "-classad\n"
     assert (leftovers / "slot/dir_77/scratch/deep").exists()
@@ -75,7 +105,9 @@ def test_what_a_lost_job_locked_keeps_the_next_one_away_until_its_user_has_opene
 
     def start() -> int:
         command = ["sh", str(leftovers / "starter"), "-f"]
-        return subprocess.run(command, user=HTCONDOR, group=HTCONDOR, extra_groups=[GROUP], check=False).returncode
+        return subprocess.run(
+            command, user=HTCONDOR, group=HTCONDOR, extra_groups=[GROUP], check=False, cwd=leftovers
+        ).returncode
 
     assert start() == 1
     subprocess.run(["chmod", "770", deep], user=JOB, group=JOB, extra_groups=[GROUP], check=True)

@@ -268,7 +268,7 @@ def test_what_is_in_the_pod_counts_as_one_address(peer: Any, own: Any, who: str)
     [
         (b"HTTP/1.1 200 OK\r\n\r\nOK", ""),
         (b"HTTP/1.1 500 Internal Server Error\r\n\r\n", "500"),
-        (b"", "answers b''"),
+        (b"", "does not answer"),
         (None, "does not answer"),
     ],
 )

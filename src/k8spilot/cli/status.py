@@ -5,12 +5,10 @@ Stands on the standard library alone, and on little of it: whoever looks at a hu
 
 import json
 import os
-import socket
-import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from k8spilot.common import engine_api
+from k8spilot.common import engine_api, unix_http
 
 SOCKET: Final = "/run/k8spilot/docker.sock"
 """Where the engine listens unless K8SPILOT_SOCKET says otherwise (settings.py)."""
@@ -20,7 +18,6 @@ NOT_FIT: Final = 1
 NO_PILOT: Final = 2
 
 _SECONDS: Final = 20.0
-_REQUEST: Final = f"GET {engine_api.STATUS} HTTP/1.0\r\nHost: k8spilot\r\n\r\n".encode()
 
 Json = dict[str, Any]
 
@@ -36,7 +33,7 @@ def ask(path: str) -> Json:
         NoPilot: there is no such socket.
     """
     try:
-        return _asked(path)
+        return dict(json.loads(unix_http.get(path, engine_api.STATUS, _SECONDS)))
     except (FileNotFoundError, NotADirectoryError):
         raise NoPilot(f"there is no pilot here: it would listen at {path}") from None
     except PermissionError:
@@ -46,22 +43,6 @@ def ask(path: str) -> Json:
     except ValueError as error:
         why = f"has sent nonsense ({error})"
     return {"fit": False, "problems": [f"the engine at {path} {why}; the pilot's log says more"]}
-
-
-def _asked(path: str) -> Json:
-    deadline = time.monotonic() + _SECONDS
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_SECONDS)
-        connection.connect(path)
-        connection.sendall(_REQUEST)
-        parts = []
-        while part := connection.recv(65536):
-            parts.append(part)
-            connection.settimeout(max(0.1, deadline - time.monotonic()))
-    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
-    if b" 200 " not in head.partition(b"\r\n")[0]:
-        raise ValueError(head.partition(b"\r\n")[0].decode(errors="replace"))
-    return dict(json.loads(body))
 
 
 def text(status: Json) -> str:

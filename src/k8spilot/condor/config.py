@@ -9,16 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import k8spilot
-from k8spilot.condor import gpu_monitor, image_expressions
+from k8spilot.condor import image_expressions
 from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
 from k8spilot.condor.template import ROOTLESS, TEMPLATE
+from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import KILLING_SECONDS, Settings
 from k8spilot.settings.parsers import PLAIN
 
 UPDATE_SECONDS: Final = 120
 """How often the startd tells the collector that it is there."""
+_RESTART_SECONDS: Final = 10
+"""When the startd starts its GPU monitor again, which ends when the engine dies."""
 
 
 def render(
@@ -91,8 +94,23 @@ def _files(folders: Folders) -> dict[str, object]:
         "guard": folders.guard,
         "starter": folders.starter,
         "gpus": folders.gpus,
-        "gpu_monitor": gpu_monitor.configuration(folders),
+        "gpu_monitor": gpu_monitor(folders),
     }
+
+
+def gpu_monitor(folders: Folders) -> str:
+    """HTCondor's configuration of the GPU monitor (scripts/gpu-monitor.sh), several lines.
+
+    By it, a job's ad gets
+
+    GPUsAverageUsage, GPUsUsage         how many GPUs were busy on average, 0.5 for half of the time of one
+    GPUsMemoryUsage                     the most memory that was in use on one of them, MiB
+    GPU0AverageUsage, GPU0MemoryUsage   the same of the first GPU that the job sees, and so on
+    """
+    return f"""\
+use feature : Monitor( GPUs, WaitForExit, {_RESTART_SECONDS}, {folders.gpu_monitor}, {METRICS} )
+STARTD_CRON_GPUs_MONITOR_CONDITION = TotalGPUs > 0
+STARTD_JOB_ATTRS = $(STARTD_JOB_ATTRS) GPUsUsage GPUsMemoryUsage"""
 
 
 def _pool(settings: Settings, pool: Pool) -> dict[str, object]:

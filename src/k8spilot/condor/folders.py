@@ -91,9 +91,14 @@ class Folders:
         return self.private / "docker-client"
 
     @property
-    def docker_client_settings(self) -> Path:
-        """What that program reads of this pilot, as assignments of a shell."""
-        return self.private / "docker-client.settings"
+    def programs(self) -> tuple[Path, ...]:
+        """All programs of k8spilot's that HTCondor runs (condor/programs.py)."""
+        return self.docker_client, self.starter, self.guard, self.gpus, self.gpu_monitor
+
+    @property
+    def program_settings(self) -> Path:
+        """What those programs read of this pilot, as assignments of a shell."""
+        return self.private / "programs.settings"
 
     @property
     def sessions(self) -> Path:

@@ -2,7 +2,7 @@
  *
  * Where nobody is root, HTCondor reads a job's inputs and outputs with the same user as the pool's token, and follows
  * links: a job could have the token delivered, or shown by condor_tail. So the program that the startd runs for each job
- * (condor/install.py) runs this in the place of condor_starter, and this runs it with the kernel's word (landlock(7))
+ * (condor/scripts/starter.sh) runs this in the place of condor_starter, and this runs it with the kernel's word (landlock(7))
  * that it, and all that it starts, can read neither the pool's credentials, nor the daemons' logs, nor anybody's
  * environment; change nothing but sandboxes and temporary files; and neither trace nor signal a process not its own.
  *

@@ -2,7 +2,7 @@
 
 All jobs of a slot have the same user, one after the other. So nothing that runs as that user may be left when the next
 job's files come, which is before HTCondor asks for a container: neither in the payload container nor in this one, where
-HTCondor runs a user's transfer plugins and sessions (condor/install.py has the program that asks).
+HTCondor runs a user's transfer plugins and sessions (condor/scripts/starter.sh asks).
 """
 
 from aiohttp import web

@@ -44,8 +44,9 @@ from k8spilot.payload.container import PayloadContainer, Timeouts
 from k8spilot.payload.gpu_discovery import discover
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, SlotListener, tell_of_outages
-from k8spilot.payload.scrub.leftovers import TIDY_OF_ROOT, kill_outside, own_cgroup
-from k8spilot.payload.scrub.scrubbers import Scrubber
+from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
+from k8spilot.payload.scrub.processes import kill_outside, own_cgroup
+from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from k8spilot.registry.skopeo import Registry
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings

@@ -18,8 +18,9 @@ from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.image_lookup import ImageLookup
-from k8spilot.payload.scrub.leftovers import PILOT_TEMPORARY, SHARED, Leftovers
-from k8spilot.payload.scrub.scrubbers import PayloadScrubber, PilotScrubber, Scrubber
+from k8spilot.payload.scrub.from_payload import PayloadScrubber
+from k8spilot.payload.scrub.from_pilot import PILOT_TEMPORARY, Leftovers, PilotScrubber
+from k8spilot.payload.scrub.scrubber import SHARED, Scrubber
 from k8spilot.payload_init.install import TIDY
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.payload_init.terminals import Terminals

@@ -26,8 +26,7 @@ from k8spilot.payload.image_change import ImageChange
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener, reported
 from k8spilot.payload.run import Run, RunTarget
-from k8spilot.payload.scrub.scrubbers import Scrubber
-from k8spilot.payload.scrub.scrubbing import Scrubbing
+from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
 from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)

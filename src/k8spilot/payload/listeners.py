@@ -1,6 +1,7 @@
-"""What others are told of binds and jobs: the pool, and whoever looks at metrics, Events and the status."""
+"""What the pool, metrics, Events and the status are told of binds and jobs."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,105 +33,70 @@ Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[
 
 
 class SlotListener:
-    """Who is told; here, nobody. condor/ad_publisher.py tells the pool, telemetry/slot_recorder.py keeps account.
+    """Is told what happens in a slot. Each method does nothing here; a listener has those that it is for.
 
-    What is not a coroutine is told in passing, and takes no time. Which job it is about, logs.subject() knows.
+    condor/ad_publisher.py tells the pool, telemetry/slot_recorder.py counts and records. A method that is not a
+    coroutine takes no time. logs.subject() knows the job that it is about.
     """
 
     async def pulling(self, reference: Reference) -> None:
-        """Tell that the image is on its way, and that this takes a while."""
+        """The node pulls the image, which takes a while."""
 
     async def pulled(self) -> None:
-        """Tell that it is there, or will not come."""
+        """That pull has ended, well or not."""
 
     async def bound(self, reference: Reference) -> None:
-        """Tell that it runs."""
+        """The image runs."""
 
     async def unavailable(self, reference: Reference) -> None:
-        """Tell that its registry did not give it, and that the job is not to blame."""
+        """The image's registry did not give it; the job is not to blame."""
 
     async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
-        """Tell that no image can be bound for `seconds`; told again every `AGAIN_SECONDS` while that is so."""
+        """No image can be bound for `seconds`; told again every `AGAIN_SECONDS` while that is so."""
 
     async def back(self, why: Reason) -> None:
-        """Take that back; another reason may go on."""
+        """That reason is over; another one may go on."""
 
     def still_pulling(self, reference: Reference, words: str) -> None:
-        """Tell that the node pulls an image which nobody wants any more, and what that means."""
+        """The node pulls an image for which no job waits any more; `words` say what that means."""
 
     def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
-        """Tell how long a bind took, and how it failed, if so; CancelledError: nobody wants it any more."""
+        """A bind has ended after `seconds`, with `error` if it failed: CancelledError when no job waits any more."""
 
     def ended(self, outcome: Outcome) -> None:
-        """Tell of a job's result."""
+        """A job has a result."""
 
     def lost(self, why: str) -> None:
-        """Tell that a job has no result, and goes back to the queue."""
+        """A job has no result, and goes back to the queue."""
 
     def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
-        """Tell that HTCondor was refused a container for its job, which it will hold with these words."""
+        """HTCondor was refused a container for its job, which it will hold with these words."""
 
 
 class Fanout(SlotListener):
-    """Tells them all."""
+    """Tells several listeners, in their order. Its methods are made of SlotListener's, below."""
 
-    def __init__(self, others: Sequence[SlotListener]) -> None:
-        self._others = others
+    def __init__(self, listeners: Sequence[SlotListener]) -> None:
+        self.listeners = listeners
 
-    async def pulling(self, reference: Reference) -> None:
-        """Tell it."""
-        for one in self._others:
-            await one.pulling(reference)
 
-    async def pulled(self) -> None:
-        """Tell it."""
-        for one in self._others:
-            await one.pulled()
+def _tells_all(name: str, *, awaits: bool) -> Callable[..., Any]:
+    """A method that calls the one of that name on all listeners."""
 
-    async def bound(self, reference: Reference) -> None:
-        """Tell it."""
-        for one in self._others:
-            await one.bound(reference)
+    def tell(self: Fanout, *arguments: Any, **named: Any) -> None:
+        for listener in self.listeners:
+            getattr(listener, name)(*arguments, **named)
 
-    async def unavailable(self, reference: Reference) -> None:
-        """Tell it."""
-        for one in self._others:
-            await one.unavailable(reference)
+    async def tell_and_wait(self: Fanout, *arguments: Any, **named: Any) -> None:
+        for listener in self.listeners:
+            await getattr(listener, name)(*arguments, **named)
 
-    async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
-        """Tell it."""
-        for one in self._others:
-            await one.away(why, seconds)
+    return tell_and_wait if awaits else tell
 
-    async def back(self, why: Reason) -> None:
-        """Tell it."""
-        for one in self._others:
-            await one.back(why)
 
-    def still_pulling(self, reference: Reference, words: str) -> None:
-        """Tell it."""
-        for one in self._others:
-            one.still_pulling(reference, words)
-
-    def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
-        """Tell it."""
-        for one in self._others:
-            one.bind_ended(reference, seconds, error)
-
-    def ended(self, outcome: Outcome) -> None:
-        """Tell it."""
-        for one in self._others:
-            one.ended(outcome)
-
-    def lost(self, why: str) -> None:
-        """Tell it."""
-        for one in self._others:
-            one.lost(why)
-
-    def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
-        """Tell it."""
-        for one in self._others:
-            one.held(error, at)
+for _name, _method in vars(SlotListener).items():
+    if inspect.isfunction(_method):
+        setattr(Fanout, _name, _tells_all(_name, awaits=inspect.iscoroutinefunction(_method)))
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import PayloadEvent
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.launch import first_of, is_set, launch
-from k8spilot.payload.scrub.scrubbers import Scrubber
+from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
 from k8spilot.payload_init.channel import Channel, Process

@@ -34,7 +34,7 @@ class PayloadInitServer:
         self._uid = uid
         self._cgroup = cgroup
         """Of the pilot container: no payload-init is in there, but programs of a job's user can be
-        (payload/scrub/leftovers.py). None where there is no pod, and any process of the uid is let in."""
+        (payload/scrub/processes.py). None where there is no pod, and any process of the uid is let in."""
         self._socket: socket.socket | None = None
         self.current: Channel | None = None
         self._rest: asyncio.TimerHandle | None = None

@@ -6,32 +6,32 @@ could begin.
 """
 
 import asyncio
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
+
+import aiohttp
 
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload_init.server import PayloadInitServer
 
 _SECONDS: Final = 10.0
-_PING: Final = b"GET /_ping HTTP/1.1\r\nHost: k8spilot\r\nConnection: close\r\n\r\n"
 
 
 async def dead(path: Path) -> str:
     """What is wrong with the engine that listens at `path`; nothing if it answers."""
     try:
-        async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(str(path))
-            try:
-                writer.write(_PING)
-                answer = await reader.readline()
-            finally:
-                writer.close()
+        async with (
+            asyncio.timeout(_SECONDS),
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as session,
+            session.get("http://k8spilot/_ping") as answer,
+        ):
+            return "" if answer.status == HTTPStatus.OK else f"the engine answers {answer.status} on {path}"
     except TimeoutError:
         return f"the engine does not answer on {path} within {_SECONDS:.0f} s"
-    except OSError as error:
-        return f"the engine does not answer on {path} ({error.strerror or error})"
-    return "" if b" 200 " in answer else f"the engine answers {answer!r} on {path}"
+    except (aiohttp.ClientError, OSError) as error:
+        return f"the engine does not answer on {path} ({error})"
 
 
 def unready(pod: OwnPod, init_server: PayloadInitServer, abandoned_pull: AbandonedPull | None) -> str:

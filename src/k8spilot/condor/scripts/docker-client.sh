@@ -19,14 +19,14 @@
 # * A job has at most eight sessions beside it. The job itself can ask the starter for sessions, by a socket in its sandbox,
 #   and each has a client here, whose memory is the pilot's.
 #
-# The file beside this one, docker-client.settings, sets:
+# The file beside this one, programs.settings, sets:
 #   docker   docker's own client
 #   execute  HTCondor's EXECUTE where HTCondor is not root, else nothing
 #   extra    DOCKER_EXTRA_ARGUMENTS of HTCondor's configuration, as words of a shell
 here=${0%/*}
 docker='' execute='' extra=''
 # shellcheck source=/dev/null
-. "$here/docker-client.settings"
+. "$here/programs.settings"
 
 # For a job that sends credentials HTCondor names a folder with a file that the user wrote. Docker's client would heed more of
 # it than credentials (headers, programs), and the kubelet can be given none: this one says that there are some, no more.

@@ -77,7 +77,7 @@ class Specification:
 
     @property
     def gpus(self) -> int | None:
-        """How many GPUs the job has asked HTCondor for; None where that is not told (condor/install.py).
+        """How many GPUs the job has asked HTCondor for; None where that is not told (condor/scripts/docker-client.sh).
 
         A job can have it say any number: that changes what it is told of GPUs that it has anyway.
         """

@@ -1,1 +1,1 @@
-"""GPUs in the form that HTCondor reads, and the programs by which HTCondor asks the engine for it."""
+"""GPUs in the form that HTCondor reads."""

@@ -1,4 +1,4 @@
-"""HTCondor's DOCKER: the program between HTCondor and docker's command line client (scripts/docker-client.sh)."""
+"""The programs that HTCondor runs for k8spilot: the shell programs in scripts/, and what they read of one pilot."""
 
 import json
 import logging
@@ -6,30 +6,40 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common import engine_api, unix_http
 from k8spilot.common.errors import PreflightError
 from k8spilot.condor.folders import Folders, write
-from k8spilot.settings import SENDS_CREDENTIALS
+from k8spilot.settings import SENDS_CREDENTIALS, Settings
 
 logger = logging.getLogger(__name__)
 
-PROGRAM: Final = Path(__file__).with_name("scripts") / "docker-client.sh"
+SCRIPTS: Final = Path(__file__).with_name("scripts")
 DOCKER: Final = Path("/usr/bin/docker")
 """Docker's own client in the image."""
+_CONDOR_STARTER: Final = Path("/usr/sbin/condor_starter")
+_LIBEXEC: Final = Path("/opt/k8spilot/libexec")
+STARTER: Final = _LIBEXEC / "starter"
+"""Where the image has the program that confines condor_starter (condor/starter.c)."""
+_TIDY: Final = _LIBEXEC / "tidy"
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- a starter's own in that container
 _SECONDS: Final = 30.0
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
 _WORD: Final = re.compile(r"(?:'(?:[^']|'')*'|[^\s'])+")
 
 
-def install(folders: Folders, *, rootless: bool) -> None:
-    """Write the program and its settings to where HTCondor's configuration names it.
+def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
+    """Write the programs and their settings to where HTCondor's configuration names them.
 
-    The configuration is read for this, so it has to be written before.
+    The configuration is read for this, so it has to be written before. The programs, and what they read, are files of
+    the user that installs them, which is root or HTCondor's, in a folder of that user: no job can change them.
 
     Args:
+        settings: the pilot's.
         folders: where HTCondor's files are.
         rootless: whether HTCondor is not root.
 
@@ -39,22 +49,34 @@ def install(folders: Folders, *, rootless: bool) -> None:
     extra = _extra_arguments(folders)
     if extra:
         logger.info("docker create has the operator's arguments %s.", shlex.join(extra))
-    text = settings(DOCKER, folders.execute if rootless else None, extra)
-    write(folders.docker_client_settings, text, 0o644)
+    values = {
+        "docker": str(DOCKER),
+        "extra": shlex.join(extra),
+        "starter": str(STARTER if settings.confine_starter and rootless else _CONDOR_STARTER),
+        "execute": str(folders.execute) if rootless else "",
+        "temporary": " ".join(_TEMPORARY),
+        "tidy": str(_TIDY),
+        "python": sys.executable,
+        "client": unix_http.__file__,
+        "socket": str(settings.socket),
+        "next_job": engine_api.NEXT_JOB,
+        "inventory": engine_api.INVENTORY,
+        "gpu_monitor": engine_api.GPU_MONITOR,
+    }
+    write(folders.program_settings, assignments(values), 0o644)
     headers = json.dumps({"HttpHeaders": {SENDS_CREDENTIALS: "true"}})
     write(folders.docker_config_of_senders / "config.json", headers, 0o644)
-    write(folders.docker_client, PROGRAM.read_text(), 0o755)
+    for program in folders.programs:
+        write(program, script(program.name).read_text(), 0o755)
 
 
-def settings(docker: Path, execute: Path | None = None, extra: Sequence[str] = ()) -> str:
-    """What the program reads of one pilot, as assignments of a shell.
+def script(name: str) -> Path:
+    """Where the source of a program is."""
+    return SCRIPTS / f"{name}.sh"
 
-    Args:
-        docker: docker's own client.
-        execute: HTCondor's EXECUTE where HTCondor is not root, in which the program opens sandboxes for their jobs.
-        extra: the words of DOCKER_EXTRA_ARGUMENTS.
-    """
-    values = {"docker": str(docker), "execute": str(execute or ""), "extra": shlex.join(extra)}
+
+def assignments(values: Mapping[str, str]) -> str:
+    """What the programs read of one pilot, as assignments of a shell; each program says which it needs."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
 

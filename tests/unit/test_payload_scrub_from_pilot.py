@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common.errors import PilotError
-from k8spilot.payload.scrub import leftovers as module
-from k8spilot.payload.scrub.leftovers import Leftovers, own_cgroup
+from k8spilot.payload.scrub import from_pilot as module
+from k8spilot.payload.scrub.from_pilot import Leftovers
+from k8spilot.payload.scrub.processes import own_cgroup
 from tests.simulator.programs import Programs
 
 NOBODY_ELSE = 46998
@@ -50,7 +51,7 @@ def test_what_takes_longer_than_there_is_time_for_goes_in_the_end(
     tmp_path: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_chain(tmp_path, 20000)
-    monkeypatch.setattr(module, "_SECONDS", 0.2)
+    monkeypatch.setattr(module, "SCRUB_SECONDS", 0.2)
     scratch = Leftovers([tmp_path], NOBODY_ELSE, [], tidy=programs.tidy)
     with pytest.raises(PilotError, match="the slot takes no job"):
         scratch.clean()
@@ -98,12 +99,12 @@ def test_only_the_jobs_own_goes_where_others_have_files_too(tmp_path: Path, prog
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
-def test_attributes_of_the_folders_themselves_go(tmp_path: Path) -> None:
+def test_attributes_of_the_folders_themselves_go(tmp_path: Path, programs: Programs) -> None:
     try:
         os.setxattr(tmp_path, "user.left", b"x")
     except OSError:
         pytest.skip("this file system has no attributes")
-    Leftovers([tmp_path], NOBODY_ELSE, []).clean()
+    Leftovers([tmp_path], NOBODY_ELSE, [], tidy=programs.tidy).clean()
     assert os.listxattr(tmp_path) == []
 
 
@@ -132,7 +133,7 @@ def test_a_sandbox_that_cannot_be_removed_closes_the_slot(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
-def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path: Path) -> None:
+def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path: Path, programs: Programs) -> None:
     sandbox, outside = tmp_path / "sandbox", tmp_path / "outside"
     deep = sandbox / "locked/deep"
     deep.mkdir(parents=True)
@@ -148,7 +149,7 @@ def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path:
         path.chmod(mode)
     for folder in (tmp_path, *tmp_path.parents[:-2]):  # pytest's own are for root alone
         folder.chmod(folder.stat().st_mode | 0o011)
-    Leftovers([], NOBODY_ELSE, [], sandboxes=sandbox).unlock()
+    Leftovers([], NOBODY_ELSE, [], sandboxes=sandbox, tidy=programs.tidy).unlock()
     seen = [path.stat().st_mode & 0o777 for path in (deep.parent, deep, deep / "-file", deep / "program")]
     assert seen == [0o700, 0o700, 0o600, 0o550]
     assert [path.stat().st_mode & 0o777 for path in (outside, sandbox / "others")] == [0, 0]
@@ -156,15 +157,15 @@ def test_what_a_job_locked_is_its_users_again_and_nothing_else_changes(tmp_path:
 
 def test_what_cannot_be_unlocked_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNLOCK_SECONDS", 0.1)
-    (tmp_path / "find").write_text("#!/bin/sh\nexec sleep 9\n")
-    (tmp_path / "find").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    slow = tmp_path / "tidy"
+    slow.write_text("#!/bin/sh\nexec sleep 9\n")
+    slow.chmod(0o755)
     with pytest.raises(PilotError, match="outputs in locked folders may be lost"):
-        Leftovers([], os.geteuid(), [], sandboxes=tmp_path).unlock()
+        Leftovers([], os.geteuid(), [], sandboxes=tmp_path, tidy=slow).unlock()
 
 
-def test_a_folder_that_is_not_there_has_nothing_in_it(tmp_path: Path) -> None:
-    Leftovers([tmp_path / "missing"], NOBODY_ELSE, [tmp_path / "missing, too"]).clean()
+def test_a_folder_that_is_not_there_has_nothing_in_it(tmp_path: Path, programs: Programs) -> None:
+    Leftovers([tmp_path / "missing"], NOBODY_ELSE, [tmp_path / "missing, too"], tidy=programs.tidy).clean()
 
 
 def test_what_cannot_be_removed_closes_the_slot(tmp_path: Path) -> None:
@@ -178,15 +179,15 @@ MULTIPLIES = "import os, time\nos.setresuid(*3 * [%d])\nwhile os.fork(): time.sl
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
 @pytest.mark.parametrize("cgroup", [own_cgroup(), "of another container"])
-def test_processes_of_the_jobs_account_are_ended_and_no_others(cgroup: str) -> None:
+def test_processes_of_the_jobs_account_are_ended_and_no_others(cgroup: str, programs: Programs) -> None:
     ours = subprocess.Popen([sys.executable, "-c", MULTIPLIES % NOBODY_ELSE])
     others = subprocess.Popen(["sleep", "60"])
     try:
         while f"Uid:\t{NOBODY_ELSE}" not in Path(f"/proc/{ours.pid}/status").read_text():
             time.sleep(0.01)
-        Leftovers([], NOBODY_ELSE, []).clean()
+        Leftovers([], NOBODY_ELSE, [], tidy=programs.tidy).clean()
         assert ours.poll() is None
-        Leftovers([], NOBODY_ELSE, [], cgroup=cgroup).clean()
+        Leftovers([], NOBODY_ELSE, [], cgroup=cgroup, tidy=programs.tidy).clean()
         assert (ours.wait(10), others.poll()) == (-signal.SIGKILL, None)
     finally:
         for process in (ours, others):
@@ -196,7 +197,7 @@ def test_processes_of_the_jobs_account_are_ended_and_no_others(cgroup: str) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 @pytest.mark.parametrize(("cgroup", "lives"), [("of the pilot", True), (own_cgroup(), False)])
-def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives: bool) -> None:
+def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives: bool, programs: Programs) -> None:
     """It is payload-init: its parent is outside of the pod's processes, which the kernel shows as 0."""
     pod = subprocess.Popen(["unshare", "--pid", "--mount-proc", "--fork", "sleep", "60"])
     enter = ["nsenter", "--target", "", "--pid", "--mount", "--"]
@@ -211,8 +212,8 @@ def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives:
         assert first.stdout is not None
         first.stdout.readline()
         clean = (
-            "from k8spilot.payload.scrub.leftovers import Leftovers; "
-            f"Leftovers([], {NOBODY_ELSE}, [], cgroup={cgroup!r}).clean()"
+            "from pathlib import Path; from k8spilot.payload.scrub.from_pilot import Leftovers; "
+            f"Leftovers([], {NOBODY_ELSE}, [], cgroup={cgroup!r}, tidy=Path({str(programs.tidy)!r})).clean()"
         )
         subprocess.run([*enter, sys.executable, "-c", clean], check=True)
         assert (first.poll() is None) is lives
@@ -224,7 +225,30 @@ def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's memory needs root")
-def test_memory_that_is_removed_already_and_still_in_use_is_no_trouble() -> None:
+def test_system_v_memory_semaphores_and_queues_go(programs: Programs) -> None:
+    uid = NOBODY_ELSE + 1
+    program = (
+        "import ctypes, os\n"
+        f"os.setresuid({uid}, {uid}, {uid})\n"
+        "libc = ctypes.CDLL(None)\n"
+        "made = [libc.shmget(0, 4096, 0o1600), libc.semget(0, 3, 0o1600), libc.msgget(0, 0o1600)]\n"
+        "assert -1 not in made\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [len(_ipc_of(uid, kind)) for kind in ("shm", "sem", "msg")] == [1, 1, 1]
+    Leftovers([], uid, [], tidy=programs.tidy).clean()
+    assert [len(_ipc_of(uid, kind)) for kind in ("shm", "sem", "msg")] == [0, 0, 0]
+
+
+def _ipc_of(uid: int, kind: str) -> list[str]:
+    """Identifiers of what the user has (proc_sysvipc(5)), other than memory that goes with the last process."""
+    names, *rows = [line.split() for line in Path("/proc/sysvipc", kind).read_text().splitlines()]
+    found = [dict(zip(names, row, strict=False)) for row in rows]
+    return [one[names[1]] for one in found if one["uid"] == str(uid) and not int(one["perms"], 8) & 0o1000]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's memory needs root")
+def test_memory_that_is_removed_already_and_still_in_use_is_no_trouble(programs: Programs) -> None:
     uid = NOBODY_ELSE + 1
     program = (
         "import ctypes, os\n"
@@ -241,6 +265,6 @@ def test_memory_that_is_removed_already_and_still_in_use_is_no_trouble() -> None
         identifier = process.stdout.readline().strip()
         rows = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
         assert identifier in [row[1] for row in rows]
-        assert module._ipc(uid) == []
-        Leftovers([], uid, []).clean()
+        assert _ipc_of(uid, "shm") == []
+        Leftovers([], uid, [], tidy=programs.tidy).clean()
         process.communicate("\n")

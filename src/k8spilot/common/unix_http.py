@@ -1,0 +1,125 @@
+"""A client of HTTP over a Unix socket, and a program that prints an answer of the engine.
+
+    python -IS unix_http.py get SOCKET PATH SECONDS
+    python -IS unix_http.py stream SOCKET PATH
+
+`get` waits for an engine that is being started, for SECONDS at most. `stream` prints what comes as it comes. Exit
+status: 0, or 1; `get` has the reason on standard error then. HTCondor runs this file by its path (condor/scripts),
+often, or for as long as its startd lives, and `k8spilot status` imports it. So it needs the standard library alone, and
+little of that. The engine itself has aiohttp for this.
+"""
+
+import os
+import socket
+import sys
+import time
+
+_RETRY_SECONDS = 0.3
+_CHUNK = 65536
+
+
+class Refused(ValueError):
+    """The server's answer has another status than 200: the text is its status line."""
+
+
+def get(path: str, what: str, seconds: float) -> bytes:
+    """The body of the answer to GET `what` from the server that listens at `path`.
+
+    Raises:
+        Refused: the server has answered with another status.
+        ValueError: the answer is not HTTP, or ends in the middle.
+        OSError: there is no server, or no whole answer within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    parts = []
+    with _connect(path, what, seconds) as connection:
+        while part := connection.recv(_CHUNK):
+            parts.append(part)
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+    head, end, body = b"".join(parts).partition(b"\r\n\r\n")
+    _check(head)
+    length = [one.partition(b":")[2] for one in head.split(b"\r\n") if one.lower().startswith(b"content-length:")]
+    if not end or (length and len(body) != int(length[0])):
+        raise ValueError("it hung up in the middle")
+    return body
+
+
+def get_when_ready(path: str, what: str, seconds: float) -> bytes:
+    """As `get`, from a server that may just have died and be followed by another one.
+
+    Raises:
+        OSError: there was no answer in time, or another one.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return get(path, what, max(0.01, deadline - time.monotonic()))
+        except Refused as error:
+            raise OSError(f"the engine at {path} says {error}") from None
+        except (OSError, ValueError) as error:
+            if time.monotonic() + _RETRY_SECONDS >= deadline:
+                raise OSError(f"no answer from the engine at {path} within {seconds:g} s ({error})") from None
+        time.sleep(_RETRY_SECONDS)
+
+
+def stream(path: str, what: str, descriptor: int) -> None:
+    """Write the body of the answer to GET `what` to a file descriptor as it comes, until its end.
+
+    Raises:
+        ValueError: there is no answer with the status 200.
+        OSError: there is no server, or nothing that takes the text.
+    """
+    with _connect(path, what, None) as connection:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = connection.recv(_CHUNK)
+            if not part:
+                raise ValueError("it hung up")
+            head += part
+        head, _, rest = head.partition(b"\r\n\r\n")
+        _check(head)
+        while True:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            rest = connection.recv(_CHUNK)
+            if not rest:
+                return
+
+
+def _connect(path: str, what: str, seconds: float | None) -> socket.socket:
+    """Send the request. HTTP/1.0: the end of the connection is the end of the answer."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(path)
+        connection.sendall(f"GET {what} HTTP/1.0\r\nHost: k8spilot\r\n\r\n".encode())
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(head: bytes) -> None:
+    status = head.partition(b"\r\n")[0].decode(errors="replace")
+    if not status.startswith("HTTP/"):
+        raise ValueError(f"it has answered {status!r}" if status else "it hung up")
+    if " 200 " not in f"{status} ":
+        raise Refused(status)
+
+
+def main(arguments: list[str]) -> int:
+    """Print an answer; return the exit status."""
+    try:
+        if arguments[0] == "stream":
+            stream(arguments[1], arguments[2], sys.stdout.fileno())
+        else:
+            sys.stdout.buffer.write(get_when_ready(arguments[1], arguments[2], float(arguments[3])))
+    except (OSError, IndexError, ValueError) as error:
+        if arguments[:1] != ["stream"]:  # HTCondor starts it again as long as there is no engine
+            print(f"k8spilot: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

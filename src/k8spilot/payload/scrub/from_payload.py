@@ -1,0 +1,135 @@
+"""Removal of what jobs leave, by their own user in the payload container: where nobody is root.
+
+payload-init starts tidy (payload_init/tidy.c) in a fresh container, as a command beside no job.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from k8spilot.common.errors import ImageError, PilotError, Shortage
+from k8spilot.model.command import Command
+from k8spilot.payload.exec_session import ExecSession
+from k8spilot.payload.launch import first_of, is_set
+from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, stays_locked
+from k8spilot.payload.stdio import Stdio
+from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.server import PayloadInitServer
+from k8spilot.payload_init.terminals import Terminals
+
+logger = logging.getLogger(__name__)
+
+_LEASH_SECONDS: Final = 30.0
+"""payload-init answers in milliseconds; on a node without a free core it waits for its turn like everybody."""
+_TERMINALS: Final = 2
+"""How many are offered to payload-init."""
+_NO_FOLDER: Final = 3
+"""Of tidy's exit statuses: NO_FOLDER in tidy.c."""
+_FIRST_NUMBER: Final = 1_000_000
+"""Of these commands: those beside a job count from 1 (payload/run.py)."""
+
+
+class PayloadScrubber:
+    """Scrubs as the jobs' user."""
+
+    needs_container = True
+
+    def __init__(
+        self,
+        program: Path,
+        init_server: PayloadInitServer,
+        folders: Callable[[], Sequence[str]],
+        sandboxes: Path,
+        uid: int,
+        terminals: Terminals,
+        *,
+        fences: bool = False,
+    ) -> None:
+        self._program = program
+        self._init_server = init_server
+        self._folders = folders
+        """Where the payload container has the volumes that are emptied."""
+        self._sandboxes = sandboxes
+        self._uid = uid
+        self._terminals = terminals
+        self._fences = fences
+        """Nothing keeps HTCondor from following links, so that it must find none that lead out of the sandbox."""
+        self._numbers = itertools.count(_FIRST_NUMBER)
+
+    async def before_files(self) -> None:
+        """Open what a lost job has locked: HTCondor removes it, or takes no job (starter.sh)."""
+        with suppress(TimeoutError, PilotError):
+            async with asyncio.timeout(ARRIVE_SECONDS):
+                channel = await self._init_server.until(lambda _: True)
+            await self.unlock(channel)
+
+    async def remove_sandboxes(self) -> None:
+        """Leave that to HTCondor's user, who made them, and who starts starter.sh (condor/scripts) for each job."""
+
+    async def clean(self, channel: Channel) -> None:
+        """Remove it. From here on payload-init can be killed, too, whatever the job does to it."""
+        try:
+            await self._leash(channel)
+            async with asyncio.timeout(SCRUB_SECONDS):
+                await self._tidy(channel, "clean", str(self._uid), *self._folders(), "--", *map(str, SHARED))
+        except (ImageError, Shortage):
+            raise
+        except (TimeoutError, PilotError) as error:
+            raise PilotError(
+                f"the container cannot be made ready for the next job ({error or 'it takes too long'}); the slot takes "
+                "no job until that is mended"
+            ) from error
+
+    async def _leash(self, channel: Channel) -> None:
+        """Make sure that payload-init can be ended whatever the job does to it.
+
+        A terminal that another process has still is refused (EPERM of TIOCSCTTY); then there is another one.
+
+        Raises:
+            PilotError: it takes none.
+            Shortage: there is none.
+        """
+        for _ in range(_TERMINALS):
+            if channel.is_leashed:
+                return
+            channel.leash(self._terminals.take())
+            await first_of(channel.leashed, channel.closed, seconds=_LEASH_SECONDS)
+            if not is_set(channel.leashed):
+                break
+        if not channel.is_leashed:
+            why = os.strerror(channel.leashed.result()) if is_set(channel.leashed) else "it does not answer"
+            raise PilotError(f"payload-init takes no terminal by whose end it could be killed: {why}")
+
+    async def unlock(self, channel: Channel) -> None:
+        """Open it to HTCondor's group."""
+        try:
+            async with asyncio.timeout(UNLOCK_SECONDS):
+                await self._tidy(channel, "fence" if self._fences else "open", str(self._sandboxes))
+        except (TimeoutError, PilotError) as error:
+            raise stays_locked(str(error) or "it takes too long") from error
+
+    async def _tidy(self, channel: Channel, *arguments: str) -> None:
+        command = Command(
+            arguments=tuple(one.encode() for one in (str(self._program), *arguments)), removed=(b"*",), directory=b"/"
+        )
+        stdio = Stdio()
+        session = ExecSession(channel, next(self._numbers), command, stdio)
+        await session.follow()
+        outcome = session.ended.result()
+        said = b"".join(piece.data for piece in stdio.tail).decode(errors="replace").strip()
+        if not channel.still_open():
+            raise PilotError("the payload container has ended")
+        if outcome.code == _NO_FOLDER:
+            raise ImageError(
+                f"the job's image has a link or a file at {said[:100]}, where a folder of the pod's belongs; "
+                "build it with a folder there"
+            )
+        if outcome.code:
+            raise PilotError(said[:200] or f"tidy ended with {outcome.code}")
+        for line in said.splitlines():
+            logger.info("%s", line[:300])

@@ -1,0 +1,74 @@
+"""The programs that HTCondor runs for k8spilot, as they are installed, and those that ask the engine of GPUs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from k8spilot.common import engine_api, unix_http
+from k8spilot.condor import programs
+from k8spilot.condor.folders import Folders
+from k8spilot.condor.programs import SCRIPTS, assignments, script
+from tests.unit.condor_reads import settings
+from tests.unit.test_cli_status import engine
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    """HTCondor's folders, and its tool that reads the configuration, in which nothing is set."""
+    found = Folders(tmp_path / "execute", tmp_path)
+    found.docker_config_of_senders.mkdir(parents=True)
+    (tmp_path / "condor_config_val").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "condor_config_val").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return found
+
+
+def test_each_is_its_owners_alone_to_change_and_all_may_run_it(folders: Folders) -> None:
+    programs.install(settings(), folders, rootless=False)
+    for program in folders.programs:
+        assert (program.stat().st_mode & 0o777, program.stat().st_uid) == (0o755, os.geteuid())
+        assert program.read_text() == script(program.name).read_text()
+    assert folders.program_settings.stat().st_mode & 0o777 == 0o644
+    assert {path.name for path in SCRIPTS.iterdir()} == {f"{program.name}.sh" for program in folders.programs}
+
+
+@pytest.mark.parametrize("rootless", [False, True])
+def test_a_shell_reads_their_settings_whatever_a_value_has_in_it(folders: Folders, rootless: bool) -> None:
+    known = settings(socket=folders.root / "it's a $(socket)", confine_starter=True)
+    programs.install(known, folders, rootless=rootless)
+    show = '. "$1"; printf "%s\\n" "$socket" "$next_job" "$starter" "$execute"'
+    said = subprocess.run(["sh", "-c", show, "-", folders.program_settings], text=True, stdout=-1, check=True).stdout
+    starter, execute = (programs.STARTER, folders.execute) if rootless else ("/usr/sbin/condor_starter", "")
+    assert said.splitlines() == [str(known.socket), engine_api.NEXT_JOB, str(starter), str(execute)]
+
+
+def run(folder: Path, name: str, path: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program that asks the engine that listens at `path`."""
+    program = folder / name
+    program.write_text(script(name).read_text().replace("seconds=180", "seconds=0.3"))
+    values = {"python": sys.executable, "client": unix_http.__file__, "socket": path}
+    values |= {"inventory": engine_api.INVENTORY, "gpu_monitor": engine_api.GPU_MONITOR}
+    (folder / "programs.settings").write_text(assignments(values))
+    return subprocess.run(["sh", program], capture_output=True, text=True, check=False)
+
+
+def test_htcondor_is_told_of_no_gpu_where_no_engine_answers(tmp_path: Path) -> None:
+    done = run(tmp_path, "gpu-inventory", str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (0, "DetectedGPUs=0\n")
+    assert "no answer from the engine" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["gpu-inventory", "gpu-monitor"])
+def test_what_the_engine_says_of_gpus_is_printed(tmp_path: Path, name: str) -> None:
+    with engine(tmp_path, b"HTTP/1.0 200 OK\r\n\r\nDetectedGPUs=1\n") as path:
+        done = run(tmp_path, name, path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "DetectedGPUs=1\n", "")
+
+
+def test_a_job_without_a_container_is_held_with_a_reason(tmp_path: Path) -> None:
+    done = subprocess.run(["sh", script("no-container")], cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert "found no image for this one" in (tmp_path / ".worker_stdout").read_text()

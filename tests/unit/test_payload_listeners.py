@@ -1,0 +1,64 @@
+"""Who is told of what happens in a slot."""
+
+import inspect
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from k8spilot.common.errors import Refused
+from k8spilot.model.outcome import Outcome
+from k8spilot.model.reference import Reference
+from k8spilot.payload.listeners import CLOSED_SECONDS, Fanout, SlotListener
+
+IMAGE = Reference.parse("busybox")
+CALLS: dict[str, tuple[Any, ...]] = {
+    "pulling": (IMAGE,),
+    "pulled": (),
+    "bound": (IMAGE,),
+    "unavailable": (IMAGE,),
+    "away": ("api", CLOSED_SECONDS),
+    "back": ("api",),
+    "still_pulling": (IMAGE, "it takes long"),
+    "bind_ended": (IMAGE, 1.5, None),
+    "ended": (Outcome(0, datetime.now(UTC)),),
+    "lost": ("the node is gone",),
+    "held": (Refused("not here"), "create"),
+}
+
+
+class Notes(SlotListener):
+    """Keeps what it is told."""
+
+    def __init__(self, found: list[tuple[str, str, tuple[Any, ...]]], name: str) -> None:
+        for method in CALLS:
+            setattr(self, method, self._noting(found, name, method))
+
+    @staticmethod
+    def _noting(found: list[tuple[str, str, tuple[Any, ...]]], name: str, method: str) -> Any:
+        def note(*arguments: Any) -> None:
+            found.append((name, method, arguments))
+
+        async def note_later(*arguments: Any) -> None:
+            note(*arguments)
+
+        return note_later if inspect.iscoroutinefunction(getattr(SlotListener, method)) else note
+
+
+def test_there_is_a_case_for_each_method() -> None:
+    assert set(CALLS) == {name for name in vars(SlotListener) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("method", CALLS)
+async def test_all_listeners_are_told_in_order(method: str) -> None:
+    found: list[tuple[str, str, tuple[Any, ...]]] = []
+    told = getattr(Fanout([Notes(found, "first"), Notes(found, "second")]), method)(*CALLS[method])
+    if told is not None:
+        await told
+    assert found == [(name, method, CALLS[method]) for name in ("first", "second")]
+
+
+@pytest.mark.parametrize("method", CALLS)
+async def test_a_listener_need_not_have_a_method(method: str) -> None:
+    told = getattr(Fanout([SlotListener()]), method)(*CALLS[method])
+    assert (await told if inspect.iscoroutine(told) else told) is None
