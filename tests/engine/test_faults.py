@@ -261,7 +261,7 @@ async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_
     async with simulated(programs) as simulator:
         cluster = simulator.cluster
         await cluster.stop_pilot()
-        monkeypatch.setattr(app, "Several", lambda _: Told())
+        monkeypatch.setattr(app, "Fanout", lambda _: Told())
         async with cluster.server.away():
             starting = asyncio.create_task(cluster.start_pilot())
             async with asyncio.timeout(5):

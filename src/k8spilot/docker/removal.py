@@ -29,13 +29,12 @@ async def remove(engine: ContainerStore, container: Container) -> None:
 
 async def _give_back(engine: ContainerStore, container: Container) -> None:
     try:
-        if container.holds:
-            await container.payload.remove()
+        if container.bind is not None:
+            await container.payload.remove(container.bind)
+        container.end_removal()
     finally:
         del engine.leaving[container.identifier]
         engine.memory.give(container.kept)
-        container.settled.set()
-        container.removed.set()
 
 
 async def whole(work: Awaitable[Any]) -> None:

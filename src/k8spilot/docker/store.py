@@ -3,6 +3,7 @@
 import asyncio
 import re
 import secrets
+import signal
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,11 @@ from k8spilot.common.errors import PayloadLost, PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.docker.create.specification import SlotLimits, Specification
 from k8spilot.model.command import Command
+from k8spilot.model.container_state import RUNNING, SETTLED, ContainerEvent, ContainerState, advance
 from k8spilot.model.image import Image
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import PayloadState
+from k8spilot.payload.bind import Bind
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.listeners import SlotListener
@@ -48,7 +51,7 @@ class NotFound(PilotError):
 
 @dataclass(slots=True)
 class Container:
-    """One `docker create`."""
+    """One `docker create`, whose states are in model/container_state.py."""
 
     name: str
     image: Image
@@ -57,43 +60,37 @@ class Container:
     """The payload container that it was given; one for each slot."""
     command: Command
     stdio: Stdio
+    bind: Bind | None = None
+    """By it the payload container is its own, until it is removed; a container that will not run has none."""
     subject: logs.Subject = field(default_factory=logs.subject)
     """What is logged of it is about this job."""
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
-    holds: bool = True
-    """Whether the payload container is its own; it gives it back when it is removed."""
+    state: ContainerState = ContainerState.CREATED
     run: Run | None = None
+    """Its command, once that is released."""
     error: str = ""
-    """Why it could not be started; HTCondor holds a job with any text here."""
-    lost: PayloadLost | None = None
-    """Set when its payload container went away while it started, or whoever waited for it did: it has no result."""
-    starting: bool = False
-    """Set once it was told to start."""
-    signalled: int | None = None
-    """The signal that it gets as soon as it runs."""
-    killed: Outcome | None = None
-    """Its result when it was killed before it could run."""
+    """Why it FAILED; HTCondor holds a job with any text here."""
+    deferred: int | None = None
+    """While it is STARTING, the signal that it gets as soon as it runs: what it gets, and no state of its own."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
+    """Set in the states of `SETTLED`: what waits for one of them waits for this. Only `_advance` sets it."""
     removed: asyncio.Event = field(default_factory=asyncio.Event)
+    """As that, of REMOVED."""
     kept: int = 0
     """Bytes that its request has of the engine's memory."""
+    _result: Outcome | None = None
+    _lost: PayloadLost | None = None
 
     @property
     def running(self) -> bool:
         """Docker's State.Running."""
-        return self.run is not None and not self.run.ended.done()
+        return self.state in RUNNING
 
     @property
     def active(self) -> bool:
         """Whether it runs, or is about to."""
-        return self.starting and not self.settled.is_set()
-
-    @property
-    def unreleased(self) -> bool:
-        """Whether it has the payload container, in which its command has not been released yet."""
-        return self.holds and self.payload.state is PayloadState.BINDING
+        return self.running or self.state is ContainerState.STARTING
 
     @property
     def paused(self) -> bool:
@@ -102,29 +99,81 @@ class Container:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The result, once there is one.
+        """The result, once there is one; also after the removal, for who waits for it.
 
         Raises:
             PayloadLost: there never will be.
         """
-        if self.lost is not None:
-            raise self.lost
-        return self.run.ended.result() if self.run is not None and self.run.ended.done() else self.killed
+        if self._lost is not None:
+            raise self._lost
+        return self._result
+
+    def begin_start(self) -> None:
+        """Know that it was told to start."""
+        self._advance(ContainerEvent.START)
+
+    def release(self, run: Run) -> None:
+        """Know that its command was released just now."""
+        self.run = run
+        self._advance(ContainerEvent.RELEASE)
+        run.ended.add_done_callback(self._end)
+
+    def fail(self, error: PilotError) -> None:
+        """End its start with what its job has to be told."""
+        self.error = str(error)
+        self._advance(ContainerEvent.FAIL)
 
     def lose(self, reason: PayloadLost) -> None:
         """End it without a result."""
-        self.lost = reason
-        self.settled.set()
+        self._lost = reason
+        self._advance(ContainerEvent.LOSE)
 
-    def let_go(self) -> None:
-        """Give the payload container back before its command is released there."""
-        self.holds = False
-        self.payload.drop()
+    def forsake(self, reason: PayloadLost) -> None:
+        """End it without a result, whatever runs in it: nobody would be told of that."""
+        self._lost = reason
+        self._advance(ContainerEvent.FORSAKE)
+        if self.run is not None:
+            self.run.forsake()
+        else:  # the starter may give the job back now, and it could begin elsewhere
+            self._let_go()
 
     def kill_early(self, number: int) -> None:
-        """End it before it has run, as if signal `number` had ended it."""
-        self.killed = Outcome.of(number)
-        self.settled.set()
+        """End it before its command is released, as if signal `number` had ended it."""
+        self._result = Outcome.of(number)
+        self._advance(ContainerEvent.KILL)
+        self._let_go()
+
+    def defer(self, number: int) -> None:
+        """Have it get a signal as soon as it runs; of several, SIGKILL goes before all others."""
+        if self.deferred != signal.SIGKILL:
+            self.deferred = number
+
+    def end_removal(self) -> None:
+        """Know that it has given back all that it had."""
+        self._advance(ContainerEvent.REMOVE)
+
+    def _let_go(self) -> None:
+        """Give the payload container back before the command is released there."""
+        if self.bind is not None:
+            self.payload.drop(self.bind)
+
+    def _end(self, ended: asyncio.Future[Outcome]) -> None:
+        if ended.cancelled():
+            return
+        if (error := ended.exception()) is None:
+            self._result = ended.result()
+            self._advance(ContainerEvent.EXIT)
+        else:
+            if self._lost is None:
+                self._lost = error if isinstance(error, PayloadLost) else PayloadLost(str(error))
+            self._advance(ContainerEvent.LOSE)
+
+    def _advance(self, event: ContainerEvent) -> None:
+        self.state = advance(self.state, event)
+        if self.state in SETTLED:
+            self.settled.set()
+        if self.state is ContainerState.REMOVED:
+            self.removed.set()
 
 
 @dataclass(slots=True)
@@ -185,6 +234,8 @@ class ContainerStore:
         self.unused_credentials = ""
         """Source of the image that was pulled last, if credentials were sent along: the kubelet cannot be given any."""
         self._doomed: tuple[str, int] | None = None
+        """The name of a container, and the signal that came for it while its image was pulled: of a `create` that is
+        still to come there is nothing yet that could have a state."""
         self._images: OrderedDict[str, Image] = OrderedDict()
 
     @property

@@ -40,7 +40,8 @@ from k8spilot.gpu.monitoring.container import MonitoredGpus
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.deletion import watch_deletion
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.payload.container import PayloadContainer, Timeouts
+from k8spilot.payload.bind import Timeouts
+from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload.gpu_discovery import discover
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, SlotListener, tell_of_outages

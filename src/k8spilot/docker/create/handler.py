@@ -80,7 +80,7 @@ async def _create(engine: ContainerStore, name: str, asked: Specification, signa
     """Bind, and make a container of it; or one that will not run, when it was killed meanwhile or its image is away."""
     payload, reference = engine.payload, Reference.parse(asked.image)
     stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
-    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio, holds=False)
+    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio)
     binding = asyncio.ensure_future(payload.bound(reference))
     container: Container | None = None
     try:
@@ -88,8 +88,8 @@ async def _create(engine: ContainerStore, name: str, asked: Specification, signa
         if signalled.done():
             nothing.kill_early(signalled.result())
             return nothing
-        image = binding.result()
-        container = Container(name, image, asked, payload, asked.resolve(image), stdio, payload.subject)
+        bind = binding.result()
+        container = Container(name, bind.image, asked, payload, asked.resolve(bind.image), stdio, bind, bind.subject)
     except ImageError as error:
         if engine.unused_credentials == reference.source:
             raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
@@ -106,5 +106,5 @@ async def _create(engine: ContainerStore, name: str, asked: Specification, signa
             binding.cancel()
             await asyncio.wait([binding])
         if container is None and not binding.cancelled() and binding.exception() is None:
-            await whole(payload.remove())  # it was bound for nobody
+            await whole(payload.remove(binding.result()))  # it was bound for nobody
     return container
