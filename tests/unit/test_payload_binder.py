@@ -8,7 +8,6 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from k8spilot.common.errors import BindError, ClusterError
-from k8spilot.kube.pod import ContainerView
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binder import Binder
@@ -32,7 +31,7 @@ def _binder() -> Binder:
 
 
 def _change() -> ImageChange:
-    return ImageChange(Image(_REFERENCE, None), "wanted", "name", cast("ContainerView", None), None, 0.0)
+    return ImageChange(Image(_REFERENCE, None), "wanted", "name", cast("Any", None), None, 0.0)
 
 
 async def test_an_arrival_that_failed_is_not_taken_for_an_arrival() -> None:
