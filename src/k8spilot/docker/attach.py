@@ -14,12 +14,12 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common.errors import PayloadLost
+from k8spilot.docker.container import Container
 from k8spilot.docker.containers import find
 from k8spilot.docker.hijack import MULTIPLEXED_STREAM, RAW_STREAM, Connection, Input, frame, hung_up, take_over
 from k8spilot.docker.json_http import BadRequest, flag
 from k8spilot.docker.log_followers import Follower
 from k8spilot.docker.log_lines import Lines, last_lines
-from k8spilot.docker.store import Container
 from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.stdio import Sink, Stdio
 
@@ -139,7 +139,7 @@ async def _follow(container: Container, write: Write, before: Lines) -> None:
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """GET /containers/ID/logs: what is kept of the output (tail.py), and what follows."""
+    """GET /containers/ID/logs: what is kept of the output (payload/output_buffer.py), and what follows."""
     container = find(request)
     if not (wanted := _wanted(request)):
         raise BadRequest("choose at least one stream: stdout=1 or stderr=1")

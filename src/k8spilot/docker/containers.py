@@ -1,4 +1,4 @@
-"""Containers: start, wait, kill, pause, inspect, and the list of them (create: creation.py; rm: removal.py)."""
+"""Containers: start, wait, kill, pause, inspect, and the list of them (create: create/handler.py; rm: removal.py)."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,11 @@ from k8spilot.common import logs
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker import removal, serializers
+from k8spilot.docker.container import Container
 from k8spilot.docker.create import handler
 from k8spilot.docker.json_http import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.store import JSON, STORE, Container, ContainerStore
+from k8spilot.docker.store import JSON, STORE, ContainerStore
 from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.launch import first_of
 from k8spilot.payload.run import Run
@@ -66,9 +67,9 @@ async def _start(engine: ContainerStore, container: Container) -> None:
     logger.info("%s runs.", container.name)
     if container.specification.removes_itself:
         engine.tasks.create_task(_remove_at_end(engine, container), name=f"--rm of {container.name}")
-    if container.deferred is not None and container.running:
+    if container.deferred is not None:
         with contextlib.suppress(Refused, PayloadLost):  # it has ended already
-            container.payload.kill(container.deferred)
+            run.kill(container.deferred)
 
 
 async def _released(container: Container) -> Run | None:
@@ -142,7 +143,7 @@ async def kill(request: web.Request) -> web.Response:
 def _signal(container: Container, number: int) -> None:
     match container.state:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:
-            container.payload.kill(number)
+            _running(container).kill(number)
         case ContainerState.CREATED | ContainerState.STARTING if container.specification.is_job:
             # Of one that starts, too: its command waits for the pod's status, a minute where the API server is away.
             container.kill_early(number)
@@ -154,20 +155,20 @@ def _signal(container: Container, number: int) -> None:
 
 async def pause(request: web.Request) -> web.Response:
     """POST /containers/ID/pause: stops all its processes."""
-    _running(find(request)).payload.pause()
+    _running(find(request)).pause()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def resume(request: web.Request) -> web.Response:
     """POST /containers/ID/unpause."""
-    _running(find(request)).payload.resume()
+    _running(find(request)).resume()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
-def _running(container: Container) -> Container:
-    if not container.running:
+def _running(container: Container) -> Run:
+    if container.run is None or not container.running:
         raise Refused(f"container {container.name} is not running")
-    return container
+    return container.run
 
 
 async def stop(request: web.Request) -> web.Response:
@@ -181,12 +182,13 @@ async def stop(request: web.Request) -> web.Response:
             raise ValueError  # noqa: TRY301
     except ValueError as error:
         raise BadRequest("t is the number of seconds before SIGKILL") from error
-    container.payload.kill(signal_number(request.query.get("signal", "TERM")))
+    run = _running(container)
+    run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience if patience >= 0 else None):
             await container.settled.wait()
     if container.running:
-        container.payload.kill(signal_number("KILL"))
+        run.kill(signal_number("KILL"))
         await container.settled.wait()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 

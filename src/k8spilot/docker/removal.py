@@ -7,7 +7,8 @@ import signal
 from collections.abc import Awaitable
 from typing import Any
 
-from k8spilot.docker.store import Container, ContainerStore
+from k8spilot.docker.container import Container
+from k8spilot.docker.store import ContainerStore
 
 logger = logging.getLogger(__name__)
 

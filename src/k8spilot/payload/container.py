@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import logging
 import signal
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from k8spilot.common import logs
@@ -14,30 +13,28 @@ from k8spilot.common.errors import PayloadLost, PilotError, Refused, Untimely
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
-from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEvent, PayloadState, advance
+from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEvent, PayloadState
 from k8spilot.model.reference import Reference, is_same
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload.aftermath import Aftermath
 from k8spilot.payload.background import Background
 from k8spilot.payload.bind import Bind, BindSteps, Timeouts
 from k8spilot.payload.binder import Binder
-from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
+from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.run import Run, RunTarget
 from k8spilot.payload.scrub.scrubbers import Scrubber
 from k8spilot.payload.scrub.scrubbing import Scrubbing
 from k8spilot.payload.stdio import Stdio
 
-logger = logging.getLogger(__name__)
-
 
 class PayloadContainer:
     """A slot's payload container.
 
-    The table says what may happen in which state. It does not say for whom: a method that has waited, or that a job's
-    container calls late, may find the state of another job's turn. So each turn has a `Bind` of its own, which its job
-    shows, and which is compared with the container's.
+    The table, by which payload/machine.py moves, says what may happen in which state. It does not say for whom: a
+    method that has waited, or that is called late, may find the state of another job's turn. So each turn has a `Bind`
+    of its own, which its job shows, and which is compared with the container's.
     """
 
     def __init__(
@@ -52,9 +49,7 @@ class PayloadContainer:
         listener: SlotListener,
     ) -> None:
         self.name = binder.name
-        self.state = PayloadState.IDLE
-        self.since = datetime.now(UTC)
-        """When it came to its state."""
+        self._machine = PayloadMachine(binder.name)
         self.subject = logs.Subject()
         """The last bind, and the job that it is for."""
         self._pod = pod
@@ -76,6 +71,16 @@ class PayloadContainer:
         """Of the last command that was released since the last bind began."""
         self._following: asyncio.Future[None] | None = None
         """The work on that run, to be cancelled at the end of the pilot."""
+
+    @property
+    def state(self) -> PayloadState:
+        """The state now."""
+        return self._machine.state
+
+    @property
+    def since(self) -> datetime:
+        """When it came to its state."""
+        return self._machine.since
 
     @property
     def free(self) -> bool:
@@ -110,7 +115,7 @@ class PayloadContainer:
                 "remove the last one first"
             )
         self._aftermath.end()
-        self._advance(PayloadEvent.PULL)
+        self._machine.advance(PayloadEvent.PULL)
         self._run = None
         self.subject = replace(logs.subject(), attempt=uuid.uuid4().hex[:12])
         self._bind = Bind(reference, self.subject, self._work, self._steps.make, self._bind_ended)
@@ -150,7 +155,7 @@ class PayloadContainer:
         if bind is None or self.state not in UNCLAIMED or not is_same(bind.reference, reference):
             bind = self.begin(reference)
         # A bind that has failed by now has this caller's error: another one would only take as long once more.
-        self._advance(PayloadEvent.CLAIM)
+        self._machine.advance(PayloadEvent.CLAIM)
         self._work.drop_later()
         self._claim()
         try:
@@ -174,71 +179,30 @@ class PayloadContainer:
         """
         if bind is not self._bind or self.state is not PayloadState.READY:
             raise Refused(f"payload container {self.name} is {self.state.value}; the job cannot be started in it")
-        self._advance(PayloadEvent.PREPARE)
+        self._machine.advance(PayloadEvent.PREPARE)
         try:
             channel, identity = await self._binder.confirm(bind.change.result())
             # Only now is the container before it proven gone, and with it each process that could still write there.
             await self.scrubbing.clean(channel)
         except PilotError:
             if bind is self._bind:
-                self._advance(PayloadEvent.FAIL)
+                self._machine.advance(PayloadEvent.FAIL)
             raise
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
         target = RunTarget(self.name, identity, self._patience)
-        self._run = run = Run(channel, self._pod, target, stdio, self._scrubber)
-        self._advance(PayloadEvent.RELEASE)
+        self._run = run = Run(channel, self._pod, target, stdio, self._scrubber, self._machine, self._work)
+        self._machine.advance(PayloadEvent.RELEASE)
         self._aftermath.expect_end(run)
-        self._following = self._work.start(lambda: run.follow(command, self._advance), "run")
+        self._following = self._work.start(lambda: run.follow(command), "run")
         return run
-
-    def kill(self, number: int) -> None:
-        """Send a signal to the job's own process; 9 goes to all of the job's processes at its end.
-
-        Raises:
-            Refused: no job runs.
-        """
-        run = self._in(ALIVE, "no job runs in it")
-        if number == signal.SIGKILL:
-            self._work.start(run.insist, "kill")
-        if self.state is not PayloadState.ENDING:
-            run.channel.signal(number)
-
-    def pause(self) -> None:
-        """Stop all processes of the job.
-
-        Raises:
-            Refused: no job runs, or it is paused.
-        """
-        self._in({PayloadState.RUNNING}, "only a job that runs can be paused").channel.pause()
-        self._advance(PayloadEvent.PAUSE)
-
-    def resume(self) -> None:
-        """Let a paused job go on.
-
-        Raises:
-            Refused: it is not paused.
-        """
-        self._in({PayloadState.PAUSED}, "only a job that is paused can go on").channel.resume()
-        self._advance(PayloadEvent.RESUME)
-
-    def execute(self, command: Command, stdio: Stdio) -> ExecSession:
-        """Run `command` beside the job; the session that is returned has begun.
-
-        Raises:
-            Refused: no job runs.
-        """
-        run = self._in({PayloadState.RUNNING}, "commands run only beside a running job")
-        session = run.session(command, stdio)
-        self._work.start(session.follow, "session")
-        return session
 
     async def remove(self, bind: Bind) -> None:
         """End the job of `bind` if it still runs, and free the container for the next; nothing if that is done."""
         if bind is self._bind and self._run is not None and self.state in ALIVE:
             self._run.abandoned.set()
             with contextlib.suppress(PayloadLost):
-                self.kill(signal.SIGKILL)
+                self._run.kill(signal.SIGKILL)
             await asyncio.wait([self._run.ended])
         self._free(bind)
 
@@ -250,12 +214,6 @@ class PayloadContainer:
             if work is not None:
                 work.cancel()
 
-    def _in(self, states: set[PayloadState] | frozenset[PayloadState], why: str) -> Run:
-        """The run, in one of these states; raises Refused in another."""
-        if self._run is None or self.state not in states:
-            raise Refused(f"payload container {self.name} is {self.state.value}; {why}")
-        return self._run
-
     def _claim(self) -> None:
         """Whoever has asked for the bind says for which job."""
         now = logs.subject()
@@ -264,7 +222,7 @@ class PayloadContainer:
 
     def _bind_ended(self, bind: Bind, event: PayloadEvent) -> None:
         if bind is self._bind:
-            self._advance(event)
+            self._machine.advance(event)
 
     async def _drop_unclaimed(self) -> None:
         self._work.keep_later()  # or it would be cancelled by its own work
@@ -276,10 +234,5 @@ class PayloadContainer:
         self._work.drop_later()
         bind.change.cancel()
         self._bind = None
-        self._advance(PayloadEvent.REMOVE)
+        self._machine.advance(PayloadEvent.REMOVE)
         self._aftermath.unbind(self._run)
-
-    def _advance(self, event: PayloadEvent) -> None:
-        before, self.state = self.state, advance(self.state, event)
-        self.since = datetime.now(UTC)
-        logger.debug("Payload container %s: %s, %s -> %s.", self.name, event.value, before.value, self.state.value)

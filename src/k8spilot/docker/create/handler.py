@@ -11,13 +11,14 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
+from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.gpu_request import requested_gpus
 from k8spilot.docker.create.specification import Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot, whole
-from k8spilot.docker.store import JSON, STORE, Container, ContainerStore, is_htcondors, subject_of
+from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, subject_of
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
