@@ -93,7 +93,7 @@ def exposed() -> Iterator[Metric]:
         running_since=datetime.now(UTC),
         pulling_since=datetime.now(UTC),
     )
-    text = Metrics(lambda: now, lambda: families(meter, True, lambda _pid: True)).text().decode()
+    text = Metrics().text(now, families(meter, True, lambda _pid: True)).decode()
     yield from text_string_to_metric_families(text)
 
 

@@ -221,7 +221,10 @@ class Client:
         writer.write(request.encode() + content)
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 101 "):
-            raise Failed(f"POST {path}", Answer(int(head.split()[1]), await reader.read(), {}))
+            length = int(head.lower().partition(b"content-length:")[2].split()[0])  # the connection stays open
+            answer = Answer(int(head.split()[1]), await reader.readexactly(length), {})
+            writer.close()
+            raise Failed(f"POST {path}", answer)
         self._attached.append(Attachment(reader, writer))
         return self._attached[-1]
 

@@ -6,12 +6,12 @@ from contextlib import suppress
 import pytest
 
 from k8spilot.common.errors import ClusterError
-from k8spilot.engine import app
-from k8spilot.engine.app import EngineApp
+from k8spilot.engine import components
 from k8spilot.payload import listeners, run
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
+from k8spilot.settings import Settings
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.cluster import simulate
 from tests.simulator.pod import payload_image, payload_status
@@ -252,16 +252,17 @@ async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_
         async def away(self, why: listeners.Reason, seconds: float = listeners.CLOSED_SECONDS) -> None:
             told.set()
 
-    async def hear(_: EngineApp, init_server: PayloadInitServer) -> None:
+    async def hear(_settings: Settings, init_server: PayloadInitServer, _cgroup: str | None) -> bool:
         await init_server.until(lambda _: True)
         heard.set()
+        return False
 
     monkeypatch.setattr(listeners, "_AWAY_SECONDS", 0.1)
-    monkeypatch.setattr(EngineApp, "_hear_payload", hear)
+    monkeypatch.setattr(components, "hear_payload", hear)
     async with simulated(programs) as simulator:
         cluster = simulator.cluster
         await cluster.stop_pilot()
-        monkeypatch.setattr(app, "Fanout", lambda _: Told())
+        monkeypatch.setattr(components, "Fanout", lambda _: Told())
         async with cluster.server.away():
             starting = asyncio.create_task(cluster.start_pilot())
             async with asyncio.timeout(5):

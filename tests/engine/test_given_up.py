@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from k8spilot.cli import status
-from k8spilot.engine import app
+from k8spilot.engine import startup
 from k8spilot.payload import abandoned_pull, listeners
 from tests.engine.rings import Simulated, simulated
 from tests.engine.test_disturbances import _goes_back_to_the_queue
@@ -128,7 +128,7 @@ async def test_a_pull_that_goes_on_after_a_refusal_closes_the_slot_too(programs:
 async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "_PAYLOAD_SECONDS", 0.5)
+    monkeypatch.setattr(startup, "_PAYLOAD_SECONDS", 0.5)
     async with simulated(programs, patience_seconds=0.8) as engine:
         async with _pulled_for_nobody(engine):
             await engine.cluster.restart_pilot()

@@ -15,6 +15,7 @@ import pytest
 from k8spilot.cli import status
 from k8spilot.common import logs
 from k8spilot.common.http_limits import LimitedRequestHandler
+from k8spilot.model.payload_state import PayloadState
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
 
@@ -137,7 +138,7 @@ async def test_states_are_one_and_the_others_zero(programs: Programs) -> None:
         job = await engine.begin_shell(engine.image("busybox"), "echo ready; exec sleep 60")
         await job.until_output(b"ready")
         found = {name: value for name, value in (await metrics(address)).items() if name.startswith("k8spilot_state")}
-        assert len(found) == 10
+        assert len(found) == len(PayloadState)
         assert {name for name, value in found.items() if value} == {'k8spilot_state{state="running"}'}
 
 

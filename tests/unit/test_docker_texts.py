@@ -9,10 +9,10 @@ import pytest
 
 from k8spilot.common.errors import Refused
 from k8spilot.docker import serializers
+from k8spilot.docker.container import Container
 from k8spilot.docker.hijack import frame
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.stats import figures
-from k8spilot.docker.store import Container
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.usage import Traffic, Usage
 

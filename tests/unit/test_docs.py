@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from docs.generate import commands, evidence, metrics, settings
 from docs.generate.pages import GENERATED
 from docs.generate.sources import BIND_RESULTS, EVENTS, EXIT_REASONS, HOLD_CLASSES, PayloadState, Settings, variables
 from docs.generate.tables import Row, rows
-from k8spilot.model.payload_state import TRANSITIONS
+from k8spilot.model import container_state, payload_state
 from lab.settings import CHECKOUT
 from tests.attacks.arsenal import ATTACKS
 from tests.attacks.test_ends import ENDS_BADLY
@@ -166,12 +167,15 @@ def test_every_command_and_option_is_in_the_reference() -> None:
         assert [one for one in command.params if one.opts[0] not in page] == []
 
 
-def test_the_state_table_is_the_codes() -> None:
+@pytest.mark.parametrize(
+    ("header", "transitions"), [("State", payload_state.TRANSITIONS), ("Container", container_state.TRANSITIONS)]
+)
+def test_the_state_tables_are_the_codes(header: str, transitions: Mapping[Enum, Mapping[Enum, Enum]]) -> None:
     text = (DOCS / "explanation/life-of-a-job.md").read_text()
-    told = {row.cells[0].strip("`"): row.cells[-1] for row in rows(text) if row.header[0] == "State"}
+    told = {row.cells[0].strip("`"): row.cells[-1] for row in rows(text) if row.header[0] == header}
     code = {
         state.name: ", ".join(f"{event.value} → `{after.name}`" for event, after in events.items())
-        for state, events in TRANSITIONS.items()
+        for state, events in transitions.items()
     }
     assert told == code
 

@@ -93,8 +93,24 @@ async def test_what_goes_on_beside_the_jobs_begins_again_when_it_fails(monkeypat
         if len(done) < 3:
             raise ValueError
 
-    await restarting.restarting(work, "this")
+    await restarting.restarting(work, "this", may_end=True)
     assert done == [0, 1, 2]
+
+
+async def test_what_goes_on_beside_the_jobs_and_ends_by_itself_is_a_fault_and_begins_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restarting, "_AGAIN_SECONDS", 0.01)
+    begun: asyncio.Queue[None] = asyncio.Queue()
+
+    async def work() -> None:
+        begun.put_nowait(None)
+
+    going_on = asyncio.create_task(restarting.restarting(work, "this"))
+    for _ in range(3):
+        await begun.get()
+    going_on.cancel()
+    assert caplog.text.count("This ended by itself; this is a fault of k8spilot.") >= 2
 
 
 async def test_a_flood_makes_ten_events_and_no_more() -> None:
@@ -148,8 +164,8 @@ def now(**other: Any) -> Now:
 
 
 async def recorder() -> tuple[SlotRecorder, Told, Callable[[], str]]:
-    told, metrics = Told(), Metrics(now)
-    return SlotRecorder(metrics, told.event_recorder), told, lambda: metrics.text().decode()
+    told, metrics = Told(), Metrics()
+    return SlotRecorder(metrics, told.event_recorder), told, lambda: metrics.text(now()).decode()
 
 
 @pytest.mark.parametrize(
@@ -226,16 +242,16 @@ async def test_what_users_and_registries_say_stays_on_one_line() -> None:
 
 
 def test_requests_are_read_where_they_are_counted() -> None:
-    metrics = Metrics(lambda: now(requests={("patch", "200"): 3, ("watch", "none"): 1}))
-    assert 'k8spilot_api_requests_total{code="200",verb="patch"} 3.0' in metrics.text().decode()
-    assert 'k8spilot_api_requests_total{code="none",verb="watch"} 1.0' in metrics.text().decode()
+    text = Metrics().text(now(requests={("patch", "200"): 3, ("watch", "none"): 1})).decode()
+    assert 'k8spilot_api_requests_total{code="200",verb="patch"} 3.0' in text
+    assert 'k8spilot_api_requests_total{code="none",verb="watch"} 1.0' in text
 
 
 def test_a_job_that_runs_has_its_beginning_there() -> None:
     began = datetime(2026, 11, 21, tzinfo=UTC)
-    running = Metrics(lambda: now(state=PayloadState.RUNNING, running_since=began)).text().decode()
+    running = Metrics().text(now(state=PayloadState.RUNNING, running_since=began)).decode()
     assert "\nk8spilot_job_start_timestamp_seconds 1.7952192e+09\n" in running
-    assert "\nk8spilot_job_start_timestamp_seconds " not in Metrics(now).text().decode()
+    assert "\nk8spilot_job_start_timestamp_seconds " not in Metrics().text(now()).decode()
 
 
 def test_one_address_gets_a_few_connections_and_all_together_some_more() -> None:

@@ -14,12 +14,13 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common.errors import PayloadLost
+from k8spilot.docker.container import Container
 from k8spilot.docker.containers import find
 from k8spilot.docker.hijack import MULTIPLEXED_STREAM, RAW_STREAM, Connection, Input, frame, hung_up, take_over
 from k8spilot.docker.json_http import BadRequest, flag
 from k8spilot.docker.log_followers import Follower
 from k8spilot.docker.log_lines import Lines, last_lines
-from k8spilot.docker.store import Container
+from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.stdio import Sink, Stdio
 
 _PARTING_SECONDS: Final = 2.0
@@ -31,7 +32,7 @@ async def attach(request: web.Request) -> web.StreamResponse:
     """POST /containers/ID/attach: the connection carries the streams until the end, and then closes."""
     container = find(request)
     stdio = container.stdio
-    is_first = not container.starting
+    is_first = container.run is None and container.state is not ContainerState.STARTING
     response, input_ = await take_over(request, framed=not stdio.terminal)
     write = writer(response, stdio, _wanted(request))
     reads = flag(request, "stdin") and container.specification.reads
@@ -43,7 +44,10 @@ async def attach(request: web.Request) -> web.StreamResponse:
             await _join(request, container, write, before, input_ if reads else None)
     finally:  # aiohttp cancels this when a write fails before hung_up() has been heard
         if is_first and not container.settled.is_set() and container.specification.is_job:
-            _forsake(container)
+            # The starter's `docker start -a` has died. HTCondor would take that for the job's end, with its status.
+            container.forsake(
+                PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
+            )
     return response
 
 
@@ -134,17 +138,8 @@ async def _follow(container: Container, write: Write, before: Lines) -> None:
             container.stdio.sinks.remove(sink)
 
 
-def _forsake(container: Container) -> None:
-    """The starter's `docker start -a` has died. HTCondor would take that for the job's end, with the CLI's status."""
-    container.lost = PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
-    if container.run is not None:
-        container.run.forsake()
-    elif container.holds:  # the starter may give the job back now, and it could begin elsewhere
-        container.let_go()
-
-
 async def logs(request: web.Request) -> web.StreamResponse:
-    """GET /containers/ID/logs: what is kept of the output (tail.py), and what follows."""
+    """GET /containers/ID/logs: what is kept of the output (payload/output_buffer.py), and what follows."""
     container = find(request)
     if not (wanted := _wanted(request)):
         raise BadRequest("choose at least one stream: stdout=1 or stderr=1")

@@ -1,11 +1,10 @@
-"""Containers: start, wait, kill, pause, inspect, and the list of them (create: creation.py; rm: removal.py)."""
+"""Containers: start, wait, kill, pause, inspect, and the list of them (create: create/handler.py; rm: removal.py)."""
 
 import asyncio
 import contextlib
 import json
 import logging
 import math
-import signal
 from http import HTTPStatus
 from typing import Final
 
@@ -15,10 +14,12 @@ from k8spilot.common import logs
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker import removal, serializers
+from k8spilot.docker.container import Container
 from k8spilot.docker.create import handler
 from k8spilot.docker.json_http import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.store import JSON, STORE, Container, ContainerStore
+from k8spilot.docker.store import JSON, STORE, ContainerStore
+from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.launch import first_of
 from k8spilot.payload.run import Run
 
@@ -37,54 +38,63 @@ async def start(request: web.Request) -> web.Response:
     engine, container = request.app[STORE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
-    if not container.starting and not container.settled.is_set():
-        container.starting = True
+    if container.state is ContainerState.CREATED:
+        container.begin_start()
         await removal.whole(_start(engine, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def _start(engine: ContainerStore, container: Container) -> None:
     try:
-        run = container.run = await _released(container)
+        run = await _released(container)
         if run is None:
             return
         await run.begun()
     except PilotError as error:
-        if container.lost is not None:
-            container.settled.set()
-        elif isinstance(error, PayloadLost):
-            container.lose(error)  # no error of the job's, which would be held for one
-        else:
-            container.error = str(error)
-            container.settled.set()
-            engine.listener.held(error, "start")
+        # Past STARTING it knows its end already: it was lost, removed, or has run.
+        if container.state is ContainerState.STARTING:
+            if isinstance(error, PayloadLost):
+                container.lose(error)  # no error of the job's, which would be held for one
+            else:
+                container.fail(error)
+                engine.listener.held(error, "start")
         raise
     except Exception as error:
         # Whatever it is: a container that has not run must not look like one that ended well.
-        container.lose(PayloadLost(f"the pilot failed to start the job ({error!r}); it goes back to the queue"))
+        if container.state is ContainerState.STARTING:
+            container.lose(PayloadLost(f"the pilot failed to start the job ({error!r}); it goes back to the queue"))
         raise
     logger.info("%s runs.", container.name)
     if container.specification.removes_itself:
         engine.tasks.create_task(_remove_at_end(engine, container), name=f"--rm of {container.name}")
-    run.ended.add_done_callback(lambda _: container.settled.set())
-    if container.lost is not None:
-        run.forsake()
-    elif container.signalled is not None:
+    if container.deferred is not None:
         with contextlib.suppress(Refused, PayloadLost):  # it has ended already
-            container.payload.kill(container.signalled)
+            run.kill(container.deferred)
 
 
 async def _released(container: Container) -> Run | None:
     """Release its command, unless it is killed before that can be: then nothing comes of it."""
-    releasing = asyncio.ensure_future(container.payload.start(container.command, container.stdio))
+    releasing = asyncio.ensure_future(_release(container))
     settled = asyncio.ensure_future(container.settled.wait())
     try:
         await first_of(releasing, settled)
-        return None if container.killed is not None else await releasing
+        if container.state is ContainerState.KILLED:
+            return None
+        if not releasing.done():
+            raise Refused(f"container {container.name} was removed before it started")
+        return releasing.result()
     finally:
         releasing.cancel()
         settled.cancel()
         await asyncio.wait([releasing, settled])
+
+
+async def _release(container: Container) -> Run:
+    """The container's state and the payload container's change at the same moment: nothing comes in between."""
+    assert container.bind is not None
+    run = await container.payload.start(container.bind, container.command, container.stdio)
+    container.release(run)
+    return run
 
 
 async def _remove_at_end(engine: ContainerStore, container: Container) -> None:
@@ -126,38 +136,39 @@ async def kill(request: web.Request) -> web.Response:
     engine, name = request.app[STORE], request.match_info["id"]
     number = signal_number(request.query.get("signal", "KILL"))
     if not engine.kill_early(name, number):
-        container = engine.find(name)
-        if container.running:
-            container.payload.kill(number)
-        elif container.active and container.specification.is_job and container.unreleased:
-            # Its command waits for the pod's status, which may take a minute where the API server is away.
-            container.kill_early(number)
-            container.let_go()
-        elif container.active:
-            container.signalled = max(number, container.signalled or 0, key=lambda one: one == signal.SIGKILL)
-        elif container.specification.is_job and not container.settled.is_set():
-            container.kill_early(number)
-        else:
-            raise Refused(f"container {container.name} is not running")
+        _signal(engine.find(name), number)
     return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _signal(container: Container, number: int) -> None:
+    match container.state:
+        case ContainerState.RUNNING | ContainerState.FORSAKEN:
+            _running(container).kill(number)
+        case ContainerState.CREATED | ContainerState.STARTING if container.specification.is_job:
+            # Of one that starts, too: its command waits for the pod's status, a minute where the API server is away.
+            container.kill_early(number)
+        case ContainerState.STARTING:
+            container.defer(number)
+        case _:
+            raise Refused(f"container {container.name} is not running")
 
 
 async def pause(request: web.Request) -> web.Response:
     """POST /containers/ID/pause: stops all its processes."""
-    _running(find(request)).payload.pause()
+    _running(find(request)).pause()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def resume(request: web.Request) -> web.Response:
     """POST /containers/ID/unpause."""
-    _running(find(request)).payload.resume()
+    _running(find(request)).resume()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
-def _running(container: Container) -> Container:
-    if not container.running:
+def _running(container: Container) -> Run:
+    if container.run is None or not container.running:
         raise Refused(f"container {container.name} is not running")
-    return container
+    return container.run
 
 
 async def stop(request: web.Request) -> web.Response:
@@ -171,12 +182,13 @@ async def stop(request: web.Request) -> web.Response:
             raise ValueError  # noqa: TRY301
     except ValueError as error:
         raise BadRequest("t is the number of seconds before SIGKILL") from error
-    container.payload.kill(signal_number(request.query.get("signal", "TERM")))
+    run = _running(container)
+    run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience if patience >= 0 else None):
             await container.settled.wait()
     if container.running:
-        container.payload.kill(signal_number("KILL"))
+        run.kill(signal_number("KILL"))
         await container.settled.wait()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 

@@ -9,11 +9,12 @@ from aiohttp import web
 from k8spilot.common.errors import Refused
 from k8spilot.docker import serializers
 from k8spilot.docker.attach import carry, resized, writer
+from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.containers import find
 from k8spilot.docker.create.specification import execution_command
 from k8spilot.docker.hijack import take_over
 from k8spilot.docker.json_http import json_answer, json_body, keep
-from k8spilot.docker.store import STORE, Container, Execution
+from k8spilot.docker.store import STORE
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.stdio import Stdio
 
@@ -71,7 +72,9 @@ async def start(request: web.Request) -> web.StreamResponse:
 
 
 def _begin(execution: Execution) -> ExecSession:
-    execution.session = session = execution.container.payload.execute(execution.command, execution.stdio)
+    run = execution.container.run
+    assert run is not None  # it is running
+    execution.session = session = run.execute(execution.command, execution.stdio)
     return session
 
 

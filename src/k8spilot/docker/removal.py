@@ -7,7 +7,8 @@ import signal
 from collections.abc import Awaitable
 from typing import Any
 
-from k8spilot.docker.store import Container, ContainerStore
+from k8spilot.docker.container import Container
+from k8spilot.docker.store import ContainerStore
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +30,12 @@ async def remove(engine: ContainerStore, container: Container) -> None:
 
 async def _give_back(engine: ContainerStore, container: Container) -> None:
     try:
-        if container.holds:
-            await container.payload.remove()
+        if container.bind is not None:
+            await container.payload.remove(container.bind)
+        container.end_removal()
     finally:
         del engine.leaving[container.identifier]
         engine.memory.give(container.kept)
-        container.settled.set()
-        container.removed.set()
 
 
 async def whole(work: Awaitable[Any]) -> None:

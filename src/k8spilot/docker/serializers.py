@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from k8spilot.common.errors import PayloadLost
-from k8spilot.docker.store import Container, Execution
+from k8spilot.docker.container import Container, Execution
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 """Go's zero time."""

@@ -11,10 +11,10 @@ import psutil
 from aiohttp import web
 
 from k8spilot.common.errors import Refused
+from k8spilot.docker.container import Container
 from k8spilot.docker.containers import find
 from k8spilot.docker.json_http import flag, json_answer
 from k8spilot.docker.serializers import stamp
-from k8spilot.docker.store import Container
 from k8spilot.payload.usage import Traffic, Usage
 
 _SECONDS: Final = 1.0

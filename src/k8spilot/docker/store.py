@@ -2,28 +2,21 @@
 
 import asyncio
 import re
-import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.errors import PayloadLost, PilotError, Untimely
+from k8spilot.common.errors import PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
-from k8spilot.docker.create.specification import SlotLimits, Specification
-from k8spilot.model.command import Command
+from k8spilot.docker.container import Container, Execution
+from k8spilot.docker.create.specification import SlotLimits
 from k8spilot.model.image import Image
-from k8spilot.model.outcome import Outcome
-from k8spilot.model.payload_state import PayloadState
 from k8spilot.payload.container import PayloadContainer
-from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.listeners import SlotListener
-from k8spilot.payload.run import Run
-from k8spilot.payload.stdio import Stdio
 
 _IMAGES: Final = 256
 _ID_PREFIX: Final = 12
@@ -44,107 +37,6 @@ def subject_of(name: str) -> logs.Subject:
 
 class NotFound(PilotError):
     """There is no such object: the docker CLI tries the next kind of object, or pulls."""
-
-
-@dataclass(slots=True)
-class Container:
-    """One `docker create`."""
-
-    name: str
-    image: Image
-    specification: Specification
-    payload: PayloadContainer
-    """The payload container that it was given; one for each slot."""
-    command: Command
-    stdio: Stdio
-    subject: logs.Subject = field(default_factory=logs.subject)
-    """What is logged of it is about this job."""
-    identifier: str = field(default_factory=lambda: secrets.token_hex(32))
-    created: datetime = field(default_factory=lambda: datetime.now(UTC))
-    holds: bool = True
-    """Whether the payload container is its own; it gives it back when it is removed."""
-    run: Run | None = None
-    error: str = ""
-    """Why it could not be started; HTCondor holds a job with any text here."""
-    lost: PayloadLost | None = None
-    """Set when its payload container went away while it started, or whoever waited for it did: it has no result."""
-    starting: bool = False
-    """Set once it was told to start."""
-    signalled: int | None = None
-    """The signal that it gets as soon as it runs."""
-    killed: Outcome | None = None
-    """Its result when it was killed before it could run."""
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nothing more will happen: it has ended, is lost, removed, or could not be started."""
-    removed: asyncio.Event = field(default_factory=asyncio.Event)
-    kept: int = 0
-    """Bytes that its request has of the engine's memory."""
-
-    @property
-    def running(self) -> bool:
-        """Docker's State.Running."""
-        return self.run is not None and not self.run.ended.done()
-
-    @property
-    def active(self) -> bool:
-        """Whether it runs, or is about to."""
-        return self.starting and not self.settled.is_set()
-
-    @property
-    def unreleased(self) -> bool:
-        """Whether it has the payload container, in which its command has not been released yet."""
-        return self.holds and self.payload.state is PayloadState.BINDING
-
-    @property
-    def paused(self) -> bool:
-        """Docker's State.Paused."""
-        return self.running and self.payload.state is PayloadState.PAUSED
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The result, once there is one.
-
-        Raises:
-            PayloadLost: there never will be.
-        """
-        if self.lost is not None:
-            raise self.lost
-        return self.run.ended.result() if self.run is not None and self.run.ended.done() else self.killed
-
-    def lose(self, reason: PayloadLost) -> None:
-        """End it without a result."""
-        self.lost = reason
-        self.settled.set()
-
-    def let_go(self) -> None:
-        """Give the payload container back before its command is released there."""
-        self.holds = False
-        self.payload.drop()
-
-    def kill_early(self, number: int) -> None:
-        """End it before it has run, as if signal `number` had ended it."""
-        self.killed = Outcome.of(number)
-        self.settled.set()
-
-
-@dataclass(slots=True)
-class Execution:
-    """One `docker exec`."""
-
-    container: Container
-    command: Command
-    asked: Mapping[str, Any]
-    """The request, which its inspection shows again."""
-    stdio: Stdio
-    identifier: str = field(default_factory=lambda: secrets.token_hex(32))
-    session: ExecSession | None = None
-    kept: int = 0
-    """Bytes that its request has of the engine's memory."""
-
-    @property
-    def running(self) -> bool:
-        """Whether its command runs."""
-        return self.session is not None and not self.session.ended.done()
 
 
 @dataclass(slots=True)
@@ -185,6 +77,8 @@ class ContainerStore:
         self.unused_credentials = ""
         """Source of the image that was pulled last, if credentials were sent along: the kubelet cannot be given any."""
         self._doomed: tuple[str, int] | None = None
+        """The name of a container, and the signal that came for it while its image was pulled: of a `create` that is
+        still to come there is nothing yet that could have a state."""
         self._images: OrderedDict[str, Image] = OrderedDict()
 
     @property

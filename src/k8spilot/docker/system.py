@@ -65,7 +65,7 @@ async def info(request: web.Request) -> web.Response:
             "KernelVersion": platform.release(),
             "NCPU": os.cpu_count(),
             "MemTotal": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "Labels": [f"k8spilot.api-requests={engine.payload.api_requests}"],
+            "Labels": [],
             "Plugins": {"Volume": [], "Network": [], "Authorization": None, "Log": ["none"]},
             "SecurityOptions": [],
             "Warnings": None,

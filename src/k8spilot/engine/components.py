@@ -1,48 +1,116 @@
-"""The engine's parts that take more than a line to make, each of the settings and of what it works with.
+"""The engine's parts, each made of the settings and of the parts before it: the engine has no half-made ones."""
 
-The composition root (engine/app.py) says when each is made, and in which order they end.
-"""
-
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from k8spilot.common.restarting import restarting
+from k8spilot.condor.ad_publisher import AdPublisher
+from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.condor.folders import Folders
+from k8spilot.condor.node_images import NodeImages
+from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
 from k8spilot.docker.create.specification import SlotLimits
+from k8spilot.docker.store import ContainerStore
+from k8spilot.engine.startup import deaths, find_gpus, hear_payload, open_folders, see_pod
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
 from k8spilot.model.image_policy import ImagePolicy
+from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
+from k8spilot.payload.container import PayloadContainer
+from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.image_lookup import ImageLookup
+from k8spilot.payload.listeners import Fanout, tell_of_outages
 from k8spilot.payload.scrub.from_payload import PayloadScrubber
 from k8spilot.payload.scrub.from_pilot import PILOT_TEMPORARY, Leftovers, PilotScrubber
 from k8spilot.payload.scrub.scrubber import SHARED, Scrubber
 from k8spilot.payload_init.install import TIDY
-from k8spilot.payload_init.server import PayloadInitServer
+from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from k8spilot.payload_init.terminals import Terminals
 from k8spilot.registry.skopeo import Registry
 from k8spilot.settings import Settings
+from k8spilot.telemetry.service import Recorders, Telemetry
+from k8spilot.telemetry.status import Observed
 
 
-def open_folders(settings: Settings) -> None:
-    """Give the volumes the rights that they should have, where the engine is root.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an engine finds when it starts."""
 
-    The kubelet makes them writable for all. HTCondor runs things as the jobs' account in the pilot container, too
-    (sshd, transfer plugins), and none of them may put a socket of its own in the place of ours, or leave anything
-    there.
+    settings: Settings
+    pod: OwnPod
+    """Is followed already."""
+    cgroup: str | None
+    """Of the pilot container, where nothing of the jobs' account may stay; None where that is not a container."""
+    tidy: Path
+    """The program that removes as root what jobs leave."""
+    agent: RemoteStartdAd | None
+    """The way to HTCondor, where that has a container of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of one pilot's engine."""
+
+    startd_ad: StartdAd
+    images: NodeImages
+    gpus: GpuRecord
+    payload: PayloadContainer
+    store: ContainerStore
+    telemetry: Telemetry
+
+
+async def build(found: Surroundings, tasks: asyncio.TaskGroup, ends: AsyncExitStack) -> Components:
+    """Make the parts, each of those before it: payload-init is heard, the pod seen, its GPUs found on the way.
+
+    Args:
+        found: what they are made of.
+        tasks: where their work runs.
+        ends: gets to know what is to be closed at the engine's end.
+
+    Raises:
+        PreflightError: the pod is not to be seen.
     """
-    if os.geteuid() != 0:
-        return
-    for folder in (settings.exchange, settings.gpu_metrics):
-        if folder.is_dir():
-            folder.chmod(0o755)
-    # As any /tmp: of one that is not sticky, a job could change the attributes (xattr(7)).
-    for folder in settings.scratch_folders:
-        folder.chmod(0o1777)
+    settings, pod = found.settings, found.pod
+    open_folders(settings)
+    init_server = await ends.enter_async_context(
+        PayloadInitServer(settings.exchange / SOCKET, settings.payload_uid, found.cgroup)
+    )
+    scrubber = build_scrubber(settings, pod, init_server, found.cgroup, found.tidy, ends)
+    is_doubtful = await hear_payload(settings, init_server, found.cgroup)
+    startd_ad = found.agent or LocalStartdAd(Folders.of(settings), settings)
+    images = NodeImages(startd_ad, pod.api, settings.node_name)
+    recorders = Recorders(settings, pod.api)
+    listener = Fanout([recorders.slot, AdPublisher(startd_ad, images)])
+    telling = restarting(partial(tell_of_outages, pod, listener), "telling of the API server")
+    ends.callback(tasks.create_task(telling, name="notices of the API server").cancel)
+    await see_pod(settings, pod)  # after what must not wait for an API server that is away
+    gpus = await find_gpus(settings, pod, init_server, recorders.slot)  # before any job can come
+    idle_image = IdleImage(lambda: pod.pod)
+    registry = Registry(settings.pull_secret if settings.pull_secret.exists() else None)
+    payload = PayloadContainer(
+        pod,
+        build_image_lookup(settings, pod, registry),
+        build_binder(settings, pod, init_server, registry, idle_image, gpus),
+        scrubber,
+        tasks,
+        pace=Timeouts(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
+        listener=listener,
+    )
+    ends.callback(payload.close)
+    if is_doubtful:
+        payload.abandoned_pull.doubt()
+    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus), tasks, listener)
+    observed = Observed(pod, init_server, startd_ad, payload, gpus, deaths())
+    return Components(startd_ad, images, gpus, payload, store, Telemetry(settings, observed, recorders, idle_image))
 
 
 def build_scrubber(

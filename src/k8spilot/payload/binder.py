@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -32,15 +31,14 @@ from k8spilot.kube.pod import bind_of
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.image_change import ChangeObserver, ImageChange
-from k8spilot.payload.launch import first_of
+from k8spilot.payload.image_requests import ImageRequests
+from k8spilot.payload.launch import first_of, side_by_side
 from k8spilot.payload_init.channel import Channel, thaw
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)
 
-_ASKED: Final = 1000
-"""References that are remembered."""
 _CONFIRM_SECONDS: Final = 60.0
 _AGAIN_SECONDS: Final = 10.0
 """How long the status has after that, from when it is known that the API server tells of it."""
@@ -52,7 +50,7 @@ _REST_SECONDS: Final = (1.0, 30.0)
 
 
 class Binder:
-    """ChangeObserver the image of one payload container of the own pod."""
+    """Changes the image of one payload container of the own pod."""
 
     def __init__(
         self,
@@ -72,11 +70,8 @@ class Binder:
         """The groups that a job may be in."""
         self._patience = patience
         """How long what is away is waited for: the API server, and by the kubelet the registry; seconds."""
-        self._changes = ChangeObserver(name, pod, registry, patience)
-        self._replaced: Channel | None = None
-        """The connection of the container that a change of ours has ended, or ends."""
-        self._asked: deque[str] = deque(maxlen=_ASKED)
-        """References that were asked for since that change began: a container of each may be under way."""
+        self._requests = ImageRequests()
+        self._changes = ChangeObserver(name, pod, registry, self._requests, patience)
         self.unfinished: Reference | None = None
         """The image of a change that was begun, and of which no container has come: the kubelet may be pulling it, and
         looks at no other change of the pod until that ends."""
@@ -109,7 +104,7 @@ class Binder:
         """What is told of a bind that has taken too long."""
         if self.trouble:
             return ClusterError(f"image {reference} could not be bound: {self.trouble}")
-        if self._changes.unheard:
+        if self._requests.unheard:
             return NotNow(
                 f"the node has not begun to change to image {reference} within {seconds:.0f} s; it may be overloaded, "
                 "or its kubelet away"
@@ -132,7 +127,8 @@ class Binder:
         assert image.digest is not None
         wanted = image.reference.fresh(image.digest, attempt)
         # After a container that could not start, the same words in the status could be meant for it or for the next.
-        if self._changes.view(self._pod.pod).refused is not None or self._may_come_late(image.digest):
+        has_words = self._changes.view(self._pod.pod).refused is not None
+        if has_words or self._requests.may_come_late(image.digest, self._init_server.current):
             await self._pass_by_idle()
         # Until a container has come: of an image that was refused, the kubelet begins another pull after its pause.
         before, self.unfinished = self.unfinished, self.unfinished or image.reference
@@ -144,17 +140,6 @@ class Binder:
         await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
         logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - binding.asked)
         return binding
-
-    def _may_come_late(self, digest: str) -> bool:
-        """Whether a container may come yet whose status would be taken for the bound one's, whose image is `digest`.
-
-        One that ended by itself the kubelet starts once more, and one of a bind that was given up may be under way. No
-        status tells two containers of one image apart, and the kubelet ends such a one as soon as it looks again.
-        """
-        last = self._init_server.current
-        if last is None or last is not self._replaced:
-            return last is None or not last.still_open()
-        return any(one.endswith(digest) for one in self._asked)
 
     async def _pass_by_idle(self) -> None:
         """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
@@ -189,27 +174,25 @@ class Binder:
         Raises:
             PayloadLost: it does not come to run, for which the job is not to blame.
         """
-        confirmed = asyncio.ensure_future(self._confirmed(binding))
-        displaced = asyncio.ensure_future(self._changes.displaced(binding))
         try:
-            await first_of(confirmed, displaced, seconds=_CONFIRM_SECONDS)
-            if not confirmed.done() and not displaced.done():
-                # The watch may be a dead one, or the API server away; then nobody knows.
-                await retry(self._pod.refresh, self._patience)
-                await first_of(confirmed, displaced, seconds=_AGAIN_SECONDS)
-            if confirmed.done():
-                return confirmed.result()
-            if displaced.done():
-                raise PayloadLost(f"{displaced.result()}; the job goes back to the queue")
-            raise PayloadLost(
-                f"the pod's status does not show image {binding.image.reference} running within "
-                f"{_CONFIRM_SECONDS:.0f} s; the node may be overloaded, and the job goes back to the queue"
-            )
+            async with side_by_side(self._confirmed(binding), self._changes.displaced(binding)) as both:
+                confirmed, displaced = both
+                await first_of(*both, seconds=_CONFIRM_SECONDS)
+                if not confirmed.done() and not displaced.done():
+                    # The watch may be a dead one, or the API server away; then nobody knows.
+                    await retry(self._pod.refresh, self._patience)
+                    await first_of(*both, seconds=_AGAIN_SECONDS)
+                if confirmed.done():
+                    found: tuple[Channel, str] = confirmed.result()
+                    return found
+                if displaced.done():
+                    raise PayloadLost(f"{displaced.result()}; the job goes back to the queue")
         except ClusterError as error:
             raise PayloadLost(f"{error}; the job goes back to the queue") from error
-        finally:
-            confirmed.cancel()
-            displaced.cancel()
+        raise PayloadLost(
+            f"the pod's status does not show image {binding.image.reference} running within "
+            f"{_CONFIRM_SECONDS:.0f} s; the node may be overloaded, and the job goes back to the queue"
+        )
 
     async def _confirmed(self, binding: ImageChange) -> tuple[Channel, str]:
         identity = await self._changes.running(binding)
@@ -284,24 +267,15 @@ class Binder:
         self, image: Image, wanted: str, change: Callable[[str], Awaitable[dict[str, Any] | None]]
     ) -> ImageChange:
         """The change that `change` makes, which gets to know its name and returns what set_image does."""
-        now, name = self._changes.view(self._pod.pod), _new_name()
-        binding = ImageChange(image, wanted, name, now, self._ask(wanted), _now())
+        now, last, name = self._changes.view(self._pod.pod), self._init_server.current, uuid.uuid4().hex
+        self._requests.add(wanted, last)
+        binding = ImageChange(image, wanted, name, now, last, _now())
         then = await change(name)
         # What the watch told may have been old, after an outage: the answer has the status of the container before.
         if then is not None:
             return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
         # It was asked for before: by a try whose answer was lost, or, an idle image without a digest, by an unbind.
         return replace(binding, name=bind_of(self._pod.pod))
-
-    def _ask(self, wanted: str) -> Channel | None:
-        """Know that this image is about to be asked for; the connection of the container before it."""
-        self._changes.ask(wanted)
-        last = self._init_server.current
-        if last is not None and last is not self._replaced and last.still_open():
-            self._replaced = last
-            self._asked.clear()
-        self._asked.append(wanted)
-        return last
 
     async def _arrive(
         self, binding: ImageChange, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]
@@ -313,30 +287,24 @@ class Binder:
             Displaced: somebody else has asked for another image.
             ClusterError: the API server is away, which the kubelet needs, too.
         """
-        arrived = asyncio.ensure_future(arrival)
-        refused = asyncio.ensure_future(refusal)
-        displaced = asyncio.ensure_future(self._changes.displaced(binding))
-        away = asyncio.ensure_future(self._pod.connectivity.lasting(self._patience))
-        ending = asyncio.ensure_future(self._end_last(binding))
-        try:
+        async with side_by_side(
+            arrival,
+            refusal,
+            self._changes.displaced(binding),
+            self._pod.connectivity.lasting(self._patience),
+            self._end_last(binding),
+        ) as (arrived, refused, displaced, away, _):
             await first_of(arrived, refused, displaced, away)
             if displaced.done():
                 raise displaced.result()
             if not arrived.done():
                 raise refused.result() if refused.done() else away.result()
-            arrived.result()
-        finally:
-            for task in (arrived, refused, displaced, away, ending):
-                task.cancel()
+            arrived.result()  # raises what has come in its place
 
     async def _end_last(self, binding: ImageChange) -> None:
         """See the container before end, and end it if the kubelet does not."""
         if binding.last is not None and await thaw(binding.last):
-            self._changes.unheard = False
-
-
-def _new_name() -> str:
-    return uuid.uuid4().hex
+            self._requests.heard()
 
 
 def _now() -> float:

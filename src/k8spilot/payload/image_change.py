@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from k8spilot.common.errors import BindError, ClusterError, Displaced, ImageError, ImageNotNow, RegistryUnreachable
 from k8spilot.kube.own_pod import OwnPod
@@ -14,12 +13,11 @@ from k8spilot.kube.pod import START_REASONS, ContainerView, container
 from k8spilot.model.image import UNKNOWN, Image
 from k8spilot.model.image_errors import may_pass
 from k8spilot.model.reference import Reference
+from k8spilot.payload.image_requests import ImageRequests, mark
 from k8spilot.payload_init.channel import Channel
 from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)
-
-_ASKED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +39,13 @@ class ImageChange:
 class ChangeObserver:
     """What the own pod tells of the changes of one container's image."""
 
-    def __init__(self, name: str, pod: OwnPod, registry: Registry, patience: float) -> None:
+    def __init__(self, name: str, pod: OwnPod, registry: Registry, requests: ImageRequests, patience: float) -> None:
         self._name = name
         self._pod = pod
+        self._requests = requests
         self._registry = registry
         self._patience = patience
         """How long the kubelet may try to get an image whose registry is away; seconds."""
-        self._asked: deque[str] = deque(maxlen=_ASKED)
-        """References that were asked for last."""
-        self.unheard = False
-        """Whether nothing shows that the kubelet has begun to do what it was asked last."""
-
-    def ask(self, wanted: str) -> None:
-        """Know that this image is about to be asked for."""
-        self._asked.append(wanted)
-        self.unheard = True
 
     async def displaced(self, binding: ImageChange) -> Displaced:
         """Wait until the pod's spec asks for an image that is not ours, or not any more for the one that we bind."""
@@ -66,7 +56,7 @@ class ChangeObserver:
             wanted = self.view(pod).wanted
             seen = seen or wanted == binding.wanted
             # What is seen may be older than the change, and may not be all that there was.
-            is_ours = wanted in (binding.wanted, binding.before.wanted, *self._asked)
+            is_ours = wanted in (binding.wanted, binding.before.wanted) or self._requests.is_recent(wanted)
             return wanted if wanted != binding.wanted and (seen or not is_ours) else None
 
         now = await self._pod.until(other)
@@ -97,7 +87,7 @@ class ChangeObserver:
 
         def told(pod: dict[str, Any]) -> str | None:
             words = self._refusal(pod, binding)
-            return words if words is not None and _mark(binding.wanted) in words else None
+            return words if words is not None and mark(binding.wanted) in words else None
 
         words = await self._pod.until(told)
         return BindError(f"image {binding.image.reference} is not available now: {words}")
@@ -137,10 +127,9 @@ class ChangeObserver:
         view = self.view(pod)
         if view.wanted != binding.wanted or view.refused in (None, binding.before.refused):
             return None
-        others = {_mark(one) for one in self._asked}  # what was asked for before may be under way
-        if any(one in view.refused for one in others if one not in binding.wanted):
+        if self._requests.is_of_another(view.refused, binding.wanted):
             return None
-        self.unheard = False
+        self._requests.heard()
         return view.refused
 
     def view(self, pod: dict[str, Any]) -> ContainerView:
@@ -154,11 +143,6 @@ class ChangeObserver:
 def not_now(image: Reference, seconds: float, words: str) -> ImageNotNow:
     """What is told of an image that could not be had for so long, with the words about it."""
     return ImageNotNow(f"image {image} was not available within {seconds:.0f} s; the job is not at fault: {words}")
-
-
-def _mark(wanted: str) -> str:
-    """What is in the words about a reference: its digest, or all of it."""
-    return wanted.rpartition("@")[2]
 
 
 def _is_named(view: ContainerView, image: Image) -> bool:

@@ -4,20 +4,23 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable
+import signal
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from k8spilot.common.errors import ClusterError, PayloadLost, PilotError, first_cause
+from k8spilot.common.errors import ClusterError, PayloadLost, PilotError, Refused, first_cause
 from k8spilot.kube.backoff import retry
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import container
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
-from k8spilot.model.payload_state import PayloadEvent
+from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
+from k8spilot.payload.background import Background
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.launch import first_of, is_set, launch
+from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
@@ -54,6 +57,8 @@ class Run:
         place: RunTarget,
         stdio: Stdio,
         scrubber: Scrubber,
+        machine: PayloadMachine,
+        work: Background,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.channel = channel
@@ -68,6 +73,8 @@ class Run:
         self._scrubber = scrubber
         self._place = place
         self._stdio = stdio
+        self._machine = machine
+        self._work = work
         self._process: Process | None = None
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
@@ -94,20 +101,20 @@ class Run:
         if not self.running.done():
             await self.ended
 
-    async def follow(self, command: Command, advance: Callable[[PayloadEvent], None]) -> None:
+    async def follow(self, command: Command) -> None:
         """Release `command`, carry its output, and find its result, which is in `ended` then."""
         try:
-            outcome = await self._follow(command, advance)
+            outcome = await self._follow(command)
         except Exception as error:
             cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
-            advance(PayloadEvent.LOSE)
+            self._machine.advance(PayloadEvent.LOSE)
             if isinstance(cause, PilotError):
                 logger.warning("%s", cause)
                 self._end(cause)
                 return
             self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); it goes back to the queue"))
             raise
-        advance(PayloadEvent.SETTLED)
+        self._machine.advance(PayloadEvent.SETTLED)
         self.ended.set_result(outcome)
         logger.info("The job ended with code %d.", outcome.code)
 
@@ -116,22 +123,67 @@ class Run:
         logger.warning("Whoever waited for the job has gone; the job is ended, and goes back to the queue.")
         self.channel.kill()
 
-    async def insist(self) -> None:
+    def kill(self, number: int) -> None:
+        """Send a signal to the job's own process; 9 goes to all of the job's processes at its end.
+
+        Raises:
+            Refused: the job does not run.
+            PayloadLost: the container is gone.
+        """
+        self._check(ALIVE, "no job runs in it")
+        if number == signal.SIGKILL:
+            self._work.start(self._insist, "kill")
+        if self._machine.state is not PayloadState.ENDING:
+            self.channel.signal(number)
+
+    def pause(self) -> None:
+        """Stop all processes of the job.
+
+        Raises:
+            Refused: the job does not run, or it is paused.
+        """
+        self._check({PayloadState.RUNNING}, "only a job that runs can be paused")
+        self.channel.pause()
+        self._machine.advance(PayloadEvent.PAUSE)
+
+    def resume(self) -> None:
+        """Let a paused job go on.
+
+        Raises:
+            Refused: it is not paused.
+        """
+        self._check({PayloadState.PAUSED}, "only a job that is paused can go on")
+        self.channel.resume()
+        self._machine.advance(PayloadEvent.RESUME)
+
+    def execute(self, command: Command, stdio: Stdio) -> ExecSession:
+        """Run another command beside the job, with the streams that are given; the session has begun.
+
+        Raises:
+            Refused: the job does not run.
+        """
+        self._check({PayloadState.RUNNING}, "commands run only beside a running job")
+        session = ExecSession(self.channel, next(self._numbers), command, stdio)
+        self._work.start(session.follow, "session")
+        return session
+
+    def _check(self, states: AbstractSet[PayloadState], why: str) -> None:
+        """Raise Refused in other states; after its end the state may be that of the next job."""
+        if self.ended.done() or self._machine.state not in states:
+            raise Refused(f"payload container {self._machine.name} is {self._machine.state.value}; {why}")
+
+    async def _insist(self) -> None:
         """End the container if payload-init does not kill its job as it was told: the job may have stopped it."""
         _, waiting = await asyncio.wait([self.ended], timeout=_SWEEP_SECONDS)
         if waiting and not self._has_exited:
             logger.warning("%r does not end its job; it is killed.", self.channel)
             self.channel.kill()
 
-    def session(self, command: Command, stdio: Stdio) -> ExecSession:
-        """Another command beside the job, with the streams that are given; `follow` it."""
-        return ExecSession(self.channel, next(self._numbers), command, stdio)
-
     @property
     def _has_exited(self) -> bool:
         return self._process is not None and self._process.exited.done()
 
-    async def _follow(self, command: Command, advance: Callable[[PayloadEvent], None]) -> Outcome:
+    async def _follow(self, command: Command) -> Outcome:
         channel = self.channel
         with self._stdio:
             process = self._process = await launch(channel, 0, command, self._stdio)
@@ -139,12 +191,12 @@ class Run:
                 pump = group.create_task(self._stdio.pump(), name="stdio")
                 await first_of(process.started, process.exited, channel.closed)
                 if is_set(process.started):
-                    advance(PayloadEvent.STARTED)
+                    self._machine.advance(PayloadEvent.STARTED)
                     self.running.set_result(None)
                 await first_of(process.exited, channel.closed)
                 self._last_usage = read_usage(channel.cgroup)
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
-                advance(PayloadEvent.EXIT)
+                self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
                 await self._give_back()
                 await self._drain(pump)

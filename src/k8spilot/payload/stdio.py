@@ -1,7 +1,7 @@
 """The streams of a command, between its pipes or terminal and whoever is attached.
 
 The pipes are ours and reach the command as descriptors, so nothing lies on disk. What nobody takes is dropped but for
-its end (tail.py); who is attached and slow slows the command down, not the pilot's memory.
+its end (output_buffer.py); who is attached and slow slows the command down, not the pilot's memory.
 """
 
 import asyncio

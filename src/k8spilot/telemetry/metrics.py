@@ -5,7 +5,7 @@ label has a value that users choose: a job's name or image as one would make a s
 """
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -77,7 +77,7 @@ class Now:
 class Metrics:
     """The counters, and the text that Prometheus reads."""
 
-    def __init__(self, now: Callable[[], Now], more: Callable[[], Iterable[Metric]] = tuple) -> None:
+    def __init__(self) -> None:
         # They are a series more for each, that tells nothing but when the engine started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
@@ -97,7 +97,6 @@ class Metrics:
             "Kubernetes Events that were not published because there were too many",
             registry=self._registry,
         )
-        self._registry.register(_Moment(now, more))
         ProcessCollector(registry=self._registry)
 
     def bind(self, result: BindResult, seconds: float) -> None:
@@ -118,9 +117,9 @@ class Metrics:
         """Count an Event that is not made."""
         self._events.inc()
 
-    def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
-        return generate_latest(self._registry)
+    def text(self, now: Now, more: Iterable[Metric] = ()) -> bytes:
+        """All of it in Prometheus' text format, with how the pilot is now and what else there is to tell."""
+        return generate_latest(_Together(self._registry, now, more))
 
     def _counter(self, name: str, words: str, label: str, values: Iterable[str]) -> Counter:
         """A counter whose series are all there from the start, so that a rate sees the first one, too."""
@@ -130,48 +129,54 @@ class Metrics:
         return counter
 
 
-class _Moment(Collector):
-    """What is read when Prometheus asks."""
+class _Together(Collector):
+    """The counters, and what is read when Prometheus asks."""
 
-    def __init__(self, now: Callable[[], Now], more: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(self, counters: Collector, now: Now, more: Iterable[Metric]) -> None:
+        self._counters = counters
         self._now = now
         self._more = more
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        now = self._now()
-        yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
-        states = GaugeMetricFamily(
-            "k8spilot_state", "1 for the current state of the payload container, 0 for the others", labels=["state"]
-        )
-        for state in PayloadState:
-            states.add_metric([state.value], float(state is now.state))
-        yield states
-        restarts = CounterMetricFamily(
-            "k8spilot_engine_restarts", "How often the engine died and was started again in this container"
-        )
-        restarts.add_metric([], now.restarts)
-        yield restarts
-        requests = CounterMetricFamily(
-            "k8spilot_api_requests",
-            "Requests to the Kubernetes API by verb and status code; the code is none if no answer came",
-            labels=["verb", "code"],
-        )
-        for (verb, code), count in sorted(now.requests.items()):
-            requests.add_metric([verb, code], count)
-        yield requests
-        yield _gauge("api_reachable", "1 if the pilot can watch its own pod, else 0", float(now.reachable))
-        yield _moment(
-            "api_last_contact_timestamp_seconds",
-            "Time of the last message from the API server, which sends one about once a minute",
-            now.heard,
-        )
-        since = now.running_since.timestamp() if now.running_since is not None else None
-        yield _moment("job_start_timestamp_seconds", "Start time of the running job; absent while no job runs", since)
-        pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
-        words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
-        yield _moment("given_up_bind_timestamp_seconds", words, pulling)
-        yield from self._more()
+        yield from self._counters.collect()
+        yield from _families(self._now)
+        yield from self._more
+
+
+def _families(now: Now) -> Iterator[Metric]:
+    """How the pilot is now."""
+    yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
+    states = GaugeMetricFamily(
+        "k8spilot_state", "1 for the current state of the payload container, 0 for the others", labels=["state"]
+    )
+    for state in PayloadState:
+        states.add_metric([state.value], float(state is now.state))
+    yield states
+    restarts = CounterMetricFamily(
+        "k8spilot_engine_restarts", "How often the engine died and was started again in this container"
+    )
+    restarts.add_metric([], now.restarts)
+    yield restarts
+    requests = CounterMetricFamily(
+        "k8spilot_api_requests",
+        "Requests to the Kubernetes API by verb and status code; the code is none if no answer came",
+        labels=["verb", "code"],
+    )
+    for (verb, code), count in sorted(now.requests.items()):
+        requests.add_metric([verb, code], count)
+    yield requests
+    yield _gauge("api_reachable", "1 if the pilot can watch its own pod, else 0", float(now.reachable))
+    yield _moment(
+        "api_last_contact_timestamp_seconds",
+        "Time of the last message from the API server, which sends one about once a minute",
+        now.heard,
+    )
+    since = now.running_since.timestamp() if now.running_since is not None else None
+    yield _moment("job_start_timestamp_seconds", "Start time of the running job; absent while no job runs", since)
+    pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
+    words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
+    yield _moment("given_up_bind_timestamp_seconds", words, pulling)
 
 
 def _gauge(name: str, words: str, value: float, **labels: str) -> Metric:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 from prometheus_client.core import Metric
@@ -15,12 +15,9 @@ from prometheus_client.core import Metric
 import k8spilot
 from k8spilot.common import engine_api
 from k8spilot.common.restarting import restarting
-from k8spilot.condor.startd_ad import StartdAd
 from k8spilot.gpu.monitoring.container import GpuMetrics
+from k8spilot.kube.client import Api
 from k8spilot.kube.events import Events
-from k8spilot.kube.own_pod import OwnPod
-from k8spilot.model.payload_state import PayloadState
-from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.settings import Settings
 from k8spilot.telemetry import health
 from k8spilot.telemetry.event_recorder import EventRecorder
@@ -28,11 +25,7 @@ from k8spilot.telemetry.exporter import application, keep_open
 from k8spilot.telemetry.gpu_metrics import families
 from k8spilot.telemetry.metrics import CONTENT_TYPE, Metrics, Now, wall_time
 from k8spilot.telemetry.slot_recorder import SlotRecorder
-from k8spilot.telemetry.status import Status
-
-if TYPE_CHECKING:
-    from k8spilot.gpu.discovery.record import GpuRecord
-    from k8spilot.payload.container import PayloadContainer
+from k8spilot.telemetry.status import Observed, Status
 
 _SAME_SECONDS: Final = 1.0
 """Metrics are not made more often than this: whoever can connect can ask for them."""
@@ -40,35 +33,29 @@ _LAST_SECONDS: Final = 3.0
 """For the last Event; the supervisor gives an engine 10 s to end."""
 
 
+class Recorders:
+    """What counts and tells of what happens, from the engine's first moment on."""
+
+    def __init__(self, settings: Settings, api: Api) -> None:
+        self.metrics = Metrics()
+        events = Events(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
+        self.events = EventRecorder(events, self.metrics.suppress)
+        self.slot = SlotRecorder(self.metrics, self.events)
+        """Is to be told of what happens."""
+
+
 class Telemetry:
     """What looks at a pilot's parts, and tells."""
 
     def __init__(
-        self,
-        settings: Settings,
-        pod: OwnPod,
-        init_server: PayloadInitServer,
-        slot: StartdAd,
-        restarts: int,
-        image: Callable[[], str],
+        self, settings: Settings, observed: Observed, recorders: Recorders, idle_image: Callable[[], str]
     ) -> None:
         self._settings = settings
-        self._pod = pod
-        self._init_server = init_server
-        self._slot = slot
-        self._restarts = restarts
-        self._metrics = Metrics(self._now, self._of_gpus)
-        events = Events(pod.api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
-        self._event_recorder = EventRecorder(events, self._metrics.suppress)
-        self.recorder = SlotRecorder(self._metrics, self._event_recorder)
-        """Is to be told of what happens."""
-        self.gpu_metrics = GpuMetrics(settings, pod, image, self.recorder.gpus_unmeasured, self._age)
-        """Measures the GPUs, once it is told of them."""
-        self.payload: PayloadContainer | None = None
-        """What is looked at, once it is there."""
-        self.gpus: GpuRecord | None = None
-        """What is known of the pod's GPUs, once it is."""
-        self._status = Status(pod, init_server, self.recorder, slot, settings.socket, restarts)
+        self._observed = observed
+        self._recorders = recorders
+        self.gpu_metrics = GpuMetrics(settings, observed.pod, idle_image, recorders.slot.gpus_unmeasured, self._age)
+        """Measures the GPUs."""
+        self._status = Status(observed, recorders.slot, settings.socket)
         self._text = (0.0, b"")
         self.routes = [
             web.get(engine_api.STATUS, self._tell_status),
@@ -80,12 +67,13 @@ class Telemetry:
 
     async def heed(self, log: str, line: str) -> None:
         """Read what HTCondor's daemons log: file, line."""
-        await self.recorder.heed(log, line)
+        await self._recorders.slot.heed(log, line)
 
     @asynccontextmanager
     async def telling(self, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
         """Tell whoever asks, and the pod's Events, for as long as the context lasts."""
-        work = [tasks.create_task(restarting(self._event_recorder.run, "telling Events"), name="Events")]
+        recorder = self._recorders.slot
+        work = [tasks.create_task(restarting(self._recorders.events.run, "telling Events"), name="Events")]
         if port := self._settings.metrics_port:
             app = application(
                 [
@@ -94,32 +82,32 @@ class Telemetry:
                     web.get("/readyz", self._tell_readiness),
                 ]
             )
-            serving = partial(keep_open, port, app, self.recorder.port_taken)
+            serving = partial(keep_open, port, app, recorder.port_taken)
             work.append(tasks.create_task(restarting(serving, "serving metrics"), name="metrics"))
-        self._pod.connectivity.returned = self.recorder.returned
-        self.recorder.recovered(self._restarts)
+        self._observed.pod.connectivity.returned = recorder.returned
+        recorder.recovered(self._observed.restarts)
         try:
             yield
-            self.recorder.drained()
+            recorder.drained()
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
-                    await self._event_recorder.flush()
+                    await self._recorders.events.flush()
             for task in work:
                 task.cancel()
 
     def _now(self) -> Now:
-        pod, payload = self._pod, self.payload
+        pod, payload = self._observed.pod, self._observed.payload
         heard = pod.api.heard
         return Now(
             version=k8spilot.__version__,
-            state=PayloadState.IDLE if payload is None else payload.state,
-            restarts=self._restarts,
+            state=payload.state,
+            restarts=self._observed.restarts,
             requests=pod.api.requests,
             reachable=pod.connectivity.since is None,
             heard=None if heard is None else wall_time(heard, asyncio.get_running_loop().time()),
-            running_since=None if payload is None else payload.running_since,
-            pulling_since=None if payload is None else payload.abandoned_pull.since,
+            running_since=payload.running_since,
+            pulling_since=payload.abandoned_pull.since,
         )
 
     def _of_gpus(self) -> Iterator[Metric]:
@@ -135,34 +123,30 @@ class Telemetry:
 
     def _age(self) -> float | None:
         """How long the job has run, in seconds."""
-        since = None if self.payload is None else self.payload.running_since
+        since = self._observed.payload.running_since
         return None if since is None else (datetime.now(UTC) - since).total_seconds()
 
     async def _tell_metrics(self, _request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()
         if not self._text[1] or now - self._text[0] >= _SAME_SECONDS:
-            self._text = (now, self._metrics.text())
+            self._text = (now, self._recorders.metrics.text(self._now(), self._of_gpus()))
         return web.Response(body=self._text[1], headers={"Content-Type": CONTENT_TYPE})
 
     async def _tell_health(self, _request: web.Request) -> web.Response:
         return _verdict(await health.dead(self._settings.socket))
 
     async def _tell_readiness(self, _request: web.Request) -> web.Response:
-        abandoned_pull = None if self.payload is None else self.payload.abandoned_pull
-        return _verdict(health.unready(self._pod, self._init_server, abandoned_pull))
+        one = self._observed
+        return _verdict(health.unready(one.pod, one.init_server, one.payload.abandoned_pull))
 
     async def _tell_status(self, _request: web.Request) -> web.Response:
-        assert self.payload is not None
-        assert self.gpus is not None
-        return web.json_response(await self._status.json(self.payload, self.gpus))
+        return web.json_response(await self._status.json())
 
     async def _tell_gpus(self, _request: web.Request) -> web.Response:
-        assert self.gpus is not None
-        return web.json_response(self.gpus.json())
+        return web.json_response(self._observed.gpus.json())
 
     async def _tell_inventory(self, _request: web.Request) -> web.Response:
-        assert self.gpus is not None
-        return web.Response(text=self.gpus.inventory)
+        return web.Response(text=self._observed.gpus.inventory)
 
 
 def _verdict(fault: str) -> web.Response:

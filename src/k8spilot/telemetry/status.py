@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,63 +24,67 @@ _WORDS: Final = {"PayloadState": "state", "Activity": "activity", "JobId": "job"
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The parts of a pilot that are looked at."""
+
+    pod: OwnPod
+    init_server: PayloadInitServer
+    startd_ad: StartdAd
+    payload: PayloadContainer
+    gpus: GpuRecord
+    restarts: int
+    """Engines that died in this container before this one."""
+
+
 class Status:
     """Everything that the status tells of."""
 
-    def __init__(
-        self,
-        pod: OwnPod,
-        init_server: PayloadInitServer,
-        recorder: SlotRecorder,
-        slot: StartdAd,
-        socket: Path,
-        restarts: int,
-    ) -> None:
-        self._pod = pod
-        self._init_server = init_server
+    def __init__(self, observed: Observed, recorder: SlotRecorder, socket: Path) -> None:
+        self._observed = observed
         self._recorder = recorder
-        self._slot = slot
         self._socket = socket
-        self._restarts = restarts
         self._began = datetime.now(UTC)
 
-    async def json(self, payload: PayloadContainer, gpus: GpuRecord) -> Json:
+    async def json(self) -> Json:
         """All of it; the slot's part is asked of the startd."""
+        pod, payload, gpus = self._observed.pod, self._observed.payload, self._observed.gpus
+        init_server = self._observed.init_server
         condor, dead = await asyncio.gather(self._condor(), health.dead(self._socket))
-        problems = [one for one in (dead, health.unready(self._pod, self._init_server, payload.abandoned_pull)) if one]
+        problems = [one for one in (dead, health.unready(pod, init_server, payload.abandoned_pull)) if one]
         if condor is not None and not condor["up"]:
             problems.append("HTCondor's startd does not answer; its words are in the pilot's log")
-        if self._pod.connectivity.words:
-            problems.append(f"no image can be bound: {self._pod.connectivity.words}")
+        if pod.connectivity.words:
+            problems.append(f"no image can be bound: {pod.connectivity.words}")
         if gpus.verdict.problem:
             problems.append(f"GPUs: {gpus.verdict.problem}")
-        away = self._pod.connectivity.since
+        away = pod.connectivity.since
         faults = [one.json() for one in self._recorder.faults]
         return {
             "fit": not problems,
             "problems": problems,
-            "pod": f"{self._pod.namespace}/{self._pod.name}",
+            "pod": f"{pod.namespace}/{pod.name}",
             "version": k8spilot.__version__,
-            "engine": {"since": _text(self._began), "restarts": self._restarts},
+            "engine": {"since": _text(self._began), "restarts": self._observed.restarts},
             "slot": _slot(payload),
             "htcondor": condor,
             "gpus": {key: value for key, value in gpus.json().items() if key != "evidence"},
             "api": {
                 "reachable": away is None,
                 "away_since": None if away is None else _of_loop(away),
-                "last_contact": None if self._pod.api.heard is None else _of_loop(self._pod.api.heard),
-                "requests": self._pod.api.requests.total(),
+                "last_contact": None if pod.api.heard is None else _of_loop(pod.api.heard),
+                "requests": pod.api.requests.total(),
             },
-            "payload_init": (channel := self._init_server.current) is not None and channel.still_open(),
+            "payload_init": (channel := init_server.current) is not None and channel.still_open(),
             "payload_scoped": None if channel is None else channel.scoped,
             "last_fault": faults[-1] if faults else None,
             "faults": faults,
         }
 
     async def _condor(self) -> Json | None:
-        if not self._slot.there:
+        if not self._observed.startd_ad.there:
             return None
-        ad = await self._slot.look(("Name", *_WORDS, *_MOMENTS))
+        ad = await self._observed.startd_ad.look(("Name", *_WORDS, *_MOMENTS))
         if ad is None:
             return {"up": False}
         words = {name: ad[key] for key, name in _WORDS.items() if key in ad}

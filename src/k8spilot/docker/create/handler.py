@@ -11,13 +11,14 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
+from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.gpu_request import requested_gpus
 from k8spilot.docker.create.specification import Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot, whole
-from k8spilot.docker.store import JSON, STORE, Container, ContainerStore, is_htcondors, subject_of
+from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, subject_of
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
@@ -80,7 +81,7 @@ async def _create(engine: ContainerStore, name: str, asked: Specification, signa
     """Bind, and make a container of it; or one that will not run, when it was killed meanwhile or its image is away."""
     payload, reference = engine.payload, Reference.parse(asked.image)
     stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
-    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio, holds=False)
+    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio)
     binding = asyncio.ensure_future(payload.bound(reference))
     container: Container | None = None
     try:
@@ -88,8 +89,8 @@ async def _create(engine: ContainerStore, name: str, asked: Specification, signa
         if signalled.done():
             nothing.kill_early(signalled.result())
             return nothing
-        image = binding.result()
-        container = Container(name, image, asked, payload, asked.resolve(image), stdio, payload.subject)
+        bind = binding.result()
+        container = Container(name, bind.image, asked, payload, asked.resolve(bind.image), stdio, bind, bind.subject)
     except ImageError as error:
         if engine.unused_credentials == reference.source:
             raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
@@ -106,5 +107,5 @@ async def _create(engine: ContainerStore, name: str, asked: Specification, signa
             binding.cancel()
             await asyncio.wait([binding])
         if container is None and not binding.cancelled() and binding.exception() is None:
-            await whole(payload.remove())  # it was bound for nobody
+            await whole(payload.remove(binding.result()))  # it was bound for nobody
     return container

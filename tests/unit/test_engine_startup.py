@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.engine import app
-from k8spilot.engine.app import EngineApp
+from k8spilot.engine import startup
 from k8spilot.gpu.discovery.record import GpuRecord
-from k8spilot.kube.client import Access, Api
 from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from k8spilot.settings import Settings
 from k8spilot.supervisor.supervisor import DEATHS
@@ -27,14 +25,14 @@ async def test_payload_init_that_does_not_come_is_killed_only_where_a_job_can_ha
         killed.append(uid)
         return 1
 
-    monkeypatch.setattr(app, "_PAYLOAD_SECONDS", 0.05)
-    monkeypatch.setattr(app, "kill_outside", kill)
+    monkeypatch.setattr(startup, "_PAYLOAD_SECONDS", 0.05)
+    monkeypatch.setattr(startup, "kill_outside", kill)
     monkeypatch.setenv(DEATHS, deaths)
     if had_an_engine:
         GpuRecord().save(tmp_path)  # it looks for GPUs before it takes any job
     settings = Settings(
         pod_name="pilot", pod_namespace="pilots", services=("engine",), payload_uid=46997, exchange=tmp_path
     )
-    async with Api(Access("http://none.test")) as api, PayloadInitServer(tmp_path / SOCKET, 46997) as init_server:
-        await EngineApp(settings, api, "cgroup")._hear_payload(init_server)
+    async with PayloadInitServer(tmp_path / SOCKET, 46997) as init_server:
+        assert await startup.hear_payload(settings, init_server, "cgroup") == is_killed
     assert killed == ([46997] if is_killed else [])

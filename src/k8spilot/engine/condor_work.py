@@ -1,0 +1,75 @@
+"""The work that goes on as long as HTCondor runs: its logs are read, its daemons are asked whether they live."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from k8spilot.common.errors import PilotError
+from k8spilot.common.restarting import restarting
+from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.daemon_logs import follow, startd_has_ended
+from k8spilot.condor.liveness import JOB_LOG, Heed, end_hanging_daemons
+from k8spilot.condor.startd_ad import LocalStartdAd
+from k8spilot.docker.removal import clear_slot
+from k8spilot.docker.store import ContainerStore
+from k8spilot.engine.components import Components
+from k8spilot.telemetry.service import Telemetry
+
+logger = logging.getLogger(__name__)
+
+_CLEAR_SECONDS: Final = 15.0
+"""How long the end of a job is waited for under which HTCondor's daemons hang, before they are looked at again."""
+
+
+def look_after_condor(
+    parts: Components, tasks: asyncio.TaskGroup, end: Callable[[], None], *, is_first: bool
+) -> list[asyncio.Task[None]]:
+    """Start it.
+
+    Args:
+        parts: of the engine.
+        tasks: where it runs.
+        end: called when HTCondor's startd has ended for good.
+        is_first: whether no engine has been in this container before.
+    """
+    looking = restarting(parts.images.follow, "looking at the node's images", may_end=True)
+    work = [tasks.create_task(looking, name="the node's images")]
+    heeded = _heeding(parts.telemetry, parts.store)
+    slot = parts.startd_ad
+    if isinstance(slot, RemoteStartdAd):
+        slot.heed = heeded
+    if not isinstance(slot, LocalStartdAd):
+        return work
+
+    async def heed(log: str, line: str) -> None:
+        await heeded(log, line)
+        await slot.heed(log, line)
+        if await startd_has_ended(log, line, os.getppid()):
+            logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
+            end()
+
+    reading = restarting(partial(follow, slot.folders, heed, before=not is_first), "reading HTCondor's logs")
+    asking = restarting(partial(end_hanging_daemons, slot.folders, os.getppid(), heeded), "asking HTCondor's daemons")
+    return [
+        *work,
+        tasks.create_task(reading, name="HTCondor's logs"),
+        tasks.create_task(asking, name="HTCondor answers"),
+    ]
+
+
+def _heeding(telemetry: Telemetry, store: ContainerStore) -> Heed:
+    """What is done with each line of HTCondor's daemons, and with what is found of them."""
+
+    async def heed(log: str, line: str) -> None:
+        await telemetry.heed(log, line)
+        if log == JOB_LOG:
+            # What fails is in the log, and the next job's starter has it done again. What takes long goes on.
+            with suppress(PilotError, TimeoutError):
+                async with asyncio.timeout(_CLEAR_SECONDS):
+                    await clear_slot(store, why="HTCondor's daemons hang")
+
+    return heed

@@ -1,0 +1,65 @@
+"""After a job: its end is told, its files are unlocked if its container was lost, and the idle image comes back."""
+
+import asyncio
+from functools import partial
+
+from k8spilot.model.outcome import Outcome
+from k8spilot.payload.abandoned_pull import AbandonedPull
+from k8spilot.payload.background import Background
+from k8spilot.payload.binder import Binder
+from k8spilot.payload.listeners import SlotListener
+from k8spilot.payload.run import Run
+from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
+
+
+class Aftermath:
+    """What is done after each job of a payload container, until the next one comes."""
+
+    def __init__(
+        self,
+        binder: Binder,
+        scrubber: Scrubber,
+        scrubbing: Scrubbing,
+        abandoned_pull: AbandonedPull,
+        work: Background,
+        listener: SlotListener,
+        idle_seconds: float,
+    ) -> None:
+        self._binder = binder
+        self._scrubber = scrubber
+        self._scrubbing = scrubbing
+        self._abandoned_pull = abandoned_pull
+        self._work = work
+        self._listener = listener
+        self._idle_seconds = idle_seconds
+        self._rescue: asyncio.Future[None] | None = None
+
+    def expect_end(self, run: Run) -> None:
+        """Tell of the end of `run` when it comes."""
+        run.ended.add_done_callback(lambda ended: self._tell(run, ended))
+
+    def unbind(self, run: Run | None) -> None:
+        """Go back to the idle image. `run` is that of the last job, if its command was released."""
+        if self._binder.unfinished is not None:
+            self._abandoned_pull.begin()
+            return
+        # Where a container is needed to clean up, a lost one is followed at once: the kubelet would make a pause.
+        is_lost = self._scrubber.needs_container and run is not None and not run.channel.still_open()
+        self._work.start_later(0 if is_lost else self._idle_seconds, "unbind", self._binder.rest)
+
+    def end(self) -> None:
+        """End it: a bind begins, whose container is not to be touched for the last job."""
+        self._work.drop_later()
+        if self._rescue is not None:
+            self._rescue.cancel()
+
+    def _tell(self, run: Run, ended: asyncio.Future[Outcome]) -> None:
+        if ended.cancelled():
+            return
+        if (error := ended.exception()) is None:
+            self._listener.ended(ended.result())
+            return
+        self._listener.lost(str(error))
+        if self._scrubber.needs_container:
+            coming = partial(self._binder.next_container, run.channel)
+            self._rescue = self._work.start(lambda: self._scrubbing.rescue(coming()), "rescue")

@@ -1,0 +1,126 @@
+"""One bind of an image to a payload container, from the request for it to the removal of its job."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from k8spilot.common import logs
+from k8spilot.model.image import Image
+from k8spilot.model.payload_state import PayloadEvent
+from k8spilot.model.reference import Reference
+from k8spilot.payload.abandoned_pull import AbandonedPull
+from k8spilot.payload.background import Background
+from k8spilot.payload.binder import Binder
+from k8spilot.payload.image_change import ImageChange
+from k8spilot.payload.image_lookup import ImageLookup
+from k8spilot.payload.listeners import SlotListener, reported
+
+logger = logging.getLogger(__name__)
+
+_UNCLAIMED_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Times of a payload container."""
+
+    bind_seconds: float
+    """How long a bind may take, once it is known what the image is."""
+    idle_seconds: float
+    """How long it stays with the last job's image when no new job comes."""
+    patience_seconds: float
+    """How long an API server that is away is waited for."""
+
+
+class Bind:
+    """One bind. The job that has claimed it has the payload container for as long as it is the container's bind.
+
+    Args:
+        reference: the image.
+        subject: what is logged of it is about this.
+        work: where it runs.
+        make: changes the image.
+        ended: called with `BOUND` or `FAIL`, at the very moment in which `change` is done; not when it is cancelled.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        subject: logs.Subject,
+        work: Background,
+        make: Callable[["Bind"], Coroutine[Any, Any, ImageChange]],
+        ended: Callable[["Bind", PayloadEvent], None],
+    ) -> None:
+        self.reference = reference
+        self.subject = subject
+        self._make = make
+        self._ended = ended
+        self.change = work.start(self._run, "bind")
+        """The change of the pod, once payload-init runs in the image; raises why it does not."""
+
+    @property
+    def image(self) -> Image:
+        """The image, which is bound."""
+        return self.change.result().image
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether payload-init runs in the image, or has."""
+        return self.change.done() and not self.change.cancelled() and self.change.exception() is None
+
+    async def _run(self) -> ImageChange:
+        try:
+            change = await self._make(self)
+        except Exception:
+            self._ended(self, PayloadEvent.FAIL)
+            raise
+        self._ended(self, PayloadEvent.BOUND)
+        return change
+
+
+class BindSteps:
+    """The steps of a bind: find the image, wait until the node is free, change the pod."""
+
+    def __init__(
+        self,
+        lookup: ImageLookup,
+        binder: Binder,
+        abandoned_pull: AbandonedPull,
+        listener: SlotListener,
+        work: Background,
+        pace: Timeouts,
+    ) -> None:
+        self._lookup = lookup
+        self._binder = binder
+        self._abandoned_pull = abandoned_pull
+        self._listener = listener
+        self._work = work
+        self._longest = pace.bind_seconds
+        self.unclaimed_seconds = pace.patience_seconds + pace.bind_seconds + _UNCLAIMED_SECONDS
+        """How long a bind is kept that no job claims."""
+
+    def admit(self, reference: Reference) -> None:
+        """Raise ImageNotAllowed if no job here may have that image."""
+        self._lookup.admit(reference)
+
+    def is_new(self, reference: Reference) -> bool:
+        """Whether this pod has not had the image yet, so that it is pulled."""
+        return not self._lookup.has_had(reference)
+
+    async def make(self, bind: Bind) -> ImageChange:
+        """Change the payload container's image to the bind's.
+
+        Raises:
+            BindError: it cannot be had, or cannot run.
+        """
+        reference = bind.reference
+        began = asyncio.get_running_loop().time()
+        async with reported(self._listener, reference, self._work.start):
+            image = await self._lookup.find(reference)
+            await self._abandoned_pull.over(reference)
+            change = await self._binder.bind(image, bind.subject.attempt, self._longest)
+        self._lookup.keep(image)
+        logger.info("Bound %s in %.3f s.", reference, asyncio.get_running_loop().time() - began)
+        return change

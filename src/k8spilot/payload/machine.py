@@ -1,0 +1,28 @@
+"""The state of one payload container, which moves by the table of model/payload_state.py alone."""
+
+import logging
+from datetime import UTC, datetime
+
+from k8spilot.model.payload_state import PayloadEvent, PayloadState, advance
+
+logger = logging.getLogger(__name__)
+
+
+class PayloadMachine:
+    """A state, and since when."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """Of the payload container."""
+        self.state = PayloadState.IDLE
+        self.since = datetime.now(UTC)
+
+    def advance(self, event: PayloadEvent) -> None:
+        """Move to the next state.
+
+        Raises:
+            IllegalEvent: the table has no such move.
+        """
+        before, self.state = self.state, advance(self.state, event)
+        self.since = datetime.now(UTC)
+        logger.debug("Payload container %s: %s, %s -> %s.", self.name, event.value, before.value, self.state.value)
