@@ -4,13 +4,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from pathlib import Path
+from contextlib import aclosing, suppress
 from typing import Final
 
 import psutil
 
 from k8spilot.condor.folders import Folders
+from k8spilot.condor.log_follower import LogFollower
 from k8spilot.supervisor.supervisor import NO_RESTART
 
 logger = logging.getLogger(__name__)
@@ -92,47 +92,28 @@ async def follow(folders: Folders, heed: Callable[[str, str], Awaitable[None]], 
         before: begin with some that are there already, for an engine that follows one that died: what was logged in
             between could be the end of the startd. Nothing in these lines does harm when it is heeded twice.
     """
-    async with asyncio.TaskGroup() as tasks:
-        for name in DAEMONS:
-            tasks.create_task(_keep_following(folders.log / name, heed, _BEFORE if before else 0), name=name)
+    with LogFollower(folders.log, DAEMONS) as follower:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(follower.run(), name="changes of HTCondor's logs")
+            for name in DAEMONS:
+                tasks.create_task(_keep_copying(follower, name, heed, _BEFORE if before else 0), name=name)
 
 
-async def _keep_following(log: Path, heed: Callable[[str, str], Awaitable[None]], lines: int) -> None:
+async def _keep_copying(
+    follower: LogFollower, name: str, heed: Callable[[str, str], Awaitable[None]], before: int
+) -> None:
     while True:
-        with suppress(OSError):
-            await _follow(log, heed, lines)
+        try:
+            await _copy(follower, name, heed, before)
+        except OSError as error:
+            logger.warning("HTCondor's log %s cannot be read (%s); again in %.0f s.", name, error, _AGAIN_SECONDS)
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-async def _follow(log: Path, heed: Callable[[str, str], Awaitable[None]], lines: int) -> None:
-    """Follow it for as long as tail(1) runs, which waits for the kernel's word where the file system has it.
-
-    One tail for each: what it prints between the lines of several files can stand in a line, too, and before the first
-    line of a file that was not there at its start it says nothing.
-    """
-    tail = await asyncio.create_subprocess_exec(
-        "tail", "--quiet", "--follow=name", "--retry", f"--lines={lines}", log,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    assert tail.stdout is not None
-    daemon = logging.getLogger(DAEMONS[log.name])
-    try:
-        while line := (await _line(tail.stdout)).decode(errors="replace"):
-            if line := masked(line.rstrip("\n")):
+async def _copy(follower: LogFollower, name: str, heed: Callable[[str, str], Awaitable[None]], before: int) -> None:
+    daemon = logging.getLogger(DAEMONS[name])
+    async with aclosing(follower.lines(name, before)) as lines:
+        async for content in lines:
+            if line := masked(content.decode(errors="replace")):
                 daemon.info("%s", line)
-                await heed(log.name, line)
-    finally:
-        with suppress(ProcessLookupError):
-            tail.kill()
-        await tail.wait()
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """The next line, or the part of a longer one that fits."""
-    try:
-        return await stream.readuntil(b"\n")
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-    except asyncio.LimitOverrunError as error:
-        return await stream.readexactly(error.consumed)
+                await heed(name, line)
