@@ -55,7 +55,7 @@ The rate of `busy` divided by the rate of `known` is the use of a GPU.
 def page() -> str:
     """The page."""
     own = list(exposed())
-    rows = [(_series(one), _type(one), f"{one.documentation}.") for one in own]
+    rows = [(_series(one), _type(one), f"{one.documentation.rstrip('.')}.") for one in own]
     gpu = [row for row in rows if row[0].startswith("`k8spilot_gpu_")]
     parts = [
         INTRODUCTION,
