@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from k8spilot.common import logs, restarting
+from k8spilot.common import aio, logs
 from k8spilot.common.errors import (
     BindError,
     ClusterError,
@@ -85,7 +85,7 @@ async def test_an_event_that_the_api_server_has_forgotten_is_made_anew() -> None
 
 
 async def test_what_goes_on_beside_the_jobs_begins_again_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarting, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(aio, "_AGAIN_SECONDS", 0.01)
     done: list[int] = []
 
     async def work() -> None:
@@ -93,7 +93,7 @@ async def test_what_goes_on_beside_the_jobs_begins_again_when_it_fails(monkeypat
         if len(done) < 3:
             raise ValueError
 
-    await restarting.restarting(work, "this")
+    await aio.restarting(work, "this")
     assert done == [0, 1, 2]
 
 

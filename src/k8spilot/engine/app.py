@@ -21,8 +21,8 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import engine_api, logs
+from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, PreflightError, first_cause
-from k8spilot.common.restarting import restarting
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.condor.daemon_logs import follow, startd_has_ended

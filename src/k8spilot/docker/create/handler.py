@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs
+from k8spilot.common.aio import first_of
 from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.gpu_request import requested_gpus
@@ -21,7 +22,6 @@ from k8spilot.docker.store import JSON, STORE, Container, ContainerStore, is_htc
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
-from k8spilot.payload.launch import first_of
 from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)
