@@ -6,7 +6,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,9 +73,10 @@ def test_whatever_a_job_leaves_is_opened_and_removed_and_nothing_else(ground: Pa
         sandbox = Path(tempfile.mkdtemp(prefix="slot-", dir=ground))
         os.chown(sandbox, 0, GROUP)
         sandbox.chmod(0o2775)
-        for what, place, more in steps:
-            with suppress(OSError):
-                _make(what, os.path.join(bytes(sandbox), *place), bytes(sandbox), more)
+        with _as_job():
+            for what, place, more in steps:
+                with suppress(OSError):
+                    _make(what, os.path.join(bytes(sandbox), *place), bytes(sandbox), more)
         if is_root:
             tidy("unlock", str(JOB), sandbox)
         else:
@@ -92,12 +93,29 @@ def test_whatever_a_job_leaves_is_opened_and_removed_and_nothing_else(ground: Pa
     leave()
 
 
+@contextmanager
+def _as_job() -> Iterator[None]:
+    """Have the job's rights, and no more."""
+    groups = os.getgroups()
+    os.setegid(JOB)
+    os.setgroups([GROUP])
+    os.seteuid(JOB)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
 def _make(what: str, path: bytes, top: bytes, more: bytes) -> None:
-    """Make something in the sandbox, as a job would have."""
-    if what == "mode":
-        os.chmod(path, int(more))
+    """Make something in the sandbox, as a job would have; nothing through a link, which leads into this machine."""
+    if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
         return
-    if what == "folder":
+    if what == "mode":
+        if not os.path.islink(path):
+            os.chmod(path, int(more))
+    elif what == "folder":
         os.mkdir(path)
     elif what == "file":
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
@@ -109,7 +127,6 @@ def _make(what: str, path: bytes, top: bytes, more: bytes) -> None:
         os.symlink(os.path.join(top, more), path)
     else:
         _chain(path, int(more))
-    os.chown(path, JOB, JOB, follow_symlinks=False)
 
 
 def _chain(path: bytes, depth: int) -> None:
@@ -118,7 +135,6 @@ def _chain(path: bytes, depth: int) -> None:
     place = os.open(path, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(b"d" * 100, dir_fd=place)
-        os.chown(b"d" * 100, JOB, JOB, dir_fd=place)
         below = os.open(b"d" * 100, os.O_RDONLY, dir_fd=place)
         os.close(place)
         place = below

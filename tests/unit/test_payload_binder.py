@@ -7,13 +7,13 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import BindError, ClusterError
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.image_change import ImageChange
 from k8spilot.payload.image_requests import ImageRequests
-from k8spilot.payload.launch import first_of, side_by_side
 from k8spilot.payload_init.channel import Channel
 
 _REFERENCE = Reference.parse("registry.test/image:1")

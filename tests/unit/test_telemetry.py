@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from k8spilot.common import logs, restarting
+from k8spilot.common import aio, logs
 from k8spilot.common.errors import (
     BindError,
     ClusterError,
@@ -85,7 +85,7 @@ async def test_an_event_that_the_api_server_has_forgotten_is_made_anew() -> None
 
 
 async def test_what_goes_on_beside_the_jobs_begins_again_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarting, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(aio, "_RESTART_SECONDS", 0.01)
     done: list[int] = []
 
     async def work() -> None:
@@ -93,20 +93,20 @@ async def test_what_goes_on_beside_the_jobs_begins_again_when_it_fails(monkeypat
         if len(done) < 3:
             raise ValueError
 
-    await restarting.restarting(work, "this", may_end=True)
+    await aio.restarting(work, "this", may_end=True)
     assert done == [0, 1, 2]
 
 
 async def test_what_goes_on_beside_the_jobs_and_ends_by_itself_is_a_fault_and_begins_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(restarting, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(aio, "_RESTART_SECONDS", 0.01)
     begun: asyncio.Queue[None] = asyncio.Queue()
 
     async def work() -> None:
         begun.put_nowait(None)
 
-    going_on = asyncio.create_task(restarting.restarting(work, "this"))
+    going_on = asyncio.create_task(aio.restarting(work, "this"))
     for _ in range(3):
         await begun.get()
     going_on.cancel()

@@ -18,8 +18,7 @@ from k8spilot.docker.container import Container
 from k8spilot.docker.containers import find
 from k8spilot.docker.hijack import MULTIPLEXED_STREAM, RAW_STREAM, Connection, Input, frame, hung_up, take_over
 from k8spilot.docker.json_http import BadRequest, flag
-from k8spilot.docker.log_followers import Follower
-from k8spilot.docker.log_lines import Lines, last_lines
+from k8spilot.docker.logs import Follower, Lines, last_lines
 from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.stdio import Sink, Stdio
 

@@ -11,6 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs
+from k8spilot.common.aio import first_of
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker import removal, serializers
@@ -20,7 +21,6 @@ from k8spilot.docker.json_http import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.store import JSON, STORE, ContainerStore
 from k8spilot.model.container_state import ContainerState
-from k8spilot.payload.launch import first_of
 from k8spilot.payload.run import Run
 
 logger = logging.getLogger(__name__)

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from k8spilot.common.aio import first_of
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.options import short
 from k8spilot.docker.removal import remove
 from k8spilot.docker.store import JOB_NAME, ContainerStore
-from k8spilot.payload.launch import first_of
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import engine_api, logs
+from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, first_cause
-from k8spilot.common.restarting import restarting
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.docker.pre_job import next_job
 from k8spilot.docker.server import listen, serve

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from k8spilot.common.restarting import restarting
+from k8spilot.common.aio import restarting
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.condor.folders import Folders

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError
-from k8spilot.common.restarting import restarting
 from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.condor.daemon_logs import follow, startd_has_ended
 from k8spilot.condor.liveness import JOB_LOG, Heed, end_hanging_daemons

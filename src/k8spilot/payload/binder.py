@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import (
     BindError,
     ClusterError,
@@ -32,7 +33,6 @@ from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.image_requests import ImageRequests
-from k8spilot.payload.launch import first_of, side_by_side
 from k8spilot.payload_init.channel import Channel, thaw
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.registry.skopeo import Registry

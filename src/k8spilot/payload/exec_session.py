@@ -1,25 +1,58 @@
-"""A command that runs beside the job in its container: `docker exec`."""
+"""Commands in a container: how one is released with its streams, and those that run beside the job (`docker exec`)."""
 
 import asyncio
+import errno
 import logging
+import os
 import signal
 from typing import Final
 
+from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import PayloadLost
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload.launch import first_of, is_set, launch
 from k8spilot.payload.stdio import Stdio
-from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.channel import Channel, Process
 
 logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 1.0
 """A process that the command left behind may hold its output for as long as the job runs; it is not waited for."""
+_NO_TERMINAL: Final = (
+    "k8spilot: the node has no terminal left for this session (kernel.pty.max, for all of its containers together); "
+    "try again in a while, or run the command without a terminal."
+)
+
+
+async def launch(channel: Channel, number: int, command: Command, stdio: Stdio) -> Process:
+    """Hand `command` over, in memory that has no name, so that no other job can read it; its streams are open then.
+
+    Raises:
+        PayloadLost: the container is gone.
+    """
+    memory = os.memfd_create("command", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(memory), "wb") as file:
+            file.write(command.encode())
+        process = channel.run(number, (memory, *stdio.descriptors), terminal=stdio.terminal)
+    finally:
+        os.close(memory)
+        stdio.hand_over()
+    if stdio.terminal:
+        await first_of(process.terminal, process.exited)
+        if is_set(process.terminal):
+            stdio.use_terminal(process.terminal.result())
+        elif process.error:
+            await stdio.tell(_NO_TERMINAL if process.error == errno.ENOSPC else _cannot_run(process.error))
+    return process
+
+
+def _cannot_run(error: int) -> str:
+    return f"k8spilot: the container has no terminal for this session ({os.strerror(error)}); run it without one."
 
 
 class ExecSession:
-    """One such command. It ends with the job at the latest."""
+    """A command that runs beside the job. It ends with the job at the latest."""
 
     def __init__(self, channel: Channel, number: int, command: Command, stdio: Stdio) -> None:
         self.stdio = stdio

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import ClusterError, PayloadLost, PilotError, Refused, first_cause
 from k8spilot.kube.backoff import retry
 from k8spilot.kube.own_pod import OwnPod
@@ -18,8 +19,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
 from k8spilot.payload.background import Background
-from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.launch import first_of, is_set, launch
+from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload.stdio import Stdio

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 
 import k8spilot
 from k8spilot.common import engine_api
-from k8spilot.common.restarting import restarting
+from k8spilot.common.aio import restarting
 from k8spilot.gpu.monitoring.container import GpuMetrics
 from k8spilot.kube.client import Api
 from k8spilot.kube.events import Events

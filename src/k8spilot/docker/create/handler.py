@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs
+from k8spilot.common.aio import first_of
 from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
@@ -22,7 +23,6 @@ from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, sub
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
-from k8spilot.payload.launch import first_of
 from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import PayloadLost, PilotError
-from k8spilot.payload.launch import first_of, is_set
 from k8spilot.payload.scrub import processes
 from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, stays_locked
 from k8spilot.payload_init.channel import Channel

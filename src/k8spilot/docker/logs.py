@@ -1,11 +1,16 @@
-"""The kept output of a container, line by line, as `docker logs` chooses it."""
+"""A container's output for `docker logs` and `docker attach`: what is kept of it, line by line, and what follows."""
 
+import asyncio
+from collections import deque
 from datetime import UTC, datetime
+from typing import Final
 
 from aiohttp import web
 
 from k8spilot.docker.json_http import BadRequest, flag
 from k8spilot.payload.output_buffer import Piece
+
+_BEHIND_BYTES: Final = 4 * 1024 * 1024
 
 Lines = list[tuple[int, bytes]]
 """Stream and text, in order."""
@@ -58,3 +63,41 @@ def _split(data: bytes) -> list[bytes]:
 
 def _stamp(piece: Piece) -> bytes:
     return f"{datetime.fromtimestamp(piece.time, UTC):%Y-%m-%dT%H:%M:%S.%fZ} ".encode()
+
+
+class Follower:
+    """A sink that never makes the job wait: cut off when it is too far behind."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[int, bytes] | None] = deque()
+        self._size = 0
+        self._more = asyncio.Event()
+
+    async def take(self, stream: int, data: bytes) -> None:
+        """Keep some output until it is asked for.
+
+        Raises:
+            ConnectionResetError: too much is kept already.
+        """
+        if self._size > _BEHIND_BYTES:
+            self.end()
+            raise ConnectionResetError
+        self._add((stream, data))
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._add(None)
+
+    async def next(self) -> tuple[int, bytes] | None:
+        """The next piece: stream and bytes; None at the end."""
+        while not self._pieces:
+            self._more.clear()
+            await self._more.wait()
+        if (piece := self._pieces.popleft()) is not None:
+            self._size -= len(piece[1])
+        return piece
+
+    def _add(self, piece: tuple[int, bytes] | None) -> None:
+        self._pieces.append(piece)
+        self._size += 0 if piece is None else len(piece[1])
+        self._more.set()

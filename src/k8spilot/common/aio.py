@@ -1,0 +1,60 @@
+"""Helpers for asyncio: work that begins again, work for as long as a context lasts, waits for the first of several."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from k8spilot.common.errors import PilotError
+
+logger = logging.getLogger(__name__)
+
+_RESTART_SECONDS: Final = 60.0
+
+
+async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end: bool = False) -> None:
+    """Do `work`, and begin again when it fails: a fault in metrics, Events or notices must not end a job.
+
+    Work that ends by itself is a fault as well, and begins again, unless it `may_end`.
+    """
+    while True:
+        try:
+            await work()
+        except Exception:
+            logger.exception("%s failed; this is a fault of k8spilot. It begins again.", what.capitalize())
+        else:
+            if may_end:
+                return
+            logger.error("%s ended by itself; this is a fault of k8spilot. It begins again.", what.capitalize())
+        await asyncio.sleep(_RESTART_SECONDS)
+
+
+@asynccontextmanager
+async def side_by_side(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Run `works` as tasks for as long as the context lasts. At its end they are cancelled, and none of them goes on.
+
+    A task that failed while the caller waited for another one: its PilotError is dropped, any other error is logged as
+    a fault of k8spilot.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, PilotError):
+                logger.error("%s failed; this is a fault of k8spilot.", task.get_coro(), exc_info=error)
+
+
+async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
+    """Wait until one of `futures` is done, or `seconds` have passed."""
+    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+def is_set(future: asyncio.Future[Any]) -> bool:
+    """Return whether `future` has a result."""
+    return future.done() and not future.cancelled()
