@@ -85,7 +85,7 @@ def test_a_job_that_is_ended_while_its_image_is_pulled_frees_the_slot(
     until(lambda: _is_free(pool), "the slot is free", timeout=15)
     # The kubelet does nothing else for the pod until its pull has ended, whatever the pod's image is by then.
     faulty.is_well()
-    slot_takes_a_job_of_bob(pool, 25)
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
@@ -182,7 +182,7 @@ def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
     until(lambda: pool.of_slot("K8SAvoidedRegistry") == faulty.address, "the slot says what it avoids")
     assert int(pool.of_slot("K8SAvoidUntil")) > time.time() + AVOIDED_SECONDS / 2
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
     faulty.comes_back()
 
 

@@ -115,7 +115,7 @@ def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_po
     runs(jobs, pool)
     before = restarts(pool)
     kill(pool, "keeper[.]py")
-    slot_takes_a_job_of_bob(pool, 30)
+    slot_takes_a_job_of_bob(pool)
     assert restarts(pool) == before + 1
     ended_the_second_time(jobs, 150)
 
@@ -140,4 +140,4 @@ class TestHungEngine:
     def test_it_is_ended_by_the_kubelet_and_the_slot_is_fit_again(self, pool: Pool) -> None:
         kill(pool, "k8spilot[.]engine", "STOP")
         until(lambda: restarts(pool) == 1, "the kubelet has started the pilot again", 90)
-        slot_takes_a_job_of_bob(pool, 60)
+        slot_takes_a_job_of_bob(pool)

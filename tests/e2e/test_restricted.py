@@ -44,7 +44,7 @@ def test_no_link_leads_to_a_token(pool: Pool) -> None:
     for proc in range(len(SECRETS)):
         assert jobs.held(proc).attributes["HoldReasonCode"] == OUTPUT_HOLD
     assert not [name for name, content in jobs.files().items() if "stolen" in name and content]
-    slot_takes_a_job_of_bob(pool, 60)
+    slot_takes_a_job_of_bob(pool)
 
 
 @pytest.mark.quick
@@ -114,7 +114,7 @@ def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(p
     ended_the_second_time(jobs, 120)
     statuses = {one["name"]: one for one in pool.status()["status"]["initContainerStatuses"]}
     assert statuses["engine"]["restartCount"] >= 1
-    slot_takes_a_job_of_bob(pool, 60)
+    slot_takes_a_job_of_bob(pool)
 
 
 @pytest.mark.timeout(300)
