@@ -73,15 +73,15 @@ def test_condor_tail_and_condor_ssh_to_job_show_no_token(pool: Pool) -> None:
 def test_what_a_lost_job_locked_is_removed(pool: Pool) -> None:
     jobs = pool.shell(f"[ -e /tmp/none ]; {LOCK}; kill -9 $PPID; sleep 300", periodic_remove="NumJobStarts > 0")
     jobs.wait("JobEvictedEvent", "JobAbortedEvent", timeout=90, ignore=BAD_NEWS)
-    assert result(pool.shell("echo next", user="bob"), timeout=90).text == "next\n"
-    until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "nothing is left of them", 40)
+    assert result(pool.shell("echo next", user="bob")).text == "next\n"
+    until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "nothing is left of them", 60)
 
 
 def test_a_job_that_stops_payload_init_all_the_time_can_be_removed(pool: Pool) -> None:
     jobs = pool.shell("while :; do kill -STOP $PPID; done", job_max_vacate_time="2")
     jobs.wait("ExecuteEvent")
     jobs.command("condor_rm")
-    assert result(pool.shell("echo next", user="bob"), timeout=90).text == "next\n"
+    assert result(pool.shell("echo next", user="bob")).text == "next\n"
 
 
 def test_a_pod_that_is_deleted_vacates_its_job_first(pool: Pool) -> None:
@@ -104,7 +104,7 @@ def test_a_companion_that_is_killed_costs_nothing(pool: Pool) -> None:
     jobs.wait("ExecuteEvent")
     pool.inside("pkill -KILL -f -o k8spilot[.]companion")
     assert result(jobs).text == "whole\n"
-    until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 20)
+    until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 60)
 
 
 def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(pool: Pool) -> None:
