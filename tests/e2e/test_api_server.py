@@ -195,7 +195,7 @@ def test_a_policy_that_refuses_the_image_holds_the_job_with_its_words(pool: Pool
         until(lambda: _is_refused(pool), "the API server knows the policy")
         reason = hold_reason(pool.shell("true", image="debian:forky"))
         assert "no Debian here, says the cluster" in reason
-        slot_takes_a_job_of_bob(pool, 30)
+        slot_takes_a_job_of_bob(pool)
     assert not _takes_no_job(pool)
 
 

@@ -68,7 +68,7 @@ def test_images_that_are_files_and_mapped_to_nothing_are_left_to_others_or_held(
         assert facts["HoldReasonCode"] == IMAGE_HOLD
         assert "the job's image is a file or folder" in facts["HoldReason"]
         assert "set container_image = docker://... in the submit file" in facts["HoldReason"]
-    assert result(_submit(pool.of_pod(mapping), {}), timeout=30).code == 0
+    assert result(_submit(pool.of_pod(mapping), {})).code == 0
     for one in left:
         one.look()
         assert [event.kind for event in one.events] == ["SubmitEvent"]

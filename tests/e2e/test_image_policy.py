@@ -45,4 +45,4 @@ def test_an_image_that_is_not_allowed_holds_the_job_with_the_policys_words(
 
 
 def test_without_a_policy_any_image_is_allowed(pool: Pool) -> None:
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)

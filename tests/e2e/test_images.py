@@ -61,7 +61,7 @@ def test_an_image_that_does_not_exist(pool: Pool) -> None:
     reason = hold_reason(jobs, IMAGE_HOLD)
     assert "no-such-image:1.0" in reason
     assert "unknown" in reason  # the registry's own word
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
 
 
 INVALID = {
@@ -82,7 +82,7 @@ def test_references_that_are_none(pool: Pool) -> None:
     reasons = {name: hold_reason(one) for name, one in jobs.items()}
     wrong = {name: reason for name, reason in reasons.items() if INVALID.get(name, "invalid reference") not in reason}
     assert not wrong
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_a_reference_with_a_line_break_in_it(pool: Pool) -> None:
@@ -137,7 +137,7 @@ def test_a_pull_policy(pool: Pool, pusher: Pusher, policy: str) -> None:
 def test_what_a_pod_cannot_do_is_refused_with_the_reason(pool: Pool, commands: dict[str, str], words: str) -> None:
     jobs = pool.submit(commands)
     assert words in hold_reason(jobs, IMAGE_HOLD)
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_dockers_own_name_for_the_usual_network_is_fine(pool: Pool) -> None:
@@ -147,7 +147,7 @@ def test_dockers_own_name_for_the_usual_network_is_fine(pool: Pool) -> None:
 def test_a_job_for_another_network_takes_no_slot_and_harms_none(pool: Pool) -> None:
     # Its starter would take docker off the machine.
     jobs = pool.submit({"docker_network_type": "mine"})
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
     jobs.look()
     assert [event.kind for event in jobs.events] == ["SubmitEvent"]
 
@@ -160,4 +160,4 @@ def test_an_input_file_that_cannot_be_read(pool: Pool) -> None:
     assert facts["HoldReasonCode"] == 13  # TransferInputError
     assert "data" in facts["HoldReason"]
     assert "No such file" in facts["HoldReason"]
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)

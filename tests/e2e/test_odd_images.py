@@ -158,7 +158,7 @@ def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pu
         pool.lab.kubectl("delete", "pod", pod, "-n", PILOT_NAMESPACE, "--grace-period=0", "--force", "--wait=false")
     assert result(_job(pool, known.replace(":known@", "@"), Story(image()))).text == "fine\n"
     jobs = _job(pool, _tag(reference), Story(image()))
-    assert result(jobs, timeout=15).text == "fine\n"
+    assert result(jobs).text == "fine\n"
     assert ads(jobs)[0]["NumShadowStarts"] == 1
 
 

@@ -48,7 +48,7 @@ def test_a_pilot_works_with_it(place: Place) -> None:
     for image in ("busybox", "debian:forky", "busybox"):
         assert result(here.shell("echo $1 fine", image=image)).text == "0 fine\n"
     payload = until(lambda: place.spec["initContainers"][1]["image"], "")
-    until(lambda: place.spec["initContainers"][1]["image"].split("@")[0] != payload, "the idle image is back", 30)
+    until(lambda: place.spec["initContainers"][1]["image"].split("@")[0] != payload, "the idle image is back", 60)
     selector = f"involvedObject.name={place.pilot}"
     told = place.pool.lab.kubectl("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "json")
     assert {"Fit", "Bound"} <= {one["reason"] for one in json.loads(told)["items"]}

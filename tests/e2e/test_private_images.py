@@ -64,7 +64,7 @@ def test_without_it_the_job_is_held(pool: Pool, private: PrivateRegistry) -> Non
     reason = hold_reason(pool.submit(_commands(private)))
     assert f"{private.address}/{IMAGE}" in reason
     assert "authentication required" in reason
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_an_image_that_is_on_the_node_is_not_for_those_without_the_password(

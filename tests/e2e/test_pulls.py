@@ -80,12 +80,13 @@ def test_a_job_that_is_ended_while_its_image_is_pulled_frees_the_slot(
     waits = _hangs(faulty, agent)
     ended = _job(pool, images.fresh())
     waits()
+    asked = time.time()
     ended.command(tool)
-    ended.wait(event, ignore=BAD_NEWS, timeout=10)
-    until(lambda: _is_free(pool), "the slot is free", timeout=15)
+    assert ended.wait(event, ignore=BAD_NEWS).at - asked < 10
+    until(lambda: _is_free(pool), "the slot is free", MATCHED_SECONDS)
     # The kubelet does nothing else for the pod until its pull has ended, whatever the pod's image is by then.
     faulty.is_well()
-    slot_takes_a_job_of_bob(pool, 25)
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
@@ -95,7 +96,7 @@ def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
     vacated = _job(pool, images.fresh())
     waits()
     vacated.command("condor_vacate_job")
-    until(lambda: _state(pool, vacated) == IDLE, "it is back in the queue", timeout=15)
+    until(lambda: _state(pool, vacated) == IDLE, "it is back in the queue")
     faulty.is_well()
     vacated.ended(timeout=90, ignore=BAD_NEWS)
     assert vacated.files()["out.0"] == b"fine\n"
@@ -182,7 +183,7 @@ def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
     until(lambda: pool.of_slot("K8SAvoidedRegistry") == faulty.address, "the slot says what it avoids")
     assert int(pool.of_slot("K8SAvoidUntil")) > time.time() + AVOIDED_SECONDS / 2
-    slot_takes_a_job_of_bob(pool, 20)
+    slot_takes_a_job_of_bob(pool)
     faulty.comes_back()
 
 

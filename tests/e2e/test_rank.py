@@ -76,7 +76,7 @@ def test_a_slot_knows_the_images_of_its_node_and_those_that_it_has_bound(pool: P
 
     assert told() & largest
     assert result(pool.shell("true")).code == 0
-    until(lambda: image in told() and told() & largest, "both are told", 15)
+    until(lambda: image in told() and told() & largest, "both are told")
 
 
 def test_rank_prefers_the_slot_that_has_the_image(pool: Pool, pods: tuple[str, str]) -> None:
@@ -86,7 +86,7 @@ def test_rank_prefers_the_slot_that_has_the_image(pool: Pool, pods: tuple[str, s
     for there, other in ((first, second), (second, first), (first, second), (second, first)):
         for one, images in ((there, image), (other, "none")):
             say(pool.of_pod(one), {"K8SNodeImages": images})
-            until(partial(_tells, pool, one, images), "the slot tells", 15)
+            until(partial(_tells, pool, one, images), "the slot tells")
         commands = {
             "container_image": pool.image("busybox"),
             "requirements": f'TARGET.K8SPodName == "{there}" || TARGET.K8SPodName == "{other}"',

@@ -44,7 +44,7 @@ def test_no_link_leads_to_a_token(pool: Pool) -> None:
     for proc in range(len(SECRETS)):
         assert jobs.held(proc).attributes["HoldReasonCode"] == OUTPUT_HOLD
     assert not [name for name, content in jobs.files().items() if "stolen" in name and content]
-    slot_takes_a_job_of_bob(pool, 60)
+    slot_takes_a_job_of_bob(pool)
 
 
 @pytest.mark.quick
@@ -73,15 +73,15 @@ def test_condor_tail_and_condor_ssh_to_job_show_no_token(pool: Pool) -> None:
 def test_what_a_lost_job_locked_is_removed(pool: Pool) -> None:
     jobs = pool.shell(f"[ -e /tmp/none ]; {LOCK}; kill -9 $PPID; sleep 300", periodic_remove="NumJobStarts > 0")
     jobs.wait("JobEvictedEvent", "JobAbortedEvent", timeout=90, ignore=BAD_NEWS)
-    assert result(pool.shell("echo next", user="bob"), timeout=90).text == "next\n"
-    until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "nothing is left of them", 40)
+    assert result(pool.shell("echo next", user="bob")).text == "next\n"
+    until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "nothing is left of them", 60)
 
 
 def test_a_job_that_stops_payload_init_all_the_time_can_be_removed(pool: Pool) -> None:
     jobs = pool.shell("while :; do kill -STOP $PPID; done", job_max_vacate_time="2")
     jobs.wait("ExecuteEvent")
     jobs.command("condor_rm")
-    assert result(pool.shell("echo next", user="bob"), timeout=90).text == "next\n"
+    assert result(pool.shell("echo next", user="bob")).text == "next\n"
 
 
 def test_a_pod_that_is_deleted_vacates_its_job_first(pool: Pool) -> None:
@@ -104,7 +104,7 @@ def test_an_htcondor_agent_that_is_killed_costs_nothing(pool: Pool) -> None:
     jobs.wait("ExecuteEvent")
     pool.inside("pkill -KILL -f -o k8spilot[.]condor[.]agent")
     assert result(jobs).text == "whole\n"
-    until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 20)
+    until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 60)
 
 
 def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(pool: Pool) -> None:
@@ -114,7 +114,7 @@ def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(p
     ended_the_second_time(jobs, 120)
     statuses = {one["name"]: one for one in pool.status()["status"]["initContainerStatuses"]}
     assert statuses["engine"]["restartCount"] >= 1
-    slot_takes_a_job_of_bob(pool, 60)
+    slot_takes_a_job_of_bob(pool)
 
 
 @pytest.mark.timeout(300)

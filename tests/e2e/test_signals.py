@@ -101,7 +101,7 @@ def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_co
     _said(jobs, "ready")
     jobs.command("condor_suspend")
     jobs.wait("JobSuspendedEvent")
-    until(lambda: set(pool.inside(STATES).split()) == {"T"}, "every process is stopped", 4)
+    until(lambda: set(pool.inside(STATES).split()) == {"T"}, "every process is stopped")
     jobs.command("condor_continue")
     jobs.wait("JobUnsuspendedEvent")
     until(lambda: "T" not in pool.inside(STATES).split(), "every process goes on")

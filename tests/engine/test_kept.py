@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,16 @@ FAULT_SECONDS = 0.5
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pilot tries again soon, and what it logs is kept nowhere: pytest would keep the errors in it, too."""
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The pilot tries again soon, and what it logs is kept nowhere: pytest would keep the errors in it, too.
+
+    By `logging.disable`, which makes loggers forget what they know: one that has logged before, in another test of this
+    process, would go on.
+    """
     monkeypatch.setattr(own_pod, "_BACK_OFF_SECONDS", (0.1, 0.4))
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def kept() -> Counter[str]:

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -12,11 +11,10 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
 from typing import Final
 
 from tests.runner import plugin, table, times
@@ -67,41 +65,20 @@ def _show_times(file: Path) -> int:
 
 
 def _session(workers: int, seconds: int, options: Sequence[str], log: Path | None = None) -> int:
-    """Run pytest once, with the lab coming up beside it; its limit is `seconds`, and it is interrupted after that."""
+    """Run pytest once, with the lab beside it if a test needs it; interrupt it after its limit of `seconds`."""
     own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
     limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
-    with _lab_beside() as outcome:
-        command = [*limit, sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs
+    command = [*limit, sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs
+    with tempfile.TemporaryDirectory(prefix="k8spilot-lab-up-") as folder, ExitStack() as files:
         # Each worker imports all tests: with their bytecode kept that takes 3.6 s of a core, and 8.6 s without.
-        environment = {**os.environ, plugin.LAB_OUTCOME: str(outcome), "PYTHONPYCACHEPREFIX": str(BUILD / "pycache")}
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(BUILD / "pycache")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        if log is None:
-            return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
-        with log.open("wb") as file:
-            return subprocess.run(
-                command, cwd=CHECKOUT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
-            ).returncode
-
-
-@contextmanager
-def _lab_beside() -> Iterator[Path]:
-    """Bring the lab up beside the body; the file that is yielded appears when it is up, or cannot be brought up."""
-    with tempfile.TemporaryDirectory(prefix="k8spilot-lab-up-") as folder:
-        outcome = Path(folder) / "outcome.json"
-
-        def bring_up() -> None:
-            status = subprocess.run([sys.executable, "-m", "lab", "up"], cwd=CHECKOUT, check=False).returncode
-            problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
-            part = outcome.with_suffix(".part")
-            part.write_text(json.dumps({"problem": problem}))
-            part.replace(outcome)
-
-        thread = Thread(target=bring_up)
-        thread.start()
-        try:
-            yield outcome
-        finally:
-            thread.join()
+        environment[plugin.LAB_OUTCOME] = str(Path(folder) / "outcome.json")
+        output = None if log is None else files.enter_context(log.open("wb"))
+        errors = None if log is None else subprocess.STDOUT
+        return subprocess.run(
+            command, cwd=CHECKOUT, env=environment, stdout=output, stderr=errors, check=False
+        ).returncode
 
 
 def _many(asked: argparse.Namespace) -> int:

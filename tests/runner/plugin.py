@@ -2,26 +2,33 @@
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.settings import CHECKOUT
 from tests.runner import groups, pilots, times
 from tests.runner.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-TIMES: Final = Path(__file__).resolve().parents[2] / "build/test-times.json"
+TIMES: Final = CHECKOUT / "build/test-times.json"
 LAB_OUTCOME: Final = "K8SPILOT_TEST_LAB"
-"""Names a file that `python -m tests.runner` writes when the lab is up, or could not be brought up."""
+"""Names a file that says when the lab is up, or could not be brought up; `python -m tests.runner` sets it.
+
+Where it is set, the lab is brought up beside the tests that need none, if there is a test that needs it.
+"""
 PREFIX: Final = "K8SPILOT_TEST_PREFIX"
 """Names of pods have it in them: checkouts that share one lab set it."""
 _FACTS: Final = "k8spilot_facts"
@@ -95,7 +102,10 @@ class Distribution:
         return Scheduler(len(config.getoption("tx")), self._read_facts, seconds)
 
     def _read_facts(self) -> dict[str, groups.Facts]:
-        return groups.read(next(Path(self._folder.name).iterdir()))
+        found = groups.read(next(Path(self._folder.name).iterdir()))
+        if LAB_OUTCOME in os.environ and any(one.need != "nothing" for one in found.values()):
+            Thread(target=_bring_lab_up, args=(Path(os.environ[LAB_OUTCOME]),)).start()
+        return found
 
     def pytest_unconfigure(self) -> None:
         """Remove what workers wrote."""
@@ -107,6 +117,15 @@ def register(config: pytest.Config) -> None:
     config.pluginmanager.register(Runner(config), "k8spilot-runner")
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         config.pluginmanager.register(Distribution(), "k8spilot-distribution")
+
+
+def _bring_lab_up(outcome: Path) -> None:
+    """Bring the lab up; write to `outcome` that it is, or why it is not."""
+    status = subprocess.run([sys.executable, "-m", "lab", "up"], cwd=CHECKOUT, check=False).returncode
+    problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
+    part = outcome.with_suffix(".part")
+    part.write_text(json.dumps({"problem": problem}))
+    part.replace(outcome)
 
 
 def _wait_for_lab() -> None:
