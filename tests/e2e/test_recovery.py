@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -10,7 +11,7 @@ from lab.api import Lab
 from lab.faulty import BLOBS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs, wait_in_pool
 from lab.oci import Pusher
-from tests.e2e.pool import Images, Pool, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import Images, Pool, result, slot_takes_a_job_of_bob, until
 
 SLOW = """
 grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && { echo first; sleep 600; }
@@ -20,6 +21,8 @@ echo again; ls /tmp; exit 7
 
 AGAIN_SECONDS = 60.0
 """HTCondor's own 20 s of asking for the container, its transfer of files, and a negotiation if it needs one."""
+TAKES_OTHERS_SECONDS = 30.0
+"""From the start of a pilot container, by the kubelet's clock, to the execution of a job, by the event log's."""
 
 
 def kill(pool: Pool, pattern: str, number: str = "KILL") -> None:
@@ -36,6 +39,13 @@ def restarts(pool: Pool) -> int:
     """How often the kubelet has started the pilot container again."""
     path = "jsonpath={.status.containerStatuses[0].restartCount}"
     return int(pool.lab.kubectl("get", "pod", pool.pod, "-n", pool.lab.namespace, "-o", path))
+
+
+def started(pool: Pool) -> float:
+    """When the kubelet has started the pilot container last: whole seconds since the epoch."""
+    path = "jsonpath={.status.containerStatuses[0].state.running.startedAt}"
+    text = pool.lab.kubectl("get", "pod", pool.pod, "-n", pool.lab.namespace, "-o", path)
+    return datetime.fromisoformat(text).timestamp()
 
 
 def runs(jobs: Jobs, pool: Pool) -> None:
@@ -116,8 +126,10 @@ def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_po
     runs(jobs, pool)
     before = restarts(pool)
     kill(pool, "supervisor[.]py")
-    slot_takes_a_job_of_bob(pool)
+    bobs = pool.shell("echo fine", user="bob")
+    assert result(bobs, timeout=120).stdout == b"fine\n"
     assert restarts(pool) == before + 1
+    assert bobs.wait("ExecuteEvent").at - started(pool) < TAKES_OTHERS_SECONDS
     ended_the_second_time(jobs, 150)
 
 
