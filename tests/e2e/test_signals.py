@@ -31,6 +31,9 @@ while :; do sleep 0.1; done
 FIRST = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD || { echo again; exit 0; }\n"
 """What begins a script whose second run does nothing more."""
 
+SUSPENDED = "7"
+"""JobStatus."""
+
 STATES = """
 for folder in /proc/[0-9]*; do
     grep -q '^Uid:[[:space:]]65534' $folder/status 2>/dev/null || continue
@@ -104,6 +107,9 @@ def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_co
     jobs.command("condor_suspend")
     jobs.wait("JobSuspendedEvent")
     until(lambda: set(pool.inside(STATES).split()) == {"T"}, "every process is stopped")
+    # The event log has it before the queue, and condor_continue looks there.
+    query = ["condor_q", str(jobs.cluster), "-af", "JobStatus"]
+    until(lambda: pool.lab.access_point(jobs.user, query).strip() == SUSPENDED, "the queue knows of it")
     jobs.command("condor_continue")
     jobs.wait("JobUnsuspendedEvent")
     until(lambda: "T" not in pool.inside(STATES).split(), "every process goes on")
