@@ -231,7 +231,7 @@ def payload_init_frozen(lab: Lab, pod: str) -> Iterator[None]:
 
 @contextmanager
 def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
-    """Let the payload container stand still (its cgroup's freezer): nothing can end it, not even SIGKILL."""
+    """Freeze the payload container (its cgroup's freezer): nothing can end it, not even SIGKILL."""
     deadline = time.monotonic() + PATIENCE_S
     while not (states := _freezers(container_id(lab, pod, "payload"))):  # a container may just be exchanged for another
         if time.monotonic() > deadline:
