@@ -232,12 +232,11 @@ def payload_init_frozen(lab: Lab, pod: str) -> Iterator[None]:
 @contextmanager
 def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
     """Freeze the payload container (its cgroup's freezer): nothing can end it, not even SIGKILL."""
-    container = container_id(lab, pod, "payload")
-    states = [
-        folder / name for name in ("freezer.state", "cgroup.freeze") for folder in cgroups.of_container(container, name)
-    ]
-    if not states:
-        raise LabError(f"the payload container of pod {pod} has no cgroup that can be frozen")
+    deadline = time.monotonic() + PATIENCE_S
+    while not (states := _freezers(container_id(lab, pod, "payload"))):  # a container may just be exchanged for another
+        if time.monotonic() > deadline:
+            raise LabError(f"the payload container of pod {pod} has no cgroup that can be frozen")
+        time.sleep(0.1)
     frozen, thawed = ("FROZEN", "THAWED") if states[0].name == "freezer.state" else ("1", "0")
     states[0].write_text(frozen)
     try:
@@ -245,6 +244,12 @@ def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):  # the container has ended
             states[0].write_text(thawed)
+
+
+def _freezers(container: str) -> list[Path]:
+    """The files that stop and start a container; none if it has ended."""
+    names = ("freezer.state", "cgroup.freeze")
+    return [folder / name for name in names for folder in cgroups.of_container(container, name)]
 
 
 @contextmanager

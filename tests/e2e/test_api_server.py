@@ -49,7 +49,7 @@ def pod(lab: Lab, owner: str, api: FaultyApi) -> Iterator[str]:
     pilot.deploy(lab, name, {**api.environment, **changed})
     jobs.wait_in_pool(lab, name)
     yield name
-    pilot.discard(lab, name)
+    pilot.delete(lab, name)  # before the proxy, which its connections go through
 
 
 @pytest.fixture

@@ -25,6 +25,9 @@ FAR_LESS_THAN_GRACE_SECONDS = 30.0
 
 MEMORY_MIB = 160
 
+LONG_ONCE = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && sleep 300; echo done"
+"""However long it takes to hit a job's first run: that does not end before."""
+
 
 @pytest.fixture(scope="module")
 def pod(lab: Lab, owner: str) -> Iterator[str]:
@@ -81,7 +84,7 @@ def _last_bind_seconds(pool: Pool) -> float:
 
 
 def test_a_job_whose_payload_init_is_killed_runs_again(pool: Pool) -> None:
-    submitted = _begin(pool, "sleep 15; echo done", "sleep 15")
+    submitted = _begin(pool, LONG_ONCE, "sleep 300")
     pool.inside(f"kill -KILL {pool.first_process()}")
     _runs_again(submitted, b"done\n")
     slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
@@ -158,7 +161,7 @@ def test_a_job_that_leaves_no_memory_for_payload_init_is_held_for_its_memory(poo
 
 @pytest.mark.parametrize("image", ["busybox", "nothing-of-that-name"])
 def test_a_job_whose_image_somebody_changes_runs_again(pool: Pool, image: str) -> None:
-    submitted = _begin(pool, "sleep 15; echo done", "sleep 15")
+    submitted = _begin(pool, LONG_ONCE, "sleep 300")
     _set_image(pool, f"{pool.lab.registry}/{image}:latest")
     _runs_again(submitted, b"done\n")
 

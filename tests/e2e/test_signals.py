@@ -31,6 +31,9 @@ while :; do sleep 0.1; done
 FIRST = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD || { echo again; exit 0; }\n"
 """What begins a script whose second run does nothing more."""
 
+SUSPENDED = "7"
+"""JobStatus."""
+
 STATES = """
 for folder in /proc/[0-9]*; do
     grep -q '^Uid:[[:space:]]65534' $folder/status 2>/dev/null || continue
@@ -52,7 +55,9 @@ def _said(jobs: Jobs, word: str, proc: int = 0) -> str:
 
 def test_each_tool_sends_the_signal_that_the_job_wants_and_gives_it_time_to_react(pool: Pool) -> None:
     # HTCondor's docker universe sends remove_kill_sig, if the job has one, whatever the reason (docker_proc.cpp).
-    jobs = pool.shell(FIRST + HEAR, count=2, stream_output="true", kill_sig="SIGUSR1", hold_kill_sig="SIGINT")
+    # Each runs once: a second run would empty its output, perhaps before that is looked at.
+    once: Any = {"requirements": "MY.NumJobStarts == 0"}
+    jobs = pool.shell(HEAR, count=2, stream_output="true", kill_sig="SIGUSR1", hold_kill_sig="SIGINT", **once)
     removed = pool.shell(HEAR, stream_output="true", kill_sig="SIGUSR1", remove_kill_sig="SIGUSR2")
 
     _said(jobs, "ready", 0)
@@ -102,6 +107,9 @@ def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_co
     jobs.command("condor_suspend")
     jobs.wait("JobSuspendedEvent")
     until(lambda: set(pool.inside(STATES).split()) == {"T"}, "every process is stopped")
+    # The event log has it before the queue, and condor_continue looks there.
+    query = ["condor_q", str(jobs.cluster), "-af", "JobStatus"]
+    until(lambda: pool.lab.access_point(jobs.user, query).strip() == SUSPENDED, "the queue knows of it")
     jobs.command("condor_continue")
     jobs.wait("JobUnsuspendedEvent")
     until(lambda: "T" not in pool.inside(STATES).split(), "every process goes on")

@@ -98,7 +98,7 @@ class NodePod:
             with self.without_faults():
                 yield
         finally:
-            pilot.discard(self._lab, self._name)
+            pilot.delete(self._lab, self._name)  # before what its connections go through
 
     @contextmanager
     def without_faults(self) -> Iterator[None]:
