@@ -1,15 +1,15 @@
 """The ground of the attacks: a pilot pod of each level, in a namespace that enforces it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from lab import jobs, pilot
 from lab.api import Lab
 from lab.levels import NAMESPACES, Level
 from lab.oci import Pusher
 from tests.attacks.ground import Ground, attacked
+from tests.runner.pilots import Configuration
 
 HERE = Path(__file__).parent
 
@@ -24,9 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 if case in getattr(item.module, "NIGHTLY", ()):
                     item.add_marker(pytest.mark.nightly)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(
-                    pytest.mark.timeout(300)
-                )  # two jobs one after the other, and for the first test a pilot
+                # Two jobs one after the other, and for the first test a pilot.
+                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session", params=NAMESPACES)
@@ -36,24 +35,13 @@ def level(request: pytest.FixtureRequest) -> Level:
     return found
 
 
-@pytest.fixture(scope="session")
-def battlefields(lab: Lab) -> Iterator[dict[Level, str]]:
-    """Names of the pilot pods that have been needed so far: each module has tests of both levels."""
-    found: dict[Level, str] = {}
-    yield found
-    for level, name in found.items():
-        pilot.delete(lab.at(level), name)
+@pytest.fixture(scope="module")
+def battlefield(lease: Callable[[Configuration, Level], str], level: Level) -> str:
+    """The name of a pilot pod of that level, which no other module uses meanwhile.
 
-
-@pytest.fixture(scope="session")
-def battlefield(lab: Lab, owner: str, level: Level, battlefields: dict[Level, str]) -> str:
-    """The name of a pilot pod of that level."""
-    if level not in battlefields:
-        here, name = lab.at(level), f"attacks-{owner}-{level}"
-        pilot.deploy(here, name, {"K8SPILOT_VACATE_SECONDS": "10"})  # jobs here do not end when they are asked to
-        battlefields[level] = name
-        jobs.wait_in_pool(here, name)
-    return battlefields[level]
+    Its jobs have little time to end: attackers' jobs do not end when they are asked to.
+    """
+    return lease(Configuration("attacks", {"K8SPILOT_VACATE_SECONDS": "10"}), level)
 
 
 @pytest.fixture

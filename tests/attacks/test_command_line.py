@@ -58,7 +58,7 @@ def _submit(ground: Ground, words: Mapping[str, str]) -> Jobs:
     return submit(ground.lab, "alice", {"universe": "docker", **commands}, pilot=ground.pod)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def held(lab: Lab, battlefield: str, level: Level) -> dict[str, str]:
     """Why each job was held, by the name of its words: all are in the queue at once."""
     with attacked(lab.at(level), battlefield) as ground, ExitStack() as cleanup:

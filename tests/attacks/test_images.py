@@ -100,7 +100,7 @@ IN_GROUPS = "groups"
 """An image that puts its job into groups: what it prints is another thing at each level."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ends(
     request: pytest.FixtureRequest, lab: Lab, battlefield: str, level: Level, pusher: Pusher
 ) -> dict[str, tuple[Event, str]]:

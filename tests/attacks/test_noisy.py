@@ -176,7 +176,7 @@ MORE_KIB = 40 * 1024
 """An engine that has withstood them may have so much more memory in use."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, lab: Lab, battlefield: str, level: Level) -> dict[str, Outcome | LabError]:
     """What has come of each story: users tell them in turn, and each job looks first for what the last one has left."""
     with attacked(lab.at(level), battlefield) as ground:

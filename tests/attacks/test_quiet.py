@@ -16,7 +16,7 @@ from tests.attacks.ground import ARSENAL, Ground, attacked, packed
 from tests.e2e.pool import MATCHED_SECONDS, result, runs
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gained(lab: Lab, battlefield: str, level: Level) -> dict[str, list[str]]:
     """What each attack has gained, by its name: one job makes them all, and bob's comes after it."""
     with attacked(lab.at(level), battlefield) as ground:

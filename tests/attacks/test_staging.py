@@ -127,7 +127,7 @@ class Staged:
     """Files of the pilot container's with MARK in their names, after all of them."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def staged(lab: Lab, battlefield: str, level: Level) -> Staged:
     """One job each, by users in turn, and each looks first for what the last one has left."""
     with attacked(lab.at(level), battlefield) as ground:

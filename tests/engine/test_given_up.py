@@ -100,7 +100,7 @@ async def test_a_job_that_waits_for_such_a_pull_for_too_long_goes_back_to_the_qu
 async def test_a_pull_that_ends_soon_after_its_job_is_told_nobody(
     programs: Programs, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_SLOW_SECONDS", 60.0)  # soon is sooner than that, however busy the machine is
+    monkeypatch.setattr(abandoned_pull, "_SLOW_SECONDS", 60.0)  # soon is sooner than that, however busy the machine is
     async with simulated(programs, patience_seconds=5.0) as engine:
         async with _pulled_for_nobody(engine):
             pass
