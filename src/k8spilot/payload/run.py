@@ -152,7 +152,7 @@ class Run:
         Raises:
             Refused: it is not paused.
         """
-        self._check({PayloadState.PAUSED}, "only a job that is paused can go on")
+        self._check({PayloadState.PAUSED}, "it is not paused, and has nothing to resume")
         self.channel.resume()
         self._machine.advance(PayloadEvent.RESUME)
 
