@@ -1,4 +1,4 @@
-"""HTCondor's DOCKER: the program between HTCondor and docker's command line client (scripts/docker-client.sh)."""
+"""Installation of HTCondor's DOCKER: the program between HTCondor and docker's client (scripts/docker-client.sh)."""
 
 import json
 import logging
@@ -19,22 +19,22 @@ logger = logging.getLogger(__name__)
 PROGRAM: Final = Path(__file__).with_name("scripts") / "docker-client.sh"
 DOCKER: Final = Path("/usr/bin/docker")
 """Docker's own client in the image."""
-_SECONDS: Final = 30.0
+_TOOL_SECONDS: Final = 30.0
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
 _WORD: Final = re.compile(r"(?:'(?:[^']|'')*'|[^\s'])+")
 
 
 def install(folders: Folders, *, rootless: bool) -> None:
-    """Write the program and its settings to where HTCondor's configuration names it.
+    """Write the program and its settings to the paths that HTCondor's configuration names.
 
-    The configuration is read for this, so it has to be written before.
+    The configuration must exist already: this function reads it.
 
     Args:
-        folders: where HTCondor's files are.
-        rootless: whether HTCondor is not root.
+        folders: paths of HTCondor's files.
+        rootless: whether HTCondor runs without root.
 
     Raises:
-        SurroundingsError: DOCKER_EXTRA_ARGUMENTS in the operator's configuration cannot be read.
+        PreflightError: DOCKER_EXTRA_ARGUMENTS in the operator's configuration is invalid.
     """
     extra = _extra_arguments(folders)
     if extra:
@@ -47,25 +47,25 @@ def install(folders: Folders, *, rootless: bool) -> None:
 
 
 def settings(docker: Path, execute: Path | None = None, extra: Sequence[str] = ()) -> str:
-    """What the program reads of one pilot, as assignments of a shell.
+    """Return the program's settings for one pilot, as shell assignments.
 
     Args:
         docker: docker's own client.
-        execute: HTCondor's EXECUTE where HTCondor is not root, in which the program opens sandboxes for their jobs.
-        extra: the words of DOCKER_EXTRA_ARGUMENTS.
+        execute: HTCondor's EXECUTE if HTCondor is not root. The program then opens the sandboxes there for their jobs.
+        extra: arguments of DOCKER_EXTRA_ARGUMENTS.
     """
     values = {"docker": str(docker), "execute": str(execute or ""), "extra": shlex.join(extra)}
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
-def words(text: str) -> list[str]:
-    """The arguments that HTCondor makes of DOCKER_EXTRA_ARGUMENTS (arglist.cpp, AppendArgsV1RawOrV2Quoted).
+def split_arguments(text: str) -> list[str]:
+    """Return the arguments that HTCondor makes of DOCKER_EXTRA_ARGUMENTS (arglist.cpp, AppendArgsV1RawOrV2Quoted).
 
-    White space divides them. In a text in double quotes, single quotes keep words together, and two quotes of a kind
-    stand for one.
+    White space separates arguments. In a text in double quotes, single quotes group words, and a doubled quote stands
+    for one quote.
 
     Raises:
-        ValueError: a quote has no other one.
+        ValueError: a quote is not closed.
     """
     text = text.strip()
     if not text.startswith('"'):
@@ -73,24 +73,28 @@ def words(text: str) -> list[str]:
     if len(text) < 2 or not text.endswith('"'):
         raise ValueError("it begins with a double quote and does not end with one")
     inner = text[1:-1].replace('""', '"')
-    found = [match[0] for match in _WORD.finditer(inner)]
+    arguments = [match[0] for match in _WORD.finditer(inner)]
     if "'" in _WORD.sub("", inner):
-        raise ValueError("a single quote has no other one")
-    return [_QUOTED.sub(lambda match: match[1].replace("''", "'"), one) for one in found]
+        raise ValueError("a single quote is not closed")
+    return [_QUOTED.sub(lambda match: match[1].replace("''", "'"), argument) for argument in arguments]
 
 
 def _extra_arguments(folders: Folders) -> list[str]:
-    """The words of DOCKER_EXTRA_ARGUMENTS in the configuration that HTCondor's starters are going to read."""
+    """Return the arguments of DOCKER_EXTRA_ARGUMENTS from the configuration that HTCondor's starters read."""
     command = ("condor_config_val", "-subsystem", "STARTER", "DOCKER_EXTRA_ARGUMENTS")
     environment = {**os.environ, "CONDOR_CONFIG": str(folders.config)}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        # It ends with 1 where the setting is not defined, and where there is no configuration to read it in.
-        return words(done.stdout) if done.returncode == 0 else []
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False
+        )
+        # condor_config_val ends with 1 if the setting is undefined, and if there is no configuration.
+        return split_arguments(result.stdout) if result.returncode == 0 else []
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PreflightError(f"condor_config_val cannot be run for DOCKER_EXTRA_ARGUMENTS ({error})") from None
+        raise PreflightError(
+            f"condor_config_val does not run for DOCKER_EXTRA_ARGUMENTS ({error}); use k8spilot's image"
+        ) from None
     except ValueError as error:
         raise PreflightError(
-            f"DOCKER_EXTRA_ARGUMENTS in HTCondor's configuration cannot be read: {error}; mend it in the ConfigMap "
+            f"DOCKER_EXTRA_ARGUMENTS in HTCondor's configuration is invalid: {error}; correct it in the ConfigMap "
             "condor-config"
         ) from None

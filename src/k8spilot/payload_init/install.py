@@ -28,7 +28,7 @@ def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path
     Written aside and renamed, so that a container that starts meanwhile finds all of it or nothing.
 
     Raises:
-        SurroundingsError: it cannot be read or written.
+        PreflightError: it cannot be read or written.
     """
     target = exchange / PROGRAM
     try:

@@ -29,7 +29,7 @@ def make_fresh(root: Path = Path("/"), mounts: Path = _MOUNTS) -> None:
     """Make those that are volumes as they are in a new container. To be called before anything else runs in it.
 
     Raises:
-        SurroundingsError: one cannot be made so.
+        PreflightError: one cannot be made so.
     """
     points = {Path(line.split()[4]) for line in mounts.read_text().splitlines()}
     for path, mode in FOLDERS.items():
@@ -53,7 +53,7 @@ def shut_termination_log(log: Path = Path("/dev/termination-log")) -> None:
     root it stays so, and users' programs are confined (condor/starter.c).
 
     Raises:
-        SurroundingsError: it cannot be done.
+        PreflightError: it cannot be done.
     """
     if os.geteuid() == 0 and log.exists():
         try:
