@@ -1,4 +1,4 @@
-"""Settings that can be read, but are not what they should be."""
+"""Checks of settings that are valid but wrong."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,42 +13,42 @@ from k8spilot.settings.parsers import IMAGE
 
 
 def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
-    """Tell of variables that look like settings and are none."""
+    """Yield a warning for each variable that looks like a setting and is unknown."""
     known = {name.lower() for name in variables()}
     for name in sorted(names):
         if name.startswith("K8SPILOT_") and name.lower() not in known:
-            yield warning("settings", f"{name} is no setting of this k8spilot; look for it in docs/operators.md")
+            yield warning("settings", f"{name} is not a setting of this k8spilot; docs/operators.md lists the settings")
 
 
 def expression_finding(settings: Settings) -> Finding:
-    """The operator's expressions are judged where HTCondor's configuration is written."""
+    """Check the operator's expressions, by rendering HTCondor's configuration."""
     if "condor" not in settings.services:
-        return good("settings", "all can be")
+        return good("settings", "all are valid")
     try:
         config.render(settings, Folders.of(settings), started=0)
     except PilotError as error:
         return fault("settings", str(error))
-    return good("settings", "all can be")
+    return good("settings", "all are valid")
 
 
 def policy_findings(settings: Settings) -> list[Finding]:
-    """See whether the operator's own images are among those that his policy allows."""
+    """Check whether the site's policy allows the operator's own images."""
     policy = ImagePolicy(settings.allowed_images, settings.require_digest)
-    allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any"
-    how = ", named by a digest" if policy.needs_digest else ""
-    return judged("images", _against(policy, settings), f"jobs may use {allowed}{how}")
+    allowed = f"restricted to {', '.join(policy.allowed)}" if policy.allowed else "unrestricted"
+    how = ", with a digest" if policy.needs_digest else ""
+    return judged("images", _against(policy, settings), f"images of jobs: {allowed}{how}")
 
 
 def _against(policy: ImagePolicy, settings: Settings) -> Iterator[str]:
-    """Images of the operator's that the policy refuses, as far as they are known before a job asks."""
+    """Yield the operator's images that the policy refuses, as far as they are known before a job's request."""
     named = [("K8SPILOT_DEFAULT_IMAGE", settings.default_image or "")]
     named += [("K8SPILOT_IMAGE_MAP", rule.replacement) for rule in settings.image_map]
     for name, image in named:
         reference = image.removeprefix("docker://")
         beginning, group, _ = reference.partition("\\")
         if group:
-            if policy.allowed and not any(_meet(beginning, one) for one in policy.allowed):
-                yield f"{name} has {image}, where K8SPILOT_ALLOWED_IMAGES allows nothing; each such job would be held"
+            if policy.allowed and not any(_meet(beginning, place) for place in policy.allowed):
+                yield f"{name} has {image}, which K8SPILOT_ALLOWED_IMAGES does not allow; each such job would be held"
         elif IMAGE.fullmatch(reference):
             try:
                 policy.admit(Reference.parse(reference))
@@ -57,5 +57,5 @@ def _against(policy: ImagePolicy, settings: Settings) -> Iterator[str]:
 
 
 def _meet(beginning: str, place: str) -> bool:
-    """Whether something that begins so can lie in `place`."""
+    """Return whether an image that begins so can lie in `place`."""
     return beginning.startswith(f"{place}/") or f"{place}/".startswith(beginning)
