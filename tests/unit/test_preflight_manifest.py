@@ -93,7 +93,11 @@ WRONG: list[tuple[Callable[[Manifest], object], Verdict, str]] = [
     (lambda one: one.data.update(MEMORY="much"), Verdict.FAULT, "MEMORY is 'much', but"),
     (lambda one: one.data.update(GLIDEIN_Start_Extra="(("), Verdict.FAULT, "GLIDEIN_Start_Extra is"),
     (lambda one: one.data.update(K8SPILOT_VACATE_SECONDS="600"), Verdict.FAULT, "terminationGracePeriodSeconds to 640"),
-    (lambda one: one.data.update(K8SPILOT_VACATE_SECOND="6"), Verdict.WARNING, "K8SPILOT_VACATE_SECOND is not a setting"),
+    (
+        lambda one: one.data.update(K8SPILOT_VACATE_SECOND="6"),
+        Verdict.WARNING,
+        "K8SPILOT_VACATE_SECOND is not a setting",
+    ),
     (lambda one: one.drop("ConfigMap"), Verdict.WARNING, "ConfigMap k8spilot-pilot is not in the manifest"),
     (lambda one: one.of("Role")["rules"][0]["verbs"].remove("patch"), Verdict.FAULT, "lacks patch pods; add it"),
     (lambda one: one.of("Role")["rules"].pop(), Verdict.WARNING, "lacks create events"),

@@ -50,7 +50,10 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
     (lambda pod: pod["spec"].update(terminationGracePeriodSeconds=30), "terminationGracePeriodSeconds to 100 or more"),
     (lambda pod: pod["spec"]["initContainers"].pop(), "add an init container payload"),
     (lambda pod: pod["spec"]["containers"].append(pod["spec"]["initContainers"].pop()), "make payload an init"),
-    (lambda pod: container(pod, "pilot").update(name="other"), "give the name pilot to the container that runs k8spilot"),
+    (
+        lambda pod: container(pod, "pilot").update(name="other"),
+        "give the name pilot to the container that runs k8spilot",
+    ),
     (lambda pod: container(pod, "pilot")["ports"][0].update(containerPort=80), "startupProbe of pilot use port 9464"),
     (
         lambda pod: container(pod, "pilot")["livenessProbe"]["httpGet"].update(port=80),

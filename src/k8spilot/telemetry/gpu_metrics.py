@@ -1,4 +1,4 @@
-"""What Prometheus is told of the GPUs. A series for each GPU, by NVML's name of it; none for what is not known."""
+"""GPU metrics for Prometheus: one series for each GPU, by its NVML name. Unknown values have no series."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -10,60 +10,63 @@ from k8spilot.gpu.monitoring.protocol import DeviceFigures
 
 _GAUGES: Final[dict[str, tuple[str, Callable[[DeviceFigures], float | None]]]] = {
     "utilization_ratio": (
-        "How busy the GPU was in the last seconds, 0 to 1",
-        lambda one: one.busy / one.known if one.busy is not None and one.known else None,
+        "Utilization of the GPU in the last seconds, 0 to 1",
+        lambda figures: figures.busy / figures.known if figures.busy is not None and figures.known else None,
     ),
-    "memory_used_bytes": ("Memory of the GPU in use, by whomever", lambda one: one.memory),
-    "memory_bytes": ("Memory of the GPU", lambda one: one.total),
+    "memory_used_bytes": ("Memory of the GPU in use by all processes", lambda figures: figures.memory),
+    "memory_bytes": ("Memory of the GPU", lambda figures: figures.total),
 }
 
 
 def families(meter: Meter, up: bool, is_jobs: Callable[[int], bool]) -> Iterator[Metric]:
-    """All families.
+    """Yield all families.
 
     Args:
         meter: has the figures.
-        up: whether a sampler tells of them.
-        is_jobs: whether a process is the job's.
+        up: whether a sampler sends figures.
+        is_jobs: whether a process belongs to the job.
     """
-    there = GaugeMetricFamily("k8spilot_gpu_sampler_up", "1 if the GPUs are measured")
-    there.add_metric([], float(up))
-    yield there
+    up_gauge = GaugeMetricFamily("k8spilot_gpu_sampler_up", "1 if the GPUs are measured")
+    up_gauge.add_metric([], float(up))
+    yield up_gauge
     gpus = list(meter.now())
-    yield _seconds("busy", "Seconds in which the GPU was busy, of the known ones", gpus, lambda gpu: gpu.busy)
-    yield _seconds("known", "Seconds of which it is known whether the GPU was busy", gpus, lambda gpu: gpu.known)
-    for name, (words, look) in _GAUGES.items():
+    yield _seconds("busy", "Seconds in which the GPU was busy, within the known ones", gpus, lambda gpu: gpu.busy)
+    yield _seconds("known", "Seconds for which the driver reported the utilization", gpus, lambda gpu: gpu.known)
+    for name, (words, read) in _GAUGES.items():
         family = GaugeMetricFamily(f"k8spilot_gpu_{name}", words, labels=["gpu"])
         for gpu in gpus:
-            if gpu.last is not None and (value := look(gpu.last)) is not None:
+            if gpu.last is not None and (value := read(gpu.last)) is not None:
                 family.add_metric([gpu.uuid], value)
         yield family
     yield from _of_the_job(gpus, is_jobs)
 
 
-def _seconds(name: str, words: str, gpus: list[Gpu], look: Callable[[Gpu], float]) -> Metric:
+def _seconds(name: str, words: str, gpus: list[Gpu], read: Callable[[Gpu], float]) -> Metric:
     family = CounterMetricFamily(f"k8spilot_gpu_{name}_seconds", words, labels=["gpu"])
     for gpu in gpus:
         if gpu.known:
-            family.add_metric([gpu.uuid], look(gpu))
+            family.add_metric([gpu.uuid], read(gpu))
     return family
 
 
 def _of_the_job(gpus: list[Gpu], is_jobs: Callable[[int], bool]) -> Iterator[Metric]:
-    """What the job's own processes have of the GPU, where the driver tells processes apart."""
+    """Yield the GPU use of the job's processes, where the driver distinguishes processes."""
     count = GaugeMetricFamily("k8spilot_gpu_job_processes", "Processes of the job that use the GPU", labels=["gpu"])
     memory = GaugeMetricFamily(
-        "k8spilot_gpu_job_memory_bytes", "Memory of the GPU that the job's processes have", labels=["gpu"]
+        "k8spilot_gpu_job_memory_bytes", "Memory of the GPU that the job's processes use", labels=["gpu"]
     )
     share = GaugeMetricFamily(
-        "k8spilot_gpu_job_utilization_ratio", "How busy the job's processes kept the GPU", labels=["gpu"]
+        "k8spilot_gpu_job_utilization_ratio", "Utilization of the GPU by the job's processes, 0 to 1", labels=["gpu"]
     )
     for gpu in gpus:
         if gpu.last is None or gpu.last.processes is None:
             continue
-        own = [one for one in gpu.last.processes if is_jobs(one.pid)]
+        own = [process for process in gpu.last.processes if is_jobs(process.pid)]
         count.add_metric([gpu.uuid], len(own))
-        for family, values in ((memory, [one.memory for one in own]), (share, [one.share for one in own])):
+        for family, values in (
+            (memory, [process.memory for process in own]),
+            (share, [process.share for process in own]),
+        ):
             if None not in values:
                 family.add_metric([gpu.uuid], sum(value or 0.0 for value in values))
     yield from (count, memory, share)

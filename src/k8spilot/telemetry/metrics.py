@@ -1,7 +1,7 @@
-"""What Prometheus is told.
+"""Metrics for Prometheus.
 
-Counters count from the start of the engine. What is counted elsewhere, or is a state, is read when Prometheus asks. No
-label has a value that users choose: a job's name or image as one would make a series for each.
+Counters count from the start of the engine. States, and values that other parts count, are read at each request. No
+label has a value that users choose: a label with a job's name or image would create a series for each.
 """
 
 from collections import Counter as Count
@@ -24,61 +24,61 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 BindResult = Literal["bound", "refused", "failed", "unavailable", "api", "displaced", "given_up"]
 BIND_RESULTS: Final[Mapping[BindResult, str]] = {
     "bound": "the image runs",
-    "refused": "the registry says that there is no such image, or not for us",
-    "failed": "the node cannot run it, or not in time",
-    "unavailable": "it was not to be had, for which the job is not to blame",
+    "refused": "the registry has no such image, or refuses access",
+    "failed": "the node cannot run the image, or not in time",
+    "unavailable": "the image could not be pulled because of its registry or the node",
     "api": "the API server did not do its part",
-    "displaced": "somebody else changed the image",
-    "given_up": "the job was removed meanwhile",
+    "displaced": "another client changed the image",
+    "given_up": "the job was removed in the meantime",
 }
 
 ExitReason = Literal["exited", "signalled", "out_of_memory", "lost"]
 EXIT_REASONS: Final[Mapping[ExitReason, str]] = {
-    "exited": "by itself, with whatever code",
-    "signalled": "by a signal",
-    "out_of_memory": "killed by the kernel for want of memory",
-    "lost": "no result: the job goes back to the queue",
+    "exited": "the program exited, with any code",
+    "signalled": "a signal ended it",
+    "out_of_memory": "the kernel killed it for lack of memory",
+    "lost": "no result: the job returns to the queue",
 }
 
 HoldClass = Literal["image_refused", "image_failed", "not_supported", "api", "untimely", "start", "fault"]
 HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
     "image_refused": "no such image, or no access to it",
     "image_failed": "the node cannot run the image, or not in time",
-    "not_supported": "a pod cannot do what the job asks for",
+    "not_supported": "a pod cannot fulfil the job's request",
     "api": "the API server did not do its part",
     "untimely": "another job has the slot, or this one was removed",
-    "start": "the image was bound, but the job could not be started",
-    "fault": "none of these",
+    "start": "the image was bound, but the job did not start",
+    "fault": "any other reason",
 }
 
-_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
-"""From a bind of an image that is on the node to the usual time limit of one."""
+_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
+"""Buckets in seconds, from a bind of an image that the node has to the usual time limit of a bind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """How a pilot is at this moment."""
+    """State of a pilot at this moment."""
 
     version: str
     state: PayloadState
     restarts: int
-    """Engines that died in this container before this one."""
+    """Number of engines that died in this container before this one."""
     requests: Mapping[tuple[str, str], int] = field(default_factory=Count)
-    """To the API server, by verb and status."""
+    """Requests to the API server, by verb and status."""
     reachable: bool = True
     heard: float | None = None
-    """When the API server sent something last, seconds since the epoch."""
+    """Last time the API server sent anything, in seconds since the epoch."""
     running_since: datetime | None = None
-    """When the job began, if there is one."""
+    """Start of the job; None without a job."""
     pulling_since: datetime | None = None
-    """Since when the node is waited for, which pulls an image that nobody wants any more, while that is so."""
+    """Start of the node's pull of an image that no job needs any more; None without such a pull."""
 
 
 class Metrics:
-    """The counters, and the text that Prometheus reads."""
+    """Counters, and their text for Prometheus."""
 
     def __init__(self, now: Callable[[], Now], more: Callable[[], Iterable[Metric]] = tuple) -> None:
-        # They are a series more for each, that tells nothing but when the engine started.
+        # A created series shows only when the engine started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._binds = self._counter("binds", "Changes of the payload container's image", "result", BIND_RESULTS)
@@ -87,12 +87,12 @@ class Metrics:
         self._seconds = Histogram(
             "k8spilot_bind_duration_seconds",
             "Time from the request for an image until it runs, the pull included",
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         self._events = Counter(
             "k8spilot_events_suppressed_total",
-            "Kubernetes Events that were not made, since there were too many",
+            "Kubernetes Events that were not created, because there were too many",
             registry=self._registry,
         )
         self._registry.register(_Moment(now, more))
@@ -113,15 +113,15 @@ class Metrics:
         self._holds.labels(kind).inc()
 
     def suppress(self) -> None:
-        """Count an Event that is not made."""
+        """Count a suppressed Event."""
         self._events.inc()
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, words: str, label: str, values: Iterable[str]) -> Counter:
-        """A counter whose series are all there from the start, so that a rate sees the first one, too."""
+        """Create a counter with all its series, so that a rate includes the first increment."""
         counter = Counter(f"k8spilot_{name}_total", words, [label], registry=self._registry)
         for value in values:
             counter.labels(value)
@@ -129,14 +129,14 @@ class Metrics:
 
 
 class _Moment(Collector):
-    """What is read when Prometheus asks."""
+    """Collector of values that are read at each request."""
 
     def __init__(self, now: Callable[[], Now], more: Callable[[], Iterable[Metric]]) -> None:
         self._now = now
         self._more = more
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all families."""
         now = self._now()
         yield _gauge("build_info", "Always 1; the version is in the label", 1, version=now.version)
         states = GaugeMetricFamily("k8spilot_state", "1 for the state that the slot is in", labels=["state"])
@@ -153,28 +153,28 @@ class _Moment(Collector):
             requests.add_metric([verb, code], count)
         yield requests
         yield _gauge("api_reachable", "1 if the own pod can be watched", float(now.reachable))
-        yield _moment("api_last_contact_timestamp_seconds", "When the API server sent something last", now.heard)
+        yield _moment("api_last_contact_timestamp_seconds", "Last time the API server sent anything", now.heard)
         since = now.running_since.timestamp() if now.running_since is not None else None
-        yield _moment("job_start_timestamp_seconds", "When the job began; not there while none runs", since)
+        yield _moment("job_start_timestamp_seconds", "Start of the job; absent without a job", since)
         pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
-        words = "Since when the node pulls an image that nobody wants any more; not there while it does not"
+        words = "Start of the node's pull of an image that no job needs any more; absent without such a pull"
         yield _moment("given_up_bind_timestamp_seconds", words, pulling)
         yield from self._more()
 
 
 def _gauge(name: str, words: str, value: float, **labels: str) -> Metric:
-    found = GaugeMetricFamily(f"k8spilot_{name}", words, labels=list(labels))
-    found.add_metric(list(labels.values()), value)
-    return found
+    family = GaugeMetricFamily(f"k8spilot_{name}", words, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
 
 
 def _moment(name: str, words: str, value: float | None) -> Metric:
-    found = GaugeMetricFamily(f"k8spilot_{name}", words)
+    family = GaugeMetricFamily(f"k8spilot_{name}", words)
     if value is not None:
-        found.add_metric([], value)
-    return found
+        family.add_metric([], value)
+    return family
 
 
 def wall_time(loop_time: float, now: float) -> float:
-    """A moment of the event loop's clock, at which it is `now`, in seconds since the epoch."""
+    """Return a time of the event loop's clock, whose current time is `now`, in seconds since the epoch."""
     return datetime.now(UTC).timestamp() - (now - loop_time)

@@ -1,4 +1,4 @@
-"""All of it together, for the composition root."""
+"""The telemetry service: connects metrics, Events, probes and status, and serves them."""
 
 import asyncio
 import os
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from k8spilot.payload.container import PayloadContainer
 
 _SAME_SECONDS: Final = 1.0
-"""Metrics are not made more often than this: whoever can connect can ask for them."""
+"""Minimum age of the metrics before they are rendered again. Every client that can connect can request them."""
 _LAST_SECONDS: Final = 3.0
-"""For the last Event; the supervisor gives an engine 10 s to end."""
+"""Limit of the last Events at the end. The supervisor gives an engine 10 s to end."""
 
 
 class Telemetry:
-    """What looks at a pilot's parts, and tells."""
+    """Observes the parts of a pilot, and reports on them."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Telemetry:
         events = Events(pod.api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
         self._event_recorder = EventRecorder(events, self._metrics.suppress)
         self.recorder = SlotRecorder(self._metrics, self._event_recorder)
-        """Is to be told of what happens."""
+        """Records the events of the slot."""
         self.gpu_metrics = GpuMetrics(settings, pod, image, self.recorder.gpus_unmeasured, self._age)
-        """Measures the GPUs, once it is told of them."""
+        """Measures the GPUs after the discovery."""
         self.payload: PayloadContainer | None = None
-        """What is looked at, once it is there."""
+        """The payload container; None until the engine has created it."""
         self.gpus: GpuRecord | None = None
-        """What is known of the pod's GPUs, once it is."""
+        """The pod's GPUs; None until the discovery has ended."""
         self._status = Status(pod, init_server, self.recorder, slot, settings.socket, restarts)
         self._text = (0.0, b"")
         self.routes = [
@@ -76,16 +76,16 @@ class Telemetry:
             web.get(engine_api.INVENTORY, self._tell_inventory),
             *self.gpu_metrics.routes,
         ]
-        """For the Docker socket, which only root and HTCondor reach."""
+        """Routes for the Docker socket, which only root and HTCondor can reach."""
 
     async def heed(self, log: str, line: str) -> None:
-        """Read what HTCondor's daemons log: file, line."""
+        """Handle a log line of HTCondor's daemons: name of the file, line."""
         await self.recorder.heed(log, line)
 
     @asynccontextmanager
     async def telling(self, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
-        """Tell whoever asks, and the pod's Events, for as long as the context lasts."""
-        work = [tasks.create_task(restarting(self._event_recorder.run, "telling Events"), name="Events")]
+        """Serve metrics and probes, and create Events, for as long as the context lasts."""
+        work = [tasks.create_task(restarting(self._event_recorder.run, "the event recorder"), name="Events")]
         if port := self._settings.metrics_port:
             app = application(
                 [
@@ -95,7 +95,7 @@ class Telemetry:
                 ]
             )
             serving = partial(keep_open, port, app, self.recorder.port_taken)
-            work.append(tasks.create_task(restarting(serving, "serving metrics"), name="metrics"))
+            work.append(tasks.create_task(restarting(serving, "the metrics server"), name="metrics"))
         self._pod.connectivity.returned = self.recorder.returned
         self.recorder.recovered(self._restarts)
         try:
@@ -127,14 +127,14 @@ class Telemetry:
             yield from families(meter, self.gpu_metrics.up, self._is_jobs)
 
     def _is_jobs(self, pid: int) -> bool:
-        """Whether a process of the pod is the job's: nothing else that uses GPUs has its uid."""
+        """Return whether a process of the pod belongs to the job: no other program with this uid uses GPUs."""
         try:
             return os.stat(f"/proc/{pid}").st_uid == self._settings.payload_uid  # noqa: PTH116
         except OSError:
             return False
 
     def _age(self) -> float | None:
-        """How long the job has run, in seconds."""
+        """Return how long the job has run, in seconds; None without a job."""
         since = None if self.payload is None else self.payload.running_since
         return None if since is None else (datetime.now(UTC) - since).total_seconds()
 

@@ -1,4 +1,7 @@
-"""The status: what runs, since when, and what last went wrong. `k8spilot status` shows it (k8spilot/cli/status.py)."""
+"""The status of a pilot: its slot, HTCondor, the API server and the last faults.
+
+`k8spilot status` shows it (k8spilot/cli/status.py).
+"""
 
 import asyncio
 import time
@@ -24,7 +27,7 @@ Json = dict[str, Any]
 
 
 class Status:
-    """Everything that the status tells of."""
+    """Parts of a pilot that the status reports on."""
 
     def __init__(
         self,
@@ -44,17 +47,19 @@ class Status:
         self._began = datetime.now(UTC)
 
     async def json(self, payload: PayloadContainer, gpus: GpuRecord) -> Json:
-        """All of it; the slot's part is asked of the startd."""
+        """Return the status as JSON. The startd provides the slot's part."""
         condor, dead = await asyncio.gather(self._condor(), health.dead(self._socket))
-        problems = [one for one in (dead, health.unready(self._pod, self._init_server, payload.abandoned_pull)) if one]
+        problems = [
+            fault for fault in (dead, health.unready(self._pod, self._init_server, payload.abandoned_pull)) if fault
+        ]
         if condor is not None and not condor["up"]:
-            problems.append("HTCondor's startd does not answer; its words are in the pilot's log")
+            problems.append("HTCondor's startd does not answer; read its messages in the pilot's log")
         if self._pod.connectivity.words:
             problems.append(f"no image can be bound: {self._pod.connectivity.words}")
         if gpus.verdict.problem:
             problems.append(f"GPUs: {gpus.verdict.problem}")
-        away = self._pod.connectivity.since
-        faults = [one.json() for one in self._recorder.faults]
+        unreachable_since = self._pod.connectivity.since
+        faults = [fault.json() for fault in self._recorder.faults]
         return {
             "fit": not problems,
             "problems": problems,
@@ -65,8 +70,8 @@ class Status:
             "htcondor": condor,
             "gpus": {key: value for key, value in gpus.json().items() if key != "evidence"},
             "api": {
-                "reachable": away is None,
-                "away_since": None if away is None else _of_loop(away),
+                "reachable": unreachable_since is None,
+                "away_since": None if unreachable_since is None else _of_loop(unreachable_since),
                 "last_contact": None if self._pod.api.heard is None else _of_loop(self._pod.api.heard),
                 "requests": self._pod.api.requests.total(),
             },
@@ -89,7 +94,7 @@ class Status:
 
 
 def _slot(payload: PayloadContainer) -> Json:
-    """What has the payload container."""
+    """Return the state of the payload container."""
     running = payload.running_since
     busy = payload.state is not PayloadState.IDLE
     return {
