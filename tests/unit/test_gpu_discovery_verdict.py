@@ -144,7 +144,12 @@ def test_a_gpu_in_mig_mode_is_no_device_itself() -> None:
         (seen(visible=FOLDER), ONE, "", "runtimeClassName: nvidia"),
         (seen(visible=FOLDER), NONE, "", "sees no GPU"),
         (seen(visible=FOLDER, mounts=(A.uuid,)), ONE, "", "sees no GPU"),
-        (seen(visible=FOLDER, mounts=(A.uuid,)), NONE, "", "GPUs were requested, but the payload container sees no GPU"),
+        (
+            seen(visible=FOLDER, mounts=(A.uuid,)),
+            NONE,
+            "",
+            "GPUs were requested, but the payload container sees no GPU",
+        ),
     ],
 )
 def test_where_promise_and_sight_differ_it_is_said_and_nothing_doubtful_is_given(

@@ -178,7 +178,7 @@ FAULTS: list[tuple[Callable[[Here], object], str]] = [
     (lambda here: (here.folder / "status").write_text("CapEff:\t00000000000000db\n"), "lacks the capabilities KILL;"),
     (set_variable("K8SPILOT_MIN_FREE_MB", "1000000000"), r"execute has \d+ MiB free, and 1000000000 MiB are needed"),
     (set_variable("K8SPILOT_PAYLOAD_UID", "54321"), "no account with the uid 54321"),
-    (set_variable("GLIDEIN_Start_Extra", "((("), "GLIDEIN_Start_Extra is '((('; it must be"),
+    (set_variable("GLIDEIN_Start_Extra", "((("), "GLIDEIN_Start_Extra is '(((', but it must be"),
     (set_variable("NUM_CPUS", "many"), "NUM_CPUS is 'many', but"),
 ]
 

@@ -1,4 +1,4 @@
-"""The command line. What goes wrong is told in one sentence, on stderr and to the kubelet."""
+"""The command line. It prints an error as one sentence to stderr, and writes it for the kubelet."""
 
 import sys
 from pathlib import Path
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from k8spilot.preflight.finding import Finding
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
-"""What `kubectl describe pod` shows of a container that has ended; the kubelet mounts it."""
+"""File of the container's termination message, which `kubectl describe pod` shows; the kubelet mounts it."""
 
 PAYLOAD_INIT: Final = Path("/opt/k8spilot/libexec/payload-init")
-"""Where the image has payload-init."""
+"""Path of payload-init in the image."""
 
 app = typer.Typer(
     help="HTCondor execution points in Kubernetes pods, each job in a sibling container with its own image.",
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-gpu = typer.Typer(help="GPUs: what this container has.", no_args_is_help=True)
+gpu = typer.Typer(help="The GPUs of this container.", no_args_is_help=True)
 app.add_typer(gpu, name="gpu")
 
 
@@ -46,8 +46,8 @@ def _options(
 
 @app.command()
 def run() -> None:
-    """Be the pilot: serve the Docker socket and run HTCondor. Settings come from the environment."""
-    from k8spilot.cli.run import start  # noqa: PLC0415 -- the other commands need nothing of this
+    """Run the pilot: serve the Docker socket and run HTCondor. Settings come from the environment."""
+    from k8spilot.cli.run import start  # noqa: PLC0415 -- the other commands do not need it
 
     start()
 
@@ -58,9 +58,11 @@ def install(
         "/k8spilot"
     ),
     source: Annotated[Path, typer.Option(help="The payload-init to copy.")] = PAYLOAD_INIT,
-    sandboxes: Annotated[Path | None, typer.Option(help="The folder for jobs' sandboxes, to be made as well.")] = None,
+    sandboxes: Annotated[
+        Path | None, typer.Option(help="The folder for jobs' sandboxes, to be created as well.")
+    ] = None,
 ) -> None:
-    """Put payload-init into the exchange volume, where the payload container finds it."""
+    """Install payload-init into the exchange volume for the payload container."""
     from k8spilot.payload_init.install import install as copy  # noqa: PLC0415
 
     typer.echo(f"installed {copy(source, exchange, sandboxes)}")
@@ -69,11 +71,11 @@ def install(
 @app.command()
 def check(
     manifest: Annotated[
-        str | None, typer.Option(help="Check this file (- for standard input) instead: a rendered manifest.")
+        str | None, typer.Option(help="Check this rendered manifest instead of the pod (- for standard input).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Try all that a pilot needs, in its pod or in a manifest; exit status 2 if a pilot could not start."""
+    """Check everything that a pilot needs, in its pod or in a manifest. Exit status 2: the pilot cannot start."""
     from k8spilot.preflight import report  # noqa: PLC0415
 
     findings = _in_manifest(manifest) if manifest is not None else _in_pod()
@@ -82,8 +84,8 @@ def check(
 
 
 @app.command()
-def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
-    """Show what this pilot does and what last went wrong. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
+def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the state of this pilot and its last fault. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
     from k8spilot.cli import status as shown  # noqa: PLC0415
 
     raise typer.Exit(shown.main(as_json))
@@ -92,13 +94,13 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For machines.")
 @gpu.command()
 def probe(
     limit: Annotated[
-        list[str] | None, typer.Option(help="What the pod asks for, as nvidia.com/gpu=1; not known otherwise.")
+        list[str] | None, typer.Option(help="A limit of the pod, as nvidia.com/gpu=1; by default unknown.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines, with all evidence.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all evidence.")] = False,
 ) -> None:
-    """Show which GPUs this container has, how it came by them, and on what evidence. For any container, and any user.
+    """Show the GPUs of this container, how it got them, and the evidence. For any container and any user.
 
-    Exit status: 0, or 1 if what is promised and what is seen do not agree.
+    Exit status: 0, or 1 if the request and the evidence disagree.
     """
     import json  # noqa: PLC0415
 
@@ -106,10 +108,10 @@ def probe(
     from k8spilot.gpu.discovery.pod_request import UNKNOWN, PodRequest  # noqa: PLC0415
     from k8spilot.gpu.discovery.probe import probe as look  # noqa: PLC0415
 
-    asked = dict(one.partition("=")[::2] for one in limit or ())
-    if wrong := [name for name, count in asked.items() if not count.isdecimal()]:
-        raise SettingsError(f"--limit {wrong[0]} has no number; give it as nvidia.com/gpu=1")
-    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": asked}}) if asked else UNKNOWN, look())
+    limits = dict(text.partition("=")[::2] for text in limit or ())
+    if wrong := [name for name, count in limits.items() if not count.isdecimal()]:
+        raise SettingsError(f"--limit {wrong[0]} has no number; write it as nvidia.com/gpu=1")
+    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": limits}}) if limits else UNKNOWN, look())
     typer.echo(json.dumps(gpus.json(), indent=2) if as_json else "\n".join(record.report(gpus)))
     raise typer.Exit(1 if gpus.verdict.problem else 0)
 
@@ -134,7 +136,7 @@ def _in_manifest(name: str) -> "list[Finding]":
 def main() -> None:
     """Run the command line; entry point of the program.
 
-    Exit status: 2 for settings and surroundings that an operator must mend, 1 for what else goes wrong.
+    Exit status: 2 for settings and preflight faults that an operator must correct, 1 for other errors.
     """
     try:
         app()
@@ -147,7 +149,7 @@ def main() -> None:
 def _fail(sentence: str, status: int) -> NoReturn:
     last_word(sentence)
     if TERMINATION_LOG.exists():
-        # The kubelet keeps 4096 bytes. That the file cannot be written must not hide the sentence.
+        # The kubelet keeps 4096 bytes. An error here must not hide the sentence.
         try:
             TERMINATION_LOG.write_text(sentence[:2000])
         except OSError as error:

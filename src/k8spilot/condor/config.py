@@ -218,5 +218,5 @@ def _expression(variable: str, text: str | None) -> str:
     """Return `text` if it is a ClassAd expression. HTCondor would report an invalid one too late."""
     if text is None:
         return "true"
-    check(text, f"{variable} is {text!r}; it must be a valid ClassAd expression", parse=True)
+    check(text, f"{variable} is {text!r}, but it must be a valid ClassAd expression", parse=True)
     return text

@@ -145,5 +145,5 @@ def _default(settings: Settings) -> str:
         return "undefined"
     if IMAGE.fullmatch(text):
         return quoted(text)
-    check(text, f"K8SPILOT_DEFAULT_IMAGE is {text!r}; it must be an image or a ClassAd expression", parse=True)
+    check(text, f"K8SPILOT_DEFAULT_IMAGE is {text!r}, but it must be an image or a ClassAd expression", parse=True)
     return f"({text})"
