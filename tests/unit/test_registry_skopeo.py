@@ -197,7 +197,7 @@ async def test_the_configuration_of_an_index_that_clients_may_read_differently_i
     inner = json.dumps({"manifests": [{"digest": OWN}]})
     (tmp_path / "own").write_text(manifest_of(CONFIGURATION))
     asked = registry(tmp_path, f"case $* in *{OWN}) cat {tmp_path}/own;; *) echo -n '{inner}';; esac")
-    with pytest.raises(ImageError, match="resolve sha256:.* differently"):
+    with pytest.raises(ImageError, match=r"resolve sha256:.* differently"):
         await asked.image(REFERENCE, digest_of(inner))
 
 

@@ -135,7 +135,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     async with unharmed(simulator):
         answer = await answered(simulator, HEAD + b"Content-Length: 100\r\n\r\n{", ends=False)
         assert status(answer) == 408
-        assert "did not come within" in message(answer)
+        assert "did not arrive within" in message(answer)
 
 
 async def test_half_a_request_from_who_hangs_up_leaves_nothing(simulator: Simulated) -> None:
