@@ -257,7 +257,7 @@ async def test_a_device_that_the_pod_has_not_is_refused(start: Start) -> None:
         body = {"Image": engine.image("busybox"), "HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia2"}]}}
         answer = await engine.ask("POST", "/containers/create", body)
         assert answer.status == 409
-        assert "/dev/nvidia2 is not in the pod" in answer.message
+        assert "the pod does not have the device /dev/nvidia2" in answer.message
 
 
 async def test_htcondors_program_waits_for_an_engine_that_comes_later(start: Start, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ _NONE: Final = {
     "NVIDIA_VISIBLE_DEVICES": "none",
     "_CONDOR_AssignedGPUs": "10000",
 }
-"""What HTCondor says to a job without a GPU (ENVIRONMENT_VALUE_FOR_UnAssignedGPUs)."""
+"""Values of HTCondor for a job without a GPU (ENVIRONMENT_VALUE_FOR_UnAssignedGPUs)."""
 _ASSIGNED: Final = re.compile(rf"(?P<name>{'|'.join(_NONE)})=(?P<ids>.*)")
 
 
