@@ -172,7 +172,7 @@ class LimitedRequestHandler(web.RequestHandler):
 
     def _make_room(self, who: str) -> bool:
         """Close the longest idle connection of `who`. Return whether there was one."""
-        other = next((one for one in self._idle if one._who == who), None)  # noqa: SLF001 -- same class
+        other = next((idle for idle in self._idle if idle._who == who), None)  # noqa: SLF001 -- same class
         if other is None:
             return False
         other._leave()  # noqa: SLF001

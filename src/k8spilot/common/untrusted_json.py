@@ -39,26 +39,26 @@ def read_json(document: bytes | str, *, unique: bool = False) -> Any:
     return value
 
 
-def fields(found: Any, names: Collection[str]) -> dict[str, Any]:
+def fields(value: Any, names: Collection[str]) -> dict[str, Any]:
     """Return a JSON value as an object whose fields case-insensitive parsers (Go's encoding/json) interpret equally.
 
     Raises:
         ValueError: it is not such an object.
     """
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("it has another form")  # noqa: TRY004 -- ValueError for every invalid document
     folded = {name.casefold(): name for name in names}
-    for name in found:
+    for name in value:
         if name not in names and (meant := folded.get(name.casefold())) is not None:
             raise ValueError(f"some parsers interpret its field {name!r} as {meant!r}, and some do not")
-    return found
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise ValueError("it has a name twice")
-    return found
+    return value
 
 
 def _reject_constant(name: str) -> NoReturn:

@@ -37,8 +37,8 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
     yield "K8SNamedImage", " ?: ".join((*(f"TARGET.{name}" for name in _NAMES), '""'))
     yield "K8SJobImage", _plain(f"regexps({quoted(_ANY)}, {_job_image(settings, pool)}, {quoted(third)})")
     registry, image = _plain(quoted(_REGISTRY)), 'MY.K8SJobImage ?: ""'
-    found = f"regexps({registry}, {image}, {quoted(first)})"
-    yield "K8SJobRegistry", f'ifThenElse(regexp({registry}, {image}), {found}, "docker.io")'
+    expression = f"regexps({registry}, {image}, {quoted(first)})"
+    yield "K8SJobRegistry", f'ifThenElse(regexp({registry}, {image}), {expression}, "docker.io")'
     yield from _rank()
     files = holds_files(settings, pool) or bool(settings.image_map)
     facts = {
@@ -69,9 +69,11 @@ def _rank() -> Iterator[tuple[str, str]]:
     # The node knows an image that was pulled by digest by that digest only. An image of the same repository may be the
     # same image.
     some = 'stringList_regexpMember(strcat("^", MY.K8SJobRepository, "[:@]"), MY.K8SNodeImages)'
-    found = f"ifThenElse(stringListMember(MY.K8SJobImageName, MY.K8SNodeImages), 1.0, ifThenElse({some}, 0.5, 0.0))"
+    expression = (
+        f"ifThenElse(stringListMember(MY.K8SJobImageName, MY.K8SNodeImages), 1.0, ifThenElse({some}, 0.5, 0.0))"
+    )
     known = "isString(MY.K8SJobRepository) && isString(MY.K8SNodeImages)"
-    yield "K8SJobImageRank", f"ifThenElse({known}, {found}, 0.0)"
+    yield "K8SJobImageRank", f"ifThenElse({known}, {expression}, 0.0)"
 
 
 def holds_files(settings: Settings, pool: Pool) -> bool:
@@ -112,12 +114,12 @@ def _job_image(settings: Settings, pool: Pool) -> str:
     default.
     """
     named = "MY.K8SNamedImage"
-    found = quoted(FILE_IMAGE) if holds_files(settings, pool) else "undefined"
+    expression = quoted(FILE_IMAGE) if holds_files(settings, pool) else "undefined"
     for rule in reversed(settings.image_map):
         pattern, replacement = _rule(rule)
-        found = f"ifThenElse(regexp({pattern}, {named}), regexps({pattern}, {named}, {replacement}), {found})"
+        expression = f"ifThenElse(regexp({pattern}, {named}), regexps({pattern}, {named}, {replacement}), {expression})"
     is_docker = f"{DOCKER_JOB} || regexp({quoted('^docker:')}, {named})"
-    return f'ifThenElse({named} == "", {_default(settings)}, ifThenElse({is_docker}, {named}, {found}))'
+    return f'ifThenElse({named} == "", {_default(settings)}, ifThenElse({is_docker}, {named}, {expression}))'
 
 
 def _plain(text: str) -> str:

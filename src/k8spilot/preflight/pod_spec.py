@@ -79,7 +79,7 @@ def _apart_faults(engine: Json, pilot: Json, spec: Json, settings: Settings) -> 
     """Check that HTCondor cannot reach the engine's data, nor the engine HTCondor's."""
     if engine.get("restartPolicy") != "Always":
         yield f"set restartPolicy: Always for the init container {ENGINE}; otherwise {PILOT} never starts"
-    uids = [security_context(one, spec).get("runAsUser") for one in (engine, pilot)]
+    uids = [security_context(container, spec).get("runAsUser") for container in (engine, pilot)]
     if None in uids or len({*uids, settings.payload_uid}) < 3:
         yield (
             f"set runAsUser to different numbers for {ENGINE} and {PILOT}, and to others than the jobs' "
@@ -103,14 +103,16 @@ def _order_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str
     programs = _mounts(payload).get(f"{settings.exchange}/bin")
     if programs is None:
         return  # reported below
-    before = spec["initContainers"][: [one["name"] for one in spec["initContainers"]].index(payload["name"])]
+    before = spec["initContainers"][
+        : [container["name"] for container in spec["initContainers"]].index(payload["name"])
+    ]
     fillers = [
-        one
-        for one in before
-        for mount in one.get("volumeMounts", [])
+        container
+        for container in before
+        for mount in container.get("volumeMounts", [])
         if mount["name"] == programs["name"] and not mount.get("readOnly")
     ]
-    if settings.payload_uid in [security_context(one, spec).get("runAsUser") for one in fillers]:
+    if settings.payload_uid in [security_context(container, spec).get("runAsUser") for container in fillers]:
         yield (
             "set runAsUser of the container that runs `k8spilot install` to another number than the jobs' "
             f"{settings.payload_uid}; otherwise jobs can reach their container's termination log"
@@ -151,7 +153,9 @@ def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
             f"set terminationMessagePath: {log} for {name}; otherwise each job can fill the node's disk with its "
             "termination log, which no limit counts"
         )
-    fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}) for one in payload.get("env", [])}
+    fields = {
+        variable["name"]: variable.get("valueFrom", {}).get("fieldRef", {}) for variable in payload.get("env", [])
+    }
     if fields.get(_BIND[0], {}).get("fieldPath") != _BIND[1]:
         yield (
             f'give {name} the variable {_BIND[0]} with valueFrom: {{fieldRef: {{fieldPath: "{_BIND[1]}"}}}}; otherwise '
@@ -261,8 +265,8 @@ def _volume_faults(payload: Json, pilot: Json, engine: Json, spec: Json, setting
             )
 
 
-def _is_shared(one: Json | None, other: Json | None) -> bool:
-    return one is not None and other is not None and one["name"] == other["name"]
+def _is_shared(mount: Json | None, other: Json | None) -> bool:
+    return mount is not None and other is not None and mount["name"] == other["name"]
 
 
 def _is_read_only(mount: Json, spec: Json) -> bool:
@@ -293,8 +297,8 @@ def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
     """Yield problems that a pilot can run with, each as a phrase that says what to do."""
     spec: Json = pod.get("spec", {})
     containers: list[Json] = [*spec.get("initContainers", ()), *spec.get("containers", ())]
-    for payload in [one for one in containers if one["name"] == settings.payload_container]:
-        yield from gpu_warnings(payload, [one for one in containers if one is not payload])
+    for payload in [container for container in containers if container["name"] == settings.payload_container]:
+        yield from gpu_warnings(payload, [container for container in containers if container is not payload])
     if spec.get("restartPolicy", "Always") == "Always":
         yield (
             "set restartPolicy: OnFailure; otherwise a pilot that has ended restarts, and ends again at once, because "

@@ -196,7 +196,7 @@ async def _beginning(stream: asyncio.StreamReader, most: int) -> bytes:
 
 
 def _message(errors: str) -> str:
-    """Skopeo's own sentence, out of its log line."""
+    """Return skopeo's own sentence from its log line."""
     match = _LOGGED.search(errors)
     message = match["message"].replace('\\"', '"') if match else errors
     message = _PREFIX.sub("", message)

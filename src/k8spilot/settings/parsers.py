@@ -92,14 +92,14 @@ def number(*, above: float = -math.inf, least: float = -math.inf, most: float = 
 
     def read(value: str) -> float:
         try:
-            found = float(value)
+            result = float(value)
         except ValueError:
-            found = math.nan
-        if not (math.isfinite(found) and found > above and least <= found <= most):
+            result = math.nan
+        if not (math.isfinite(result) and result > above and least <= result <= most):
             end = f" and at most {most:g}" if math.isfinite(most) else ""
             word = "of at least" if least > above else "above"
             raise ValueError(f"it must be a number {word} {max(above, least):g}{end}")
-        return found
+        return result
 
     return read
 
@@ -131,13 +131,13 @@ def repositories(value: str) -> tuple[str, ...]:
 
 def _repository(value: str) -> str:
     """Parse a registry, or a prefix of a repository: `registry.example`, `registry.example/group`."""
-    found = re.sub(r"/\*{0,2}$", "", value.removeprefix("docker://"))
-    if not REPOSITORIES.fullmatch(found):
+    result = re.sub(r"/\*{0,2}$", "", value.removeprefix("docker://"))
+    if not REPOSITORIES.fullmatch(result):
         raise ValueError(
             "it must be registries and repositories such as registry.example or docker.io/library/busybox, "
             "with the registry's name, separated by commas or new lines"
         )
-    return found
+    return result
 
 
 class ImageRule(NamedTuple):

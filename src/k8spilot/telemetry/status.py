@@ -87,10 +87,10 @@ class Status:
         ad = await self._slot.look(("Name", *_WORDS, *_MOMENTS))
         if ad is None:
             return {"up": False}
-        words = {name: ad[key] for key, name in _WORDS.items() if key in ad}
+        texts = {name: ad[key] for key, name in _WORDS.items() if key in ad}
         moments = {name: _text(datetime.fromtimestamp(ad[key], UTC)) for key, name in _MOMENTS.items() if key in ad}
         retiring = bool(ad.get("GLIDEIN_ToRetire", time.time() + 1) <= time.time())
-        return {"up": True, "name": ad.get("Name"), **words, **moments, "retiring": retiring}
+        return {"up": True, "name": ad.get("Name"), **texts, **moments, "retiring": retiring}
 
 
 def _slot(payload: PayloadContainer) -> Json:

@@ -105,7 +105,7 @@ class Evidence:
                 **{
                     **values,
                     "mounts": tuple(values["mounts"]),
-                    "nodes": tuple(Node(**one) for one in values["nodes"]),
+                    "nodes": tuple(Node(**node) for node in values["nodes"]),
                     "cgroup": None if values["cgroup"] is None else tuple(values["cgroup"]),
                     "groups": tuple(values["groups"]),
                     "files": _devices(values["files"]),
@@ -117,7 +117,7 @@ class Evidence:
 
     def allows(self, minor: int) -> bool:
         """Return whether /dev/nvidia<minor> exists and may be used, as far as the evidence shows."""
-        node = next((one for one in self.nodes if one.path == f"/dev/nvidia{minor}"), None)
+        node = next((node for node in self.nodes if node.path == f"/dev/nvidia{minor}"), None)
         return node is not None and self.covers(node)
 
     def covers(self, node: Node) -> bool:
@@ -155,5 +155,6 @@ def _covers(rule: str, node: Node) -> bool:
 
 def _devices(values: list[Json]) -> tuple[Device, ...]:
     return tuple(
-        Device(**{**one, "instance": None if one.get("instance") is None else tuple(one["instance"])}) for one in values
+        Device(**{**value, "instance": None if value.get("instance") is None else tuple(value["instance"])})
+        for value in values
     )

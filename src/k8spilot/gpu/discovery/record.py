@@ -63,16 +63,16 @@ class GpuRecord:
 
     def json(self) -> Json:
         """Return the verdict and its evidence as JSON."""
-        found = self.verdict
+        verdict = self.verdict
         return {
-            "strategy": found.strategy,
-            "meaning": STRATEGIES[found.strategy],
-            "reasons": list(found.reasons),
+            "strategy": verdict.strategy,
+            "meaning": STRATEGIES[verdict.strategy],
+            "reasons": list(verdict.reasons),
             "promised": self.promise.words or None,
-            "expected": list(found.expected),
-            "observed": [device.uuid for device in found.observed],
-            "usable": [device.uuid for device in found.usable],
-            "problem": found.problem or None,
+            "expected": list(verdict.expected),
+            "observed": [device.uuid for device in verdict.observed],
+            "usable": [device.uuid for device in verdict.usable],
+            "problem": verdict.problem or None,
             "words": self.words,
             "evidence": self.evidence.json(),
         }
@@ -95,8 +95,8 @@ class GpuRecord:
     def load(cls, folder: Path) -> "GpuRecord | None":
         """Return the record in `folder`, or None if there is none."""
         try:
-            found = json.loads((folder / FILE).read_text())[_FORMAT]
-            return cls(PodRequest.of_json(found["promise"]), Evidence.of(found["evidence"]), found["failure"])
+            stored = json.loads((folder / FILE).read_text())[_FORMAT]
+            return cls(PodRequest.of_json(stored["promise"]), Evidence.of(stored["evidence"]), stored["failure"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -105,14 +105,14 @@ class GpuRecord:
 
 def report(gpus: GpuRecord) -> Iterator[str]:
     """Yield the verdict for people, line by line."""
-    found = gpus.verdict
-    yield f"strategy   {found.strategy}: {STRATEGIES[found.strategy]}"
-    for position, reason in enumerate(found.reasons):
+    verdict = gpus.verdict
+    yield f"strategy   {verdict.strategy}: {STRATEGIES[verdict.strategy]}"
+    for position, reason in enumerate(verdict.reasons):
         yield f"{'' if position else 'evidence':10} {reason}"
-    yield from _devices("expected", found.expected)
-    yield from _devices("observed", [_line(device) for device in found.observed])
-    yield from _devices("usable", [_line(device) for device in found.usable])
-    yield f"problem    {found.problem}." if found.problem else "problem    none"
+    yield from _devices("expected", verdict.expected)
+    yield from _devices("observed", [_line(device) for device in verdict.observed])
+    yield from _devices("usable", [_line(device) for device in verdict.usable])
+    yield f"problem    {verdict.problem}." if verdict.problem else "problem    none"
 
 
 def _devices(label: str, lines: "list[str] | tuple[str, ...]") -> Iterator[str]:

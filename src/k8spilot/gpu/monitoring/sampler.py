@@ -54,17 +54,17 @@ class Tally:
     processes: list[GpuProcess] | None = None
     fault: str = ""
 
-    def add(self, one: Reading) -> None:
+    def add(self, reading: Reading) -> None:
         """Add a reading."""
-        self.fault = one.fault[:_TEXT_LENGTH]
-        if one.busy is not None:
-            self.busy = (self.busy or 0.0) + one.busy
-            self.known += one.known
-        self.memory, self.total = one.memory, one.total
-        if one.memory is not None:
-            self.peak = max(self.peak or 0, one.memory)
-        if one.processes is not None or one.fault:
-            self.processes = one.processes
+        self.fault = reading.fault[:_TEXT_LENGTH]
+        if reading.busy is not None:
+            self.busy = (self.busy or 0.0) + reading.busy
+            self.known += reading.known
+        self.memory, self.total = reading.memory, reading.total
+        if reading.memory is not None:
+            self.peak = max(self.peak or 0, reading.memory)
+        if reading.processes is not None or reading.fault:
+            self.processes = reading.processes
 
     def begin(self) -> "Tally":
         """Return the next tally, which keeps the current state."""
@@ -72,12 +72,14 @@ class Tally:
 
     def json(self) -> dict[str, Any]:
         """Return the tally as JSON for the engine."""
-        found = asdict(self)
+        figures = asdict(self)
         if self.processes is not None:
             # A partial list would look like a complete one.
             fits = len(self.processes) <= _MOST_PROCESSES
-            found["processes"] = [[one.pid, one.memory, one.share] for one in self.processes] if fits else None
-        return found
+            figures["processes"] = (
+                [[process.pid, process.memory, process.share] for process in self.processes] if fits else None
+            )
+        return figures
 
 
 @dataclass
@@ -140,14 +142,14 @@ class Sampler:
             self._open()
         if self._fault:
             return
-        found = self.vendor.read(processes)
+        readings = self.vendor.read(processes)
         for uuid in self._seen:
-            reading = found.get(uuid, Reading(fault="the driver no longer lists it"))
+            reading = readings.get(uuid, Reading(fault="the driver no longer lists it"))
             self._tallies.setdefault(uuid, Tally()).add(reading)
-        broken = [one.fault for one in found.values() if one.fault]
-        if len(broken) == len(found) and broken:
+        broken = [reading.fault for reading in readings.values() if reading.fault]
+        if len(broken) == len(readings) and broken:
             self._failed(broken[0])
-        elif broken or len(found) < len(self._seen):
+        elif broken or len(readings) < len(self._seen):
             # One device is lost, and the others are measured. The device may return, which is seen at the next opening.
             if self._reopen is None:
                 self._reopen = time.monotonic() + self._pause
@@ -182,17 +184,17 @@ class Sampler:
             self._hang_up()
             return None
         self._reported_at = now
-        self._tallies = {uuid: one.begin() for uuid, one in self._tallies.items()}
+        self._tallies = {uuid: tally.begin() for uuid, tally in self._tallies.items()}
         return None
 
     def _devices(self, seconds: float) -> dict[str, Any]:
         if self._fault:  # the latest state is no longer valid
-            for one in self._tallies.values():
-                one.memory, one.processes, one.fault = None, None, self._fault
-        for one in self._tallies.values():
-            if one.busy is not None and one.known > seconds + 1:  # samples of an interval that is already reported
-                one.busy, one.known = one.busy * seconds / one.known, seconds
-        return {uuid: one.json() for uuid, one in self._tallies.items()}
+            for tally in self._tallies.values():
+                tally.memory, tally.processes, tally.fault = None, None, self._fault
+        for tally in self._tallies.values():
+            if tally.busy is not None and tally.known > seconds + 1:  # samples of an interval that is already reported
+                tally.busy, tally.known = tally.busy * seconds / tally.known, seconds
+        return {uuid: tally.json() for uuid, tally in self._tallies.items()}
 
     def _connect(self) -> bytes:
         """Send a hello. Return the answer."""
