@@ -191,7 +191,7 @@ def test_devices_that_nobody_promised_are_told_of_and_given_to_no_job(lab: Lab, 
     with gpu_pod(lab, name, "nvidia.com/gpu-broken", 2, "nvidia-legacy"), ExitStack() as cleanup:
         lying = Pool(lab, name, cleanup)
         found = told(lying)
-        assert "was not promised" in found["problem"] or "cannot be seen" in found["problem"]
+        assert "without a request" in found["problem"] or "does not see" in found["problem"]
         assert set(found["usable"]) < set(found["observed"]) | set(found["expected"])
         assert set(found["usable"]) <= set(found["expected"])
         assert "GPUs: " in lying.inside("k8spilot status || true")

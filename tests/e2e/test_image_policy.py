@@ -30,8 +30,8 @@ def test_an_image_that_is_not_allowed_holds_the_job_with_the_policys_words(
     with_volume = pusher.push("allowed/volume:1", OciImage([shell()], {"Volumes": {"/data": {}}}))
     before = here.status()["spec"]["initContainers"][1]["image"]
     cases = {
-        f"docker://{pusher.address}/busybox": f"may use images of {pusher.address}/allowed, registry.example",
-        f"docker://{pusher.address}/allowedx/image@{good.partition('@')[2]}": "may use images of",
+        f"docker://{pusher.address}/busybox": f"site allows images of {pusher.address}/allowed, registry.example",
+        f"docker://{pusher.address}/allowedx/image@{good.partition('@')[2]}": "site allows images of",
         "docker://busybox": "docker.io/library/busybox:latest is not allowed here",
         f"docker://{good.partition('@')[0]}": "must name images by their digest",
         f"docker://{with_volume}": "declares a volume at /data",

@@ -176,7 +176,7 @@ def test_an_image_that_cannot_run_holds_its_job_with_the_reason(pool: Pool, push
             _push(pusher, "half", half, digest_of(whole), kind=f"{LAYER}+gzip"),
             "failed to extract layer",
         ),
-        "not an image": (_push(pusher, "chart", b"chart", "", configuration=not_an_image), "no container image"),
+        "not an image": (_push(pusher, "chart", b"chart", "", configuration=not_an_image), "not a container image"),
         "no configuration": (_push(pusher, "no-json", whole, "", configuration=b"nothing"), "not JSON"),
         "tmp is a file": (pusher.push("e2e-odd:tmp", image(layer(Entry("tmp", data=b"")))), '"/tmp"'),
         "a variable without a name": (pusher.push("e2e-odd:variable", image(Env=["=x"])), "environment variable name"),

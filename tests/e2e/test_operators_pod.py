@@ -40,7 +40,7 @@ def test_volumes_and_shared_memory_that_the_pod_has_are_had_and_others_hold_the_
     refused = {
         "/data cannot be mounted at /data": {"+WantsData": "true"},
         "scratch/data/ cannot be mounted at /data": {"mount_under_scratch": "/data"},
-        f"the job asks for {TOO_LARGE} bytes of shared memory": {"+WantsMuch": "true"},
+        f"the job requests {TOO_LARGE} bytes of shared memory": {"+WantsMuch": "true"},
     }
     held = {words: pool.submit(commands) for words, commands in refused.items()}
     assert result(runs).text == "fine\n/var/tmp\n"

@@ -170,7 +170,7 @@ def test_rights_beyond_what_is_needed_are_told_at_the_start(place: Place) -> Non
         assert words in told
         assert words in log
         assert words in check
-    assert "an admission policy keeps it to its own pod" in check
+    assert "an admission policy restricts it to its own pod" in check
     plain = pilot.inside(lab, place.pool.pod, "k8spilot check")
     assert "more than a pilot needs" not in plain
 

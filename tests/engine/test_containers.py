@@ -172,7 +172,7 @@ async def test_an_invalid_reference_fails_create_and_says_how_to_write_it(engine
 
 
 async def test_no_image_is_refused(engine: Engine) -> None:
-    assert "no image is named" in (await engine.ask("POST", "/containers/create", {})).message
+    assert "the job names no image" in (await engine.ask("POST", "/containers/create", {})).message
 
 
 async def test_whoever_goes_away_while_create_waits_leaves_the_slot_free(simulator: Simulated) -> None:

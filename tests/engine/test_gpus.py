@@ -105,7 +105,7 @@ async def test_a_disagreement_is_told_everywhere_and_the_doubtful_is_given_to_no
 ) -> None:
     async with start(visible=f"{A},{C}") as engine:
         assert (await inventory(engine)).startswith('DetectedGPUs="GPU-aaaaaaaa"\n')
-        words = f"{C} cannot be seen in the payload container and {B} can be seen there and was not promised"
+        words = f"the payload container does not see {C} and the payload container sees {B} without a request"
         assert words in (await told(engine, "GpuMismatch"))["message"]
         shown = await state(engine)
         assert not shown["fit"]
@@ -113,7 +113,7 @@ async def test_a_disagreement_is_told_everywhere_and_the_doubtful_is_given_to_no
         assert any(words in one.getMessage() for one in caplog.records if one.levelno == logging.WARNING)
 
 
-@pytest.mark.parametrize(("visible", "words"), [("all", "every GPU of the node"), (C, "cannot be seen")])
+@pytest.mark.parametrize(("visible", "words"), [("all", "every GPU of the node"), (C, "does not see")])
 async def test_where_nobody_can_tell_whose_gpus_they_are_there_are_none(start: Start, visible: str, words: str) -> None:
     async with start(visible=visible) as engine:
         assert await inventory(engine) == "DetectedGPUs=0\n"
@@ -186,7 +186,7 @@ async def test_an_idle_image_without_the_probe_is_told_where_gpus_are_promised(p
     async with simulated(programs, idle=Idle(limits={"nvidia.com/gpu": "1"})) as engine:
         assert await inventory(engine) == "DetectedGPUs=0\n"
         words = (await told(engine, "GpuMismatch"))["message"]
-        assert "the pod asks for nvidia.com/gpu, but the probe failed" in words
+        assert "the pod requests nvidia.com/gpu, but the probe failed" in words
         assert (await engine.shell(engine.image("busybox"), "exit 4")).code == 4
 
 
@@ -257,7 +257,7 @@ async def test_a_device_that_the_pod_has_not_is_refused(start: Start) -> None:
         body = {"Image": engine.image("busybox"), "HostConfig": {"Devices": [{"PathOnHost": "/dev/nvidia2"}]}}
         answer = await engine.ask("POST", "/containers/create", body)
         assert answer.status == 409
-        assert "/dev/nvidia2 is not in the pod" in answer.message
+        assert "the pod does not have the device /dev/nvidia2" in answer.message
 
 
 async def test_htcondors_program_waits_for_an_engine_that_comes_later(start: Start, tmp_path: Path) -> None:

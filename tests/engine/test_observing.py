@@ -270,7 +270,7 @@ async def test_requests_that_are_none_leave_nothing_in_the_log(
 async def test_a_port_that_somebody_else_has_does_not_stop_a_pilot(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.telemetry.exporter._AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("k8spilot.telemetry.exporter._RETRY_SECONDS", 0.1)
     with socket.socket() as thief:
         thief.bind(("0.0.0.0", 0))  # noqa: S104
         thief.listen()

@@ -17,8 +17,8 @@ def test_json_is_read(document: str) -> None:
     ("document", "words"),
     [
         (b"", "Expecting value"),
-        (b"NaN", "NaN is no JSON"),
-        (b"[-Infinity]", "-Infinity is no JSON"),
+        (b"NaN", "NaN is not JSON"),
+        (b"[-Infinity]", "-Infinity is not JSON"),
         (b'"\xff"', "utf-8"),
         (b'"\\ud800"', "surrogates"),
         (b'{"\\udc80": 1}', "surrogates"),

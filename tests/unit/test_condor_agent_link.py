@@ -130,7 +130,7 @@ async def test_the_engine_ends_htcondor_also_one_that_comes_later(settings: Sett
 async def test_while_the_engine_is_away_no_job_is_taken(
     settings: Settings, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.condor.agent._AWAY_SECONDS", 0.2)
+    monkeypatch.setattr("k8spilot.condor.agent._ABSENCE_SECONDS", 0.2)
     async with agent(settings, folders):
         await eventually(lambda: "K8SApiAwayUntil = 1" in _ad(folders))
         async with engine(RemoteStartdAd(), settings.socket):
@@ -144,7 +144,7 @@ async def test_what_makes_no_sense_is_not_heard(text: str) -> None:
     slot = RemoteStartdAd()
     heed: Callable[[str, str], Awaitable[None]] = lambda _log, _line: asyncio.sleep(0)  # noqa: E731
     slot.heed = heed
-    await slot._hear(text)
+    await slot._handle(text)
 
 
 async def test_htcondors_container_asks_the_engine_what_it_cannot_see(

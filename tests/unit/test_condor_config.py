@@ -170,7 +170,7 @@ def test_images_that_are_files_become_what_the_operator_maps_them_to(tmp_path: P
 
 @pytest.mark.parametrize(
     ("rules", "words"),
-    [("( => docker://a", "regular expression '\\('"), (r"a(?:b)(c) => docker://a/\3", "a group that")],
+    [("( => docker://a", "regular expression: '\\('"), (r"a(?:b)(c) => docker://a/\3", "whose group")],
 )
 def test_a_rule_that_cannot_work_is_refused(rules: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):

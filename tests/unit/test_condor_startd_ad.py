@@ -51,8 +51,8 @@ async def test_what_the_tool_says_against_it_is_logged(folders: Folders, caplog:
     assert not await slot(folders, "echo 'cannot find it'; exit 1").set({"A": 1, "B": 2})
     assert not await LocalStartdAd(folders, settings(), update="/no/such/tool").set({"A": 1})
     assert [record.getMessage() for record in caplog.records] == [
-        "The slot's ad does not have A, B: cannot find it",
-        "The slot's ad does not have A: [Errno 2] No such file or directory: '/no/such/tool'",
+        "The slot's ad could not be updated with A, B: cannot find it",
+        "The slot's ad could not be updated with A: [Errno 2] No such file or directory: '/no/such/tool'",
     ]
 
 
@@ -67,7 +67,7 @@ async def test_the_startd_is_made_to_look_at_its_ad_again(folders: Folders) -> N
 async def test_a_tool_that_hangs_is_ended(
     folders: Folders, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.condor.startd_ad._SECONDS", 0.2)
+    monkeypatch.setattr("k8spilot.condor.startd_ad._TOOL_SECONDS", 0.2)
     assert not await slot(folders, "exec sleep 60").set({"A": 1})
     assert "did not answer within" in caplog.text
 

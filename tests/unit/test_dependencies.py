@@ -27,7 +27,7 @@ def _imported(*folders: str) -> set[str]:
                     modules.update(alias.name.partition(".")[0] for alias in node.names)
                 elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                     modules.add(node.module.partition(".")[0])
-    own = {"k8spilot", "lab", "tests", "bench", "soak"}
+    own = {"k8spilot", "lab", "tests", "bench", "soak", "docs"}
     known = packages_distributions()
     return {_name(known[one][0]) if one in known else one for one in modules - own - sys.stdlib_module_names}
 

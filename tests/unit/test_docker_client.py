@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor.programs import assignments, script, words
+from k8spilot.condor.programs import assignments, script, split_arguments
 from k8spilot.docker.serializers import NEVER
 
 GONE = 'echo "error during connect: Post \\"http://x/containers/create\\": EOF" >&2; exit 1'
@@ -277,13 +277,13 @@ def test_the_operators_own_arguments_are_those_of_the_configuration_and_no_other
     ],
 )
 def test_the_operators_own_arguments_are_read_as_htcondor_reads_them(text: str, found: list[str]) -> None:
-    assert words(text) == found
+    assert split_arguments(text) == found
 
 
 @pytest.mark.parametrize("text", ['"a', '"\'a"', '"'])
 def test_arguments_with_a_quote_too_few_are_told_of(text: str) -> None:
     with pytest.raises(ValueError, match="quote"):
-        words(text)
+        split_arguments(text)
 
 
 GROUP = 47002
@@ -390,7 +390,7 @@ def test_sessions_beside_a_job_are_few(tmp_path: Path) -> None:
             time.sleep(0.01)
         one_more = session()
         (tmp_path / "end").touch()
-    words = "k8spilot: there are 8 sessions beside this job already; end one of them first\n"
-    assert (one_more.returncode, one_more.stderr) == (1, words)
+    split_arguments = "k8spilot: there are 8 sessions beside this job already; end one of them first\n"
+    assert (one_more.returncode, one_more.stderr) == (1, split_arguments)
     assert {one.result().returncode for one in begun} == {3}
     assert session().returncode == 3

@@ -77,7 +77,7 @@ def test_a_long_value_is_cut_in_the_sentence() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"Image": ""}, {"Image": None}])
 def test_an_image_must_be_named(body: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match="no image is named"):
+    with pytest.raises(Refused, match="the job names no image"):
         specification(body, PLACE)
 
 
@@ -174,7 +174,7 @@ def test_it_can_be_asked_for_as_htcondor_does_for_its_administrator() -> None:
 def test_shared_memory_can_be_asked_for_as_far_as_the_pod_has_it() -> None:
     place = replace(PLACE, shared_memory=64)
     specification({"Image": "a", "HostConfig": {"ShmSize": 64}}, place)
-    with pytest.raises(Refused, match="has 64; ask for less"):
+    with pytest.raises(Refused, match="has 64; request less"):
         specification({"Image": "a", "HostConfig": {"ShmSize": 65}}, place)
 
 

@@ -123,7 +123,7 @@ def test_a_device_that_is_lost_makes_the_list_worthless(stub: nvml.Stub) -> None
 
 def test_without_a_gpu_and_a_driver_it_is_quiet() -> None:
     seen = run()
-    assert seen.driver.error == "libnvidia-ml.so.1 is not there"
+    assert seen.driver.error == "libnvidia-ml.so.1 is missing"
     assert seen.driver.devices == seen.files == ()
 
 

@@ -58,7 +58,7 @@ def test_people_read_what_was_seen_and_why() -> None:
     assert lines[0].startswith("strategy   variable: ")
     assert f"usable     {A.uuid} NVIDIA H200, 143771 MiB" in lines
     assert lines[-1] == "problem    none"
-    assert f"evidence   the pod asks for {TWO.words}" in lines
+    assert f"evidence   the pod requests {TWO.words}" in lines
     assert list(report(BAD))[-1].endswith("; jobs get none.")
 
 

@@ -38,7 +38,7 @@ def seen(*devices: Device, visible: str | None = None, **more: Any) -> Evidence:
     defaults: dict[str, Any] = {
         "variables": {} if visible is None else {"NVIDIA_VISIBLE_DEVICES": visible},
         "nodes": (*nodes, *(CONTROL if devices else ())),
-        "driver": Driver("", "580.159.04", 13000, devices) if devices else Driver("libnvidia-ml.so.1 is not there"),
+        "driver": Driver("", "580.159.04", 13000, devices) if devices else Driver("libnvidia-ml.so.1 is missing"),
     }
     return Evidence(**{**defaults, **more})
 
@@ -105,46 +105,51 @@ def test_mig_devices_are_known_by_both_of_their_names(names: list[str], promise:
 def test_of_mig_devices_only_those_that_were_given_are_usable() -> None:
     found = judge(seen(WHOLE, *PARTS, visible=PARTS[1].uuid), PodRequest({"nvidia.com/mig-1g.18gb": 1}))
     assert found.usable == (PARTS[1],)
-    assert "was not promised" in found.problem
+    assert "without a request" in found.problem
 
 
 def test_a_gpu_in_mig_mode_is_no_device_itself() -> None:
     found = judge(seen(WHOLE, visible=WHOLE.uuid), ONE)
     assert not found.usable
-    assert "cannot be seen" in found.problem
+    assert "does not see" in found.problem
 
 
 @pytest.mark.parametrize(
     ("evidence", "promise", "usable", "words"),
     [
-        (seen(A, visible=f"{A.uuid},{B.uuid}"), TWO, "a", f"{B.uuid} cannot be seen in the payload container"),
-        (seen(A, B, visible=A.uuid), ONE, "a", f"{B.uuid} can be seen there and was not promised"),
+        (seen(A, visible=f"{A.uuid},{B.uuid}"), TWO, "a", f"does not see {B.uuid}"),
+        (seen(A, B, visible=A.uuid), ONE, "a", f"sees {B.uuid} without a request"),
         (seen(B, visible=A.uuid), ONE, "", "jobs get none"),
-        (seen(A, B, visible=f"{A.uuid},{B.uuid}"), ONE, "", "2 GPUs are named, and 1 were promised"),
+        (seen(A, B, visible=f"{A.uuid},{B.uuid}"), ONE, "", "2 GPUs are named, but the pod requests 1"),
         (seen(A, B, visible="all"), ONE, "", "asks for every GPU of the node"),
         (seen(A, B, visible="nvidia.com/gpu=all"), ONE, "", "asks for every GPU of the node"),
         (seen(A, B, cgroup=("a *:* rwm",)), ONE, "", "every device of the node"),
         (seen(A, B, visible="void", capabilities=1 << 21), TWO, "", "every device of the node"),
-        (seen(A, B, visible="void"), ONE, "", "sees 2 GPUs, and 1 were promised"),
-        (seen(A, visible="void"), TWO, "a", "sees 1 GPU of 2 that were promised"),
-        (seen(A, B, visible="3"), ONE, "", "sees 2 GPUs, and 1 were promised"),
+        (seen(A, B, visible="void"), ONE, "", "sees 2 GPUs, but 1 were requested"),
+        (seen(A, visible="void"), TWO, "a", "sees 1 GPU of 2 that were requested"),
+        (seen(A, B, visible="3"), ONE, "", "sees 2 GPUs, but 1 were requested"),
         (seen(A, visible="0,1"), TWO, "a", "sees 1 GPU of 2"),
-        (seen(A, B, visible="0,1"), ONE, "", "2 GPUs are named, and 1 were promised"),
-        (seen(A, B, visible="nvidia.com/gpu=0,nvidia.com/gpu=1"), ONE, "", "2 GPUs are named, and 1 were promised"),
-        (seen(A, visible=A.uuid), TWO, "a", "1 of 2 GPUs that were promised (nvidia.com/gpu: 2); jobs get 1 GPU"),
-        (seen(A, visible=FOLDER, mounts=(A.uuid,)), TWO, "a", "these are 1 of 2 GPUs that were promised"),
-        (seen(A, visible="0"), TWO, "a", "NVIDIA_VISIBLE_DEVICES has 1 of 2 GPUs that were promised"),
-        (seen(A, B, visible="0"), TWO, "", "sees 2 GPUs, and 1 were promised (NVIDIA_VISIBLE_DEVICES)"),
-        (seen(A), NONE, "", "that the pod does not ask for"),
-        (seen(A, visible="0"), NONE, "", "that the pod does not ask for"),
-        (seen(A), FUSE, "", "nothing is known to bring of what the pod asks for (smarter-devices/fuse: 1)"),
-        (seen(A, visible="0"), FUSE, "", "nothing is known to bring"),
+        (seen(A, B, visible="0,1"), ONE, "", "2 GPUs are named, but the pod requests 1"),
+        (seen(A, B, visible="nvidia.com/gpu=0,nvidia.com/gpu=1"), ONE, "", "2 GPUs are named, but the pod requests 1"),
+        (seen(A, visible=A.uuid), TWO, "a", "1 of 2 GPUs that were requested (nvidia.com/gpu: 2); jobs get 1 GPU"),
+        (seen(A, visible=FOLDER, mounts=(A.uuid,)), TWO, "a", "these are 1 of 2 GPUs that were requested"),
+        (seen(A, visible="0"), TWO, "a", "NVIDIA_VISIBLE_DEVICES has 1 of 2 GPUs that were requested"),
+        (seen(A, B, visible="0"), TWO, "", "sees 2 GPUs, but 1 were requested (NVIDIA_VISIBLE_DEVICES)"),
+        (seen(A), NONE, "", "that the pod does not request"),
+        (seen(A, visible="0"), NONE, "", "that the pod does not request"),
+        (seen(A), FUSE, "", "that the pod's requests (smarter-devices/fuse: 1) do not explain"),
+        (seen(A, visible="0"), FUSE, "", "do not explain"),
         (seen(), ONE, "", "sees no GPU"),
         (seen(visible=A.uuid), ONE, "", "runtimeClassName: nvidia"),
         (seen(visible=FOLDER), ONE, "", "runtimeClassName: nvidia"),
         (seen(visible=FOLDER), NONE, "", "sees no GPU"),
         (seen(visible=FOLDER, mounts=(A.uuid,)), ONE, "", "sees no GPU"),
-        (seen(visible=FOLDER, mounts=(A.uuid,)), NONE, "", "GPUs were promised, and the payload container sees no GPU"),
+        (
+            seen(visible=FOLDER, mounts=(A.uuid,)),
+            NONE,
+            "",
+            "GPUs were requested, but the payload container sees no GPU",
+        ),
     ],
 )
 def test_where_promise_and_sight_differ_it_is_said_and_nothing_doubtful_is_given(
@@ -159,7 +164,7 @@ def test_where_promise_and_sight_differ_it_is_said_and_nothing_doubtful_is_given
 def test_a_device_without_its_node_is_not_given() -> None:
     found = judge(replace(seen(A, B, visible=f"{A.uuid},{B.uuid}"), nodes=seen(A).nodes), TWO)
     assert short(found.usable) == "a"
-    assert f"{B.uuid} cannot be seen" in found.problem
+    assert f"does not see {B.uuid}" in found.problem
 
 
 @pytest.mark.parametrize(
@@ -184,9 +189,9 @@ def test_without_nvml_the_drivers_files_and_the_nodes_tell() -> None:
 
 
 def test_nodes_that_nothing_names_are_nobodys() -> None:
-    found = judge(replace(seen(A, visible="void"), driver=Driver("libnvidia-ml.so.1 is not there")), ONE)
+    found = judge(replace(seen(A, visible="void"), driver=Driver("libnvidia-ml.so.1 is missing")), ONE)
     assert not found.usable
-    assert "NVIDIA_DRIVER_CAPABILITIES must have utility" in found.problem
+    assert "Add utility to NVIDIA_DRIVER_CAPABILITIES" in found.problem
 
 
 def test_in_the_linux_of_windows_there_is_one_node_for_all() -> None:
@@ -230,7 +235,7 @@ def test_evidence_survives_its_journey() -> None:
 
 @pytest.mark.parametrize("nonsense", [{}, [], {"driver": 3}, {"driver": {}, "mounts": 3}, None])
 def test_what_is_no_evidence_is_not_taken_for_it(nonsense: Any) -> None:
-    with pytest.raises(ValueError, match="not what a probe says"):
+    with pytest.raises(ValueError, match="not the output of a probe"):
         Evidence.of(nonsense)
 
 

@@ -15,7 +15,7 @@ from k8spilot.model.reference import Reference
 API = ("10.96.0.1", "[fd00:96::1]:443")
 
 POD = "the pod itself"
-LINK = "an address of the node's own link, as cloud providers' metadata services have"
+LINK = "a link-local address of the node, as of cloud providers' metadata services"
 METADATA = "a cloud provider's metadata service"
 SERVER = "the Kubernetes API server"
 MULTICAST = "a multicast address"
@@ -163,13 +163,13 @@ def test_no_image_of_such_a_host_is_admitted(host: str) -> None:
         return  # it is no reference at all
     if Reference.parse(image).repository.startswith("docker.io/"):
         return  # nor has it a registry: a number alone is a part of a name
-    assert f"is {HOSTS[host]}, and no registry for jobs" in _refusal(ImagePolicy(api=API), image)
+    assert f"is {HOSTS[host]}, not a registry for jobs" in _refusal(ImagePolicy(api=API), image)
 
 
 def test_the_refusal_is_a_sentence_and_says_what_to_do() -> None:
     assert _refusal(ImagePolicy(api=API), "169.254.169.254/latest/meta-data:1") == (
-        f"image 169.254.169.254/latest/meta-data:1 is not allowed here: 169.254.169.254 is {LINK}, and no registry for "
-        "jobs; name another, or ask the site to name this one in K8SPILOT_ALLOWED_IMAGES"
+        f"image 169.254.169.254/latest/meta-data:1 is not allowed here: 169.254.169.254 is {LINK}, not a registry for "
+        "jobs; use another registry, or ask the site to add this one to K8SPILOT_ALLOWED_IMAGES"
     )
 
 
@@ -178,4 +178,4 @@ def test_an_operator_can_allow_one() -> None:
     policy.admit(Reference.parse("127.0.0.1:5000/a"))
     policy.admit(Reference.parse("busybox"))
     for image in ("127.0.0.1/a", "127.1:5000/a", "localhost:5000/a", "10.96.0.1:443/a"):
-        assert "jobs may use images of" in _refusal(policy, image)
+        assert "site allows images of" in _refusal(policy, image)

@@ -109,7 +109,7 @@ async def test_rights_that_no_pilot_needs_are_told_in_a_sentence(
     if not words:
         assert (seen.beyond, told) == ("", [])
         return
-    assert f"whoever steals its token: {words}; bind no roles" in seen.beyond
+    assert f"a thief of its token could: {words}; bind only" in seen.beyond
     assert seen.beyond in caplog.text
     (message,) = told
     assert words in message
@@ -122,7 +122,7 @@ async def test_many_rights_are_not_all_told(here: Here) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "words"), [(True, "keeps it to its own pod"), (False, "no admission policy keeps it")]
+    ("kept", "words"), [(True, "restricts it to its own pod"), (False, "no admission policy prevents changes")]
 )
 async def test_whether_a_policy_keeps_the_token_to_its_pod_is_told(here: Here, kept: bool, words: str) -> None:
     here.cluster.keeps_to_own_pod = kept
@@ -135,7 +135,7 @@ async def test_a_setting_that_is_none_is_told_at_the_start_too(
 ) -> None:
     monkeypatch.setenv("K8SPILOT_VACATE_SECOND", "6")
     await checks.check(Settings.from_environment())
-    assert "K8SPILOT_VACATE_SECOND is no setting" in caplog.text
+    assert "K8SPILOT_VACATE_SECOND is not a setting" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ FAULTS: list[tuple[Callable[[Here], object], str]] = [
     (lambda here: (here.folder / "status").write_text("CapEff:\t00000000000000db\n"), "lacks the capabilities KILL;"),
     (set_variable("K8SPILOT_MIN_FREE_MB", "1000000000"), r"execute has \d+ MiB free, and 1000000000 MiB are needed"),
     (set_variable("K8SPILOT_PAYLOAD_UID", "54321"), "no account with the uid 54321"),
-    (set_variable("GLIDEIN_Start_Extra", "((("), "GLIDEIN_Start_Extra is '(((', but"),
+    (set_variable("GLIDEIN_Start_Extra", "((("), "GLIDEIN_Start_Extra is '(((', but it must be"),
     (set_variable("NUM_CPUS", "many"), "NUM_CPUS is 'many', but"),
 ]
 
@@ -253,7 +253,7 @@ async def test_a_payload_whose_processes_are_hidden_is_a_fault(
     (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
     monkeypatch.setattr(cluster_checks, "_PROC", tmp_path / "proc")
     (fault,) = await faults()
-    assert "no process of container payload can be seen" in fault
+    assert "no process of the container payload is visible" in fault
     (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
     assert await faults() == []
 
@@ -261,14 +261,14 @@ async def test_a_payload_whose_processes_are_hidden_is_a_fault(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (set_variable("CONDOR_HOST", "127.0.0.1:1"), "no collector of the pool can be reached (127.0.0.1:1: "),
+        (set_variable("CONDOR_HOST", "127.0.0.1:1"), "no collector of the pool is reachable (127.0.0.1:1: "),
         (
             lambda here: (here.folder / "bin/skopeo").write_text("#!/bin/sh\necho no such host >&2; exit 1\n"),
-            "no such host; the pod needs the network to its images' registries",
+            "no such host; give the pod network access to its images' registries",
         ),
         (lambda here: here.cluster.rights.discard(("events", "create")), "may not create events"),
         (set_variable("PAYLOAD_DISK_MB", "1000000000"), "less than the 1000000000 MiB"),
-        (set_variable("K8SPILOT_IDLE_AFTR", "5"), "K8SPILOT_IDLE_AFTR is no setting"),
+        (set_variable("K8SPILOT_IDLE_AFTR", "5"), "K8SPILOT_IDLE_AFTR is not a setting"),
     ],
     ids=["pool", "registry", "events", "disk", "misspelt"],
 )

@@ -59,7 +59,7 @@ def test_the_component_gives_the_payload_a_gpu_and_the_pilot_none() -> None:
     [
         (
             lambda one: set_in(payload(one), "NVIDIA_VISIBLE_DEVICES", "all"),
-            "take NVIDIA_VISIBLE_DEVICES out of payload",
+            "remove NVIDIA_VISIBLE_DEVICES from payload",
         ),
         (lambda one: set_in(payload(one), "NVIDIA_VISIBLE_DEVICES", A.uuid), "the device plugin sets it"),
         (lambda one: set_in(payload(one), "NVIDIA_VISIBLE_DEVICES", "void"), "which may hide the GPUs"),
@@ -71,7 +71,7 @@ def test_the_component_gives_the_payload_a_gpu_and_the_pilot_none() -> None:
         ),
         (
             lambda one: payload(one)["resources"]["limits"].update({"amd.com/gpu": 1}),
-            "take amd.com/gpu out of payload",
+            "remove amd.com/gpu from payload",
         ),
     ],
 )
@@ -89,7 +89,7 @@ def test_gpus_that_are_named_without_a_limit_are_told_of(value: str) -> None:
     set_in(payload(manifest), "NVIDIA_VISIBLE_DEVICES", value)
     (finding,) = manifest.bad()
     assert finding.verdict is Verdict.WARNING
-    assert f"take NVIDIA_VISIBLE_DEVICES={value} out of payload and give it a limit" in finding.words
+    assert f"remove NVIDIA_VISIBLE_DEVICES={value} from payload and give it a limit" in finding.words
 
 
 @pytest.mark.parametrize("value", ["void", "none"])

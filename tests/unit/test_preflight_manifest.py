@@ -93,7 +93,11 @@ WRONG: list[tuple[Callable[[Manifest], object], Verdict, str]] = [
     (lambda one: one.data.update(MEMORY="much"), Verdict.FAULT, "MEMORY is 'much', but"),
     (lambda one: one.data.update(GLIDEIN_Start_Extra="(("), Verdict.FAULT, "GLIDEIN_Start_Extra is"),
     (lambda one: one.data.update(K8SPILOT_VACATE_SECONDS="600"), Verdict.FAULT, "terminationGracePeriodSeconds to 640"),
-    (lambda one: one.data.update(K8SPILOT_VACATE_SECOND="6"), Verdict.WARNING, "K8SPILOT_VACATE_SECOND is no setting"),
+    (
+        lambda one: one.data.update(K8SPILOT_VACATE_SECOND="6"),
+        Verdict.WARNING,
+        "K8SPILOT_VACATE_SECOND is not a setting",
+    ),
     (lambda one: one.drop("ConfigMap"), Verdict.WARNING, "ConfigMap k8spilot-pilot is not in the manifest"),
     (lambda one: one.of("Role")["rules"][0]["verbs"].remove("patch"), Verdict.FAULT, "lacks patch pods; add it"),
     (lambda one: one.of("Role")["rules"].pop(), Verdict.WARNING, "lacks create events"),
@@ -103,7 +107,7 @@ WRONG: list[tuple[Callable[[Manifest], object], Verdict, str]] = [
         Verdict.FAULT,
         "lacks get pods, list pods, watch pods, patch pods",
     ),
-    (secret_volume, Verdict.WARNING, "the Secret pool-token is neither optional nor in the manifest"),
+    (secret_volume, Verdict.WARNING, "the Secret pool-token is required and not in the manifest"),
     (lambda one: one.spec["containers"][0].update(name="other"), Verdict.FAULT, "it has no container pilot"),
     (lambda one: one.spec.update(activeDeadlineSeconds=60), Verdict.WARNING, "GLIDEIN_Max_Walltime"),
     (lambda one: one.pilot["securityContext"].update(runAsUser=1000), Verdict.FAULT, "set runAsUser: 0 for pilot"),
@@ -175,7 +179,7 @@ def test_what_is_no_manifest_is_told_so(text: str, words: str) -> None:
 def test_a_limit_that_is_no_quantity_is_told() -> None:
     manifest = Manifest()
     no_limits(manifest)
-    with pytest.raises(SettingsError, match="the quantity 'lots', which is none"):
+    with pytest.raises(SettingsError, match="the invalid quantity 'lots'"):
         manifest.bad()
 
 
@@ -198,7 +202,7 @@ MISSHAPEN: list[Callable[[Manifest], object]] = [
 def test_what_kubernetes_would_not_take_is_told_in_a_sentence(change: Callable[[Manifest], object]) -> None:
     manifest = Manifest()
     change(manifest)
-    with pytest.raises(SettingsError, match="not made as Kubernetes wants it"):
+    with pytest.raises(SettingsError, match="an object of an invalid form"):
         manifest.bad()
 
 
@@ -222,7 +226,7 @@ def test_the_exit_status_and_the_output_tell_the_verdict(
     answer = json.loads(capsys.readouterr().out)
     assert answer["fit"] is False
     assert [one["words"] for one in answer["findings"] if one["verdict"] == "fault"] == [
-        "set shareProcessNamespace: true, or the job cannot be signalled and measured"
+        "set shareProcessNamespace: true; otherwise jobs cannot be signalled and measured"
     ]
     assert call(monkeypatch, "--manifest", str(tmp_path / "none.yaml")) == 2
     assert re.match(r"k8spilot: the manifest .*none.yaml cannot be read", capsys.readouterr().err)

@@ -50,11 +50,14 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
     (lambda pod: pod["spec"].update(terminationGracePeriodSeconds=30), "terminationGracePeriodSeconds to 100 or more"),
     (lambda pod: pod["spec"]["initContainers"].pop(), "add an init container payload"),
     (lambda pod: pod["spec"]["containers"].append(pod["spec"]["initContainers"].pop()), "make payload an init"),
-    (lambda pod: container(pod, "pilot").update(name="other"), "name the container that runs k8spilot pilot"),
-    (lambda pod: container(pod, "pilot")["ports"][0].update(containerPort=80), "startupProbe of pilot ask port 9464"),
+    (
+        lambda pod: container(pod, "pilot").update(name="other"),
+        "give the name pilot to the container that runs k8spilot",
+    ),
+    (lambda pod: container(pod, "pilot")["ports"][0].update(containerPort=80), "startupProbe of pilot use port 9464"),
     (
         lambda pod: container(pod, "pilot")["livenessProbe"]["httpGet"].update(port=80),
-        "livenessProbe of pilot ask port 9464",
+        "livenessProbe of pilot use port 9464",
     ),
     (payload(lambda one: one.pop("restartPolicy")), "set restartPolicy: Always"),
     (payload(lambda one: one.update(imagePullPolicy="Never")), "set imagePullPolicy: IfNotPresent"),
@@ -72,7 +75,7 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
         payload(lambda one: one.pop("env")),
         r"give payload the variable K8SPILOT_BIND .*metadata.annotations\['k8spilot/bind'\]",
     ),
-    (payload(lambda one: one["securityContext"].update(privileged=True)), "take all privileges from payload"),
+    (payload(lambda one: one["securityContext"].update(privileged=True)), "remove all privileges from payload"),
     (payload(lambda one: one["securityContext"].pop("runAsUser")), "set runAsUser: 65534"),
     (payload(lambda one: one["securityContext"].pop("allowPrivilegeEscalation")), "makes its job root"),
     (lambda pod: pod["spec"].pop("securityContext"), "seccompProfile: {type: RuntimeDefault} for payload"),
@@ -80,7 +83,7 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
         payload(lambda one: one["securityContext"].update(seccompProfile={"type": "Unconfined"})),
         "seccompProfile: {type: RuntimeDefault} for payload",
     ),
-    (lambda pod: pod["spec"].update(hostNetwork=True), "leave hostNetwork out"),
+    (lambda pod: pod["spec"].update(hostNetwork=True), "remove hostNetwork"),
     (payload(lambda one: one["envFrom"].append({"secretRef": {"name": "mine"}})), "the secret mine"),
     (
         payload(lambda one: one["volumeMounts"].append({"name": "pool-token", "mountPath": "/t", "readOnly": True})),
@@ -90,7 +93,7 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
         payload(lambda one: one["volumeMounts"].append({"name": "api-access", "mountPath": "/t", "readOnly": True})),
         "an API token",
     ),
-    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("readOnly"), "a volume of its own at /k8spilot/bin"),
+    (lambda pod: mount(pod, "payload", "/k8spilot/bin").pop("readOnly"), "a separate volume at /k8spilot/bin"),
     (lambda pod: mount(pod, "payload", "/k8spilot").pop("readOnly"), "mount /k8spilot with readOnly: true in payload"),
     (lambda pod: mount(pod, "pilot", "/k8spilot").update(mountPath="/x"), "volume exchange at /k8spilot in both"),
     (lambda pod: pod["spec"]["initContainers"].reverse(), "runs `k8spilot install`.* before payload"),
@@ -131,7 +134,7 @@ APART_FAULTS: list[tuple[Callable[[Json], object], str]] = [
     ),
     (
         lambda pod: mounts_too(pod, "engine", {"name": "pool-token", "mountPath": "/t"}),
-        "do not let both engine and pilot have the secret pool-token",
+        "give the secret pool-token to only one of engine and pilot",
     ),
     (
         lambda pod: mounts_too(pod, "pilot", {"name": "api-access", "mountPath": "/t"}),
@@ -143,9 +146,9 @@ APART_FAULTS: list[tuple[Callable[[Json], object], str]] = [
     ),
     (
         lambda pod: mounts_too(pod, "payload", {"name": "execute", "mountPath": "/var/lib/condor/execute"}),
-        "could put something else in that folder's place",
+        "could replace that folder",
     ),
-    (lambda pod: container(pod, "engine")["ports"][0].update(containerPort=80), "startupProbe of engine ask port 9464"),
+    (lambda pod: container(pod, "engine")["ports"][0].update(containerPort=80), "startupProbe of engine use port 9464"),
     (lambda pod: mount(pod, "engine", "/k8spilot-payload/tmp").update(mountPath="/x"), "in engine as well"),
 ]
 

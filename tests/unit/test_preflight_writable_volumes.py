@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_emptied_is_told(tmp_path: Path, monkeypatch: py
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(PreflightError, match=r"run/left cannot be made ready \(Permission denied\); let /run be"):
+    with pytest.raises(PreflightError, match=r"run/left cannot be prepared \(Permission denied\); make /run an"):
         make_fresh(tmp_path, table)
 
 

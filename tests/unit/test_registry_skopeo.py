@@ -141,7 +141,7 @@ async def test_a_configuration_that_is_not_json_is_corrupt(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["{}", '{"name": "a chart", "version": "1"}', '{"architecture": "amd64"}'])
 async def test_an_artifact_that_is_no_image_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ImageError, match="some other artifact"):
+    with pytest.raises(ImageError, match="another artifact"):
         await image_of(tmp_path, text)
 
 
@@ -197,7 +197,7 @@ async def test_the_configuration_of_an_index_that_clients_may_read_differently_i
     inner = json.dumps({"manifests": [{"digest": OWN}]})
     (tmp_path / "own").write_text(manifest_of(CONFIGURATION))
     asked = registry(tmp_path, f"case $* in *{OWN}) cat {tmp_path}/own;; *) echo -n '{inner}';; esac")
-    with pytest.raises(ImageError, match="not to be told"):
+    with pytest.raises(ImageError, match=r"resolve sha256:.* differently"):
         await asked.image(REFERENCE, digest_of(inner))
 
 
@@ -251,7 +251,7 @@ async def test_an_image_is_the_one_that_its_digest_names_whatever_the_algorithm(
     ],
 )
 async def test_a_manifest_that_readers_take_differently_is_refused(tmp_path: Path, manifest: str) -> None:
-    with pytest.raises(ImageError, match=r"manifest of image registry\.test/a:1 cannot be used: "):
+    with pytest.raises(ImageError, match=r"manifest of image registry\.test/a:1 is invalid: "):
         await answering(tmp_path, manifest).digest(REFERENCE)
 
 
@@ -269,7 +269,7 @@ async def test_a_manifest_that_readers_take_differently_is_refused(tmp_path: Pat
 )
 async def test_a_configuration_that_readers_take_differently_is_refused(tmp_path: Path, configuration: str) -> None:
     text = f'{{"architecture": "amd64", "os": "linux", "rootfs": {{}}, {configuration}}}'
-    with pytest.raises(ImageError, match=r"some readers|twice"):
+    with pytest.raises(ImageError, match=r"some parsers|twice"):
         await image_of(tmp_path, text)
 
 
@@ -282,7 +282,7 @@ async def test_labels_may_be_named_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", ["5", '{"Entrypoint": 5}', '["a"]'])
 async def test_a_configuration_of_another_shape_is_refused(tmp_path: Path, config: str) -> None:
     text = f'{{"architecture": "amd64", "rootfs": {{}}, "config": {config}}}'
-    with pytest.raises(ImageError, match=r"corrupt|shape"):
+    with pytest.raises(ImageError, match=r"corrupt|form"):
         await image_of(tmp_path, text)
 
 

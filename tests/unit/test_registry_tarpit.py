@@ -80,7 +80,7 @@ async def are(count: int) -> bool:
 async def test_a_look_up_ends_in_time_and_its_job_goes_back_to_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(skopeo, "_SECONDS", 1.0)
+    monkeypatch.setattr(skopeo, "_QUERY_SECONDS", 1.0)
     async with tarpit(tmp_path, how) as (asked, reference):
         with pytest.raises(RegistryUnreachable, match=r"did not answer within 1 s$"):
             await asked.digest(reference)
@@ -121,7 +121,7 @@ async def test_whatever_the_client_says_little_of_it_is_kept(tmp_path: Path, mon
     with pytest.raises(RegistryUnreachable) as failed:
         await words.digest(REFERENCE)
     assert len(str(failed.value)) < 500
-    monkeypatch.setattr(skopeo, "_SECONDS", 1.0)
+    monkeypatch.setattr(skopeo, "_QUERY_SECONDS", 1.0)
     with pytest.raises(RegistryUnreachable, match="did not answer within"):
         await answered_by(tmp_path, "exec yes >&2").digest(REFERENCE)
 

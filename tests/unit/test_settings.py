@@ -115,9 +115,9 @@ def test_a_bad_value_is_refused_by_one_sentence_with_its_name(
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("NUM_CPUS", "0", "a whole number of at least 1"),
-        ("NUM_CPUS", "1.5", "a whole number of at least 1"),
-        ("K8SPILOT_METRICS_PORT", "65536", "a whole number from 0 to 65535"),
+        ("NUM_CPUS", "0", "an integer of at least 1"),
+        ("NUM_CPUS", "1.5", "an integer of at least 1"),
+        ("K8SPILOT_METRICS_PORT", "65536", "an integer from 0 to 65535"),
         ("ACCEPT_JOBS_FOR_HOURS", "0", "a number above 0"),
         ("ACCEPT_JOBS_FOR_HOURS", "inf", "a number above 0"),
         ("RETIREMENT_HOURS", "nan", "a number of at least 0"),
@@ -128,7 +128,7 @@ def test_a_bad_value_is_refused_by_one_sentence_with_its_name(
 def test_the_sentence_says_what_is_allowed(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, allowed: str
 ) -> None:
-    with pytest.raises(SettingsError, match=f"^{name} is '{value}', but {allowed} is allowed$"):
+    with pytest.raises(SettingsError, match=f"^{name} is '{value}', but it must be {allowed}$"):
         read(monkeypatch, **{name: value})
 
 
@@ -143,7 +143,7 @@ def test_yes_and_no_have_many_words(monkeypatch: pytest.MonkeyPatch, text: str, 
 
 
 def test_a_range_of_brokers_has_two_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="both or not at all"):
+    with pytest.raises(SettingsError, match="must be set together"):
         read(monkeypatch, CCB_RANGE_LOW="9000")
     with pytest.raises(SettingsError, match="must not be above"):
         read(monkeypatch, CCB_RANGE_LOW="9001", CCB_RANGE_HIGH="9000")

@@ -276,7 +276,7 @@ def test_one_address_gets_a_few_connections_and_all_together_some_more() -> None
     ],
 )
 def test_what_is_in_the_pod_counts_as_one_address(peer: Any, own: Any, who: str) -> None:
-    assert door._who(peer, own) == who
+    assert door._origin(peer, own) == who
 
 
 @pytest.mark.parametrize(

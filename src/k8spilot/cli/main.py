@@ -1,4 +1,4 @@
-"""The command line. What goes wrong is told in one sentence, on stderr and to the kubelet."""
+"""The command line. It prints an error as one sentence to stderr, and writes it for the kubelet."""
 
 import sys
 from pathlib import Path
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from k8spilot.preflight.finding import Finding
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
-"""What `kubectl describe pod` shows of a container that has ended; the kubelet mounts it."""
+"""File of the container's termination message, which `kubectl describe pod` shows; the kubelet mounts it."""
 
 PAYLOAD_INIT: Final = Path("/opt/k8spilot/libexec/payload-init")
-"""Where the image has payload-init."""
+"""Path of payload-init in the image."""
 
 app = typer.Typer(
     help="HTCondor execution points in Kubernetes pods, each job in a sibling container with its own image.",
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-gpu = typer.Typer(help="GPUs of this container.", no_args_is_help=True)
+gpu = typer.Typer(help="Commands about the GPUs of this container.", no_args_is_help=True)
 app.add_typer(gpu, name="gpu")
 
 
@@ -47,7 +47,7 @@ def _options(
 @app.command()
 def run() -> None:
     """Run the pilot: serve the Docker sockets and run HTCondor. Settings come from the environment."""
-    from k8spilot.cli.run import start  # noqa: PLC0415 -- the other commands need nothing of this
+    from k8spilot.cli.run import start  # noqa: PLC0415 -- the other commands do not need it
 
     start()
 
@@ -110,10 +110,10 @@ def probe(
     from k8spilot.gpu.discovery.pod_request import UNKNOWN, PodRequest  # noqa: PLC0415
     from k8spilot.gpu.discovery.probe import probe as look  # noqa: PLC0415
 
-    asked = dict(one.partition("=")[::2] for one in limit or ())
-    if wrong := [name for name, count in asked.items() if not count.isdecimal()]:
-        raise SettingsError(f"--limit {wrong[0]} has no number; give it as nvidia.com/gpu=1")
-    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": asked}}) if asked else UNKNOWN, look())
+    limits = dict(text.partition("=")[::2] for text in limit or ())
+    if wrong := [name for name, count in limits.items() if not count.isdecimal()]:
+        raise SettingsError(f"--limit {wrong[0]} has no number; write it as nvidia.com/gpu=1")
+    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": limits}}) if limits else UNKNOWN, look())
     typer.echo(json.dumps(gpus.json(), indent=2) if as_json else "\n".join(record.report(gpus)))
     raise typer.Exit(1 if gpus.verdict.problem else 0)
 
@@ -138,7 +138,7 @@ def _in_manifest(name: str) -> "list[Finding]":
 def main() -> None:
     """Run the command line; entry point of the program.
 
-    Exit status: 2 for settings and surroundings that an operator must mend, 1 for what else goes wrong.
+    Exit status: 2 for settings and preflight faults that an operator must correct, 1 for other errors.
     """
     try:
         app()
@@ -151,7 +151,7 @@ def main() -> None:
 def _fail(sentence: str, status: int) -> NoReturn:
     last_word(sentence)
     if TERMINATION_LOG.exists():
-        # The kubelet keeps 4096 bytes. That the file cannot be written must not hide the sentence.
+        # The kubelet keeps 4096 bytes. An error here must not hide the sentence.
         try:
             TERMINATION_LOG.write_text(sentence[:2000])
         except OSError as error:

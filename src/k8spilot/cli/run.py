@@ -1,6 +1,6 @@
-"""The start of a pilot: all that is done once, before this process becomes the supervisor (supervisor/supervisor.py).
+"""`k8spilot run`: the start of a pilot, before this process becomes the supervisor (supervisor/supervisor.py).
 
-What is needed only here, HTCondor's libraries among it, leaves the memory with this program.
+exec releases the memory of code that only the start needs, such as HTCondor's libraries.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ _PLAN: Final = supervisor.DOCKER_SOCKETS[-1] + 1
 
 
 def start() -> NoReturn:
-    """Look around, make everything ready, and become the supervisor of the engine and of HTCondor.
+    """Check the pod, prepare everything, and become the supervisor of the engine and of HTCondor.
 
     Raises:
-        PilotError: there can be no pilot here; the pod's Events tell, too.
+        PilotError: the pilot cannot run here; the pod's Events have the reason, too.
     """
     try:
         settings = Settings.from_environment()
@@ -54,7 +54,7 @@ def start() -> NoReturn:
 
 
 def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
-    """The supervisor's plan, once all that is in it can be."""
+    """Prepare everything in the supervisor's plan, and return the plan."""
     plan: dict[str, Any] = {}
     facts = {"started": cluster.pod.get("status", {}).get("startTime"), "attributes": cluster.attributes()}
     if "engine" in settings.services:
@@ -80,19 +80,20 @@ def _become_supervisor(settings: Settings, plan: dict[str, Any]) -> NoReturn:
     text = os.memfd_create("plan", 0)
     os.write(text, marshal.dumps(plan))
     os.lseek(text, 0, os.SEEK_SET)
-    # Out of each other's way, then to where they are looked for; what is put there is inherited, all else is not.
+    # Duplicate the descriptors above 10 first, so that dup2 does not overwrite one of them. Only the descriptors at
+    # their final numbers are inherited.
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (*listening, text)]
     for end, number in zip(ends, (*supervisor.DOCKER_SOCKETS, _PLAN), strict=True):
         os.dup2(end, number, inheritable=True)
     os.closerange(_PLAN + 1, 1024)
-    # A core of any process from here on, of HTCondor's too, would have tokens in it.
+    # A core dump of any later process, including HTCondor's, would contain tokens.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    keep = [sys.executable, "-IS", supervisor.__file__, str(_PLAN)]
-    os.execve(sys.executable, keep, _without_secrets())  # noqa: S606
+    command = [sys.executable, "-IS", supervisor.__file__, str(_PLAN)]
+    os.execve(sys.executable, command, _without_secrets())  # noqa: S606
 
 
 def _without_secrets() -> dict[str, str]:
-    """The environment, less what has been put where it is needed."""
+    """Return the environment without the token, which is already in its file."""
     return {name: value for name, value in os.environ.items() if name.upper() != "TOKEN"}
 
 

@@ -1,1 +1,1 @@
-"""What every package may use: errors, logs, and small helpers. Imports nothing else of k8spilot."""
+"""Code for every package: errors, logs, and small helpers. This package imports no other package of k8spilot."""

@@ -1,79 +1,79 @@
-"""What can go wrong, told to people.
+"""Errors whose text is a sentence for people.
 
-The text of every error here is one sentence that says what is wrong, where, and what to do about it.
-The same text is the job's hold reason, the log line and what `kubectl describe` shows.
+The text says what is wrong, where, and what to do about it. The same text is the job's hold reason, the log line and
+the message in `kubectl describe`.
 """
 
 
 class PilotError(Exception):
-    """Something that a person has to know; its text is a sentence for that person."""
+    """Base class of errors with a sentence for a person."""
 
 
 class SettingsError(PilotError):
-    """The operator's environment variables do not make sense."""
+    """Raised when the operator's environment variables are invalid."""
 
 
 class PreflightError(PilotError):
-    """The pod, its rights or its volumes are not what a pilot needs."""
+    """Raised when the pod, its rights or its volumes do not meet a pilot's requirements."""
 
 
 class BindError(PilotError):
-    """The job's image could not be made to run in the payload container; the job is to be told."""
+    """Raised when the job's image cannot run in the payload container; HTCondor reports the sentence to the user."""
 
 
 class ClusterRefused(BindError):
-    """The Kubernetes API does not let the payload container have the job's image: a policy, an invalid reference."""
+    """Raised when the Kubernetes API rejects the job's image: a policy, or an invalid reference."""
 
 
 class ImageError(BindError):
-    """The registry says that the image is not to be had, or the reference to it is invalid."""
+    """Raised when the registry does not provide the image, or the reference is invalid."""
 
 
 class ImageNotAllowed(BindError):
-    """The operator does not let jobs have the image."""
+    """Raised when the site's policy does not allow the image."""
 
 
 class NotNow(BindError):
-    """The image could not be bound for a reason that has nothing to do with the job, and may be over soon."""
+    """Raised when the image cannot be bound for a reason that is not the job's and may pass soon."""
 
 
 class ImageNotNow(NotNow):
-    """As that, and it lies with the image's registry or with how the node comes to it."""
+    """Raised when the reason is the image's registry or the node's access to it."""
 
 
 class ClusterError(NotNow):
-    """The Kubernetes API did not do what it was asked."""
+    """Raised when a request to the Kubernetes API fails."""
 
     retry_after: float | None = None
-    """Seconds that the server wants to be left alone, if it says so."""
+    """Seconds to wait before the next request, if the server says so."""
 
 
 class Displaced(NotNow):
-    """Somebody else has changed the payload container's image since we did."""
+    """Raised when another client has changed the payload container's image."""
 
 
 class RegistryUnreachable(PilotError):
-    """The registry could not be asked; this says nothing about the image."""
+    """Raised when the registry is unreachable; the image may exist."""
 
 
 class Shortage(PilotError):
-    """The node has none left, for the moment, of something that all of its pods share."""
+    """Raised when the node has run out of a resource that all of its pods share."""
 
 
 class PayloadLost(PilotError):
-    """The payload container ended under the job, so that the job has no result."""
+    """Raised when the payload container ended under the job, so that the job has no result."""
 
 
 class Refused(PilotError):
-    """A request that a pod cannot fulfil, or that has come at the wrong time."""
+    """Raised when a pod cannot fulfil a request, or the request comes at the wrong time."""
 
 
 class Untimely(Refused):
-    """A request for a slot or a name that another has."""
+    """Raised when a request is for a slot or a name in use."""
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error in a group: tasks that run side by side fail one at a time here."""
+    """Return the first error in a group. Tasks that run in parallel fail one at a time here."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,7 +1,7 @@
-"""HTTP connections whose other end may mean no good: how many there are, and how long they may take.
+"""Limits for HTTP connections from untrusted clients: their number, and their duration.
 
-aiohttp bounds lines, headers, bodies and pipelines. It waits without end for the rest of a request's head and for who
-does not read an answer, and takes as many connections as there are.
+aiohttp limits lines, headers, bodies and pipelines. It does not limit the time for the rest of a request's head, the
+time of a client that does not read an answer, or the number of connections.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Final
 from aiohttp import web
 
 _HEADERS: Final = 64
-_LATE: Final = "the request did not come to its end in time"
-_FULL: Final = "there are too many connections; try again later"
+_TOO_LATE: Final = "the request was not complete in time"
+_TOO_MANY: Final = "there are too many connections; try again later"
 
 
 class ConnectionLimiter:
-    """Lets so many connections in, and from one origin still fewer, so that there is always room for another one's."""
+    """Limits the number of connections, in total and for each origin, so that every origin can connect."""
 
     def __init__(self, connections: int, of_one: int) -> None:
         self._connections = connections
@@ -27,7 +27,7 @@ class ConnectionLimiter:
         self._inside: Counter[str] = Counter()
 
     def enter(self, who: str) -> bool:
-        """Whether `who` may; `leave` must be called then."""
+        """Count a connection of `who`, and return whether it is allowed. An allowed connection must call `leave`."""
         if self._inside[who] >= self._of_one or self._inside.total() >= self._connections:
             if not self._inside[who]:
                 del self._inside[who]
@@ -36,73 +36,73 @@ class ConnectionLimiter:
         return True
 
     def leave(self, who: str) -> None:
-        """One connection less."""
+        """Count the end of a connection."""
         self._inside[who] -= 1
         if not self._inside[who]:
             del self._inside[who]
 
 
 class MemoryBudget:
-    """Bytes that clients have made somebody keep, up to so many."""
+    """Limit of the bytes that are kept for clients."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
 
     def take(self, size: int) -> bool:
-        """Whether there is room for `size` more; `give` them back then."""
+        """Reserve `size` bytes, and return whether there was room. Return them with `give`."""
         if size > self._left:
             return False
         self._left -= size
         return True
 
     def give(self, size: int) -> None:
-        """They are not kept any more."""
+        """Return reserved bytes."""
         self._left += size
 
 
 class LimitedRequestHandler(web.RequestHandler):
-    """A connection with limits; one that waits for its client gives way when there are too many."""
+    """A connection with limits. If there are too many, an idle one is closed."""
 
     __slots__ = ("_admitted", "_door", "_idle", "_patient", "_times", "_who")
 
     HEAD_SECONDS: ClassVar[float] = 10.0
-    """From its first byte to its last, or from the connection on."""
+    """Limit of a request's head in seconds, from its first byte or from the connection's start."""
     READING_SECONDS: ClassVar[float] = 60.0
-    """For who does not read what is written, but where a job's output waits for them."""
+    """Limit of a client that does not read an answer, in seconds. It does not apply to a job's output."""
 
     def __init__(
         self, door: ConnectionLimiter, idle: "dict[LimitedRequestHandler, None]", manager: web.Server, **options: Any
     ) -> None:
-        # What comes compressed could be a thousand times larger, and no client of ours compresses.
+        # A compressed body could be a thousand times larger, and no client of ours compresses.
         super().__init__(manager, auto_decompress=False, max_headers=_HEADERS, **options)
         self._door = door
         self._admitted = False
         self._who = ""
         self._idle = idle
-        """Those of all that wait for a request, the one that has waited longest first."""
+        """All connections that wait for a request, the longest waiting first."""
         self._times: dict[str, asyncio.TimerHandle] = {}
         self._patient = False
 
     @property
     def busy(self) -> bool:
-        """Whether a request is here as a whole, or is served."""
+        """Whether a request is complete or being served."""
         return self._request_in_progress or bool(self._messages) or self._upgraded
 
     def be_patient(self) -> None:
-        """From now on, who does not read is waited for."""
+        """Wait without limit for a client that does not read."""
         self._patient = True
         self._stop("reading")
 
     def origin(self, transport: asyncio.Transport) -> str:
-        """Whose connection it is, not empty."""
+        """Return the origin of a connection, not empty."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve it, or hang up."""
+        """Serve the connection, or close it."""
         assert isinstance(transport, asyncio.Transport)
         who = self.origin(transport)
         if not self._door.enter(who) and not (self._make_room(who) and self._door.enter(who)):
-            transport.write(_last_words(HTTPStatus.SERVICE_UNAVAILABLE, _FULL))
+            transport.write(_closing_answer(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY))
             transport.close()
             self._start("reading", self.HEAD_SECONDS, transport.abort)
             return
@@ -112,15 +112,15 @@ class LimitedRequestHandler(web.RequestHandler):
         self._start("head", self.HEAD_SECONDS, self._be_late)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let another one in."""
-        for what in list(self._times):
-            self._stop(what)
+        """Free the connection's place."""
+        for timer_name in list(self._times):
+            self._stop(timer_name)
         self._leave()
         if self._admitted:
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Time the head of a request, from its first byte on."""
+        """Start the time limit of a request's head at its first byte."""
         if not self._who:
             return
         super().data_received(data)
@@ -133,7 +133,7 @@ class LimitedRequestHandler(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Wait for the next request then."""
+        """Finish the response, and wait for the next request."""
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
@@ -142,13 +142,13 @@ class LimitedRequestHandler(web.RequestHandler):
                 self._idle[self] = None
 
     def pause_writing(self) -> None:
-        """Time how long nothing is read of what was written."""
+        """Start the time limit of an unread answer."""
         super().pause_writing()
         if not self._patient:
             self._start("reading", self.READING_SECONDS, self._abort)
 
     def resume_writing(self) -> None:
-        """It is read."""
+        """Stop the time limit: the client reads."""
         self._stop("reading")
         super().resume_writing()
 
@@ -159,20 +159,20 @@ class LimitedRequestHandler(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Tell what is wrong in one line, and log nothing: clients send what they like."""
-        if isinstance(exc, ConnectionError) or (status < HTTPStatus.INTERNAL_SERVER_ERROR and _begun(request)):
-            raise ConnectionError from exc  # which ends it without a word
+        """Answer with one line, without a log line: clients can send anything."""
+        if isinstance(exc, ConnectionError) or (status < HTTPStatus.INTERNAL_SERVER_ERROR and _has_begun(request)):
+            raise ConnectionError from exc  # closes the connection without an answer
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return super().handle_error(request, status, exc, message)
-        words = " ".join((message or "").replace("^", " ").split())[:200]
-        body = json.dumps({"message": f"the request cannot be read ({words})"}).encode()
+        detail = " ".join((message or "").replace("^", " ").split())[:200]
+        body = json.dumps({"message": f"the request is invalid ({detail})"}).encode()
         answer = web.Response(status=status, body=body, headers={"Content-Type": "application/json"})
         answer.force_close()
         return answer
 
     def _make_room(self, who: str) -> bool:
-        """End the connection of `who` that has been idle for longest; False when there is none."""
-        other = next((one for one in self._idle if one._who == who), None)  # noqa: SLF001 -- its own kind
+        """Close the longest idle connection of `who`. Return whether there was one."""
+        other = next((idle for idle in self._idle if idle._who == who), None)  # noqa: SLF001 -- same class
         if other is None:
             return False
         other._leave()  # noqa: SLF001
@@ -188,7 +188,7 @@ class LimitedRequestHandler(web.RequestHandler):
     def _be_late(self) -> None:
         del self._times["head"]
         if not self.busy and self.transport is not None:
-            self.transport.write(_last_words(HTTPStatus.REQUEST_TIMEOUT, _LATE))
+            self.transport.write(_closing_answer(HTTPStatus.REQUEST_TIMEOUT, _TOO_LATE))
             transport = self.transport
             self.force_close()
             self._start("reading", self.HEAD_SECONDS, transport.abort)
@@ -197,22 +197,22 @@ class LimitedRequestHandler(web.RequestHandler):
         if self.transport is not None:
             self.transport.abort()
 
-    def _start(self, what: str, seconds: float, act: Callable[[], None]) -> None:
-        self._stop(what)
-        self._times[what] = asyncio.get_running_loop().call_later(seconds, act)
+    def _start(self, timer_name: str, seconds: float, act: Callable[[], None]) -> None:
+        self._stop(timer_name)
+        self._times[timer_name] = asyncio.get_running_loop().call_later(seconds, act)
 
-    def _stop(self, what: str) -> None:
-        if (timer := self._times.pop(what, None)) is not None:
+    def _stop(self, timer_name: str) -> None:
+        if (timer := self._times.pop(timer_name, None)) is not None:
             timer.cancel()
 
 
-def _begun(request: web.BaseRequest) -> bool:
-    """Whether some of an answer is on its way."""
+def _has_begun(request: web.BaseRequest) -> bool:
+    """Return whether a part of an answer was sent."""
     return request.writer.output_size > 0
 
 
-def _last_words(status: HTTPStatus, message: str) -> bytes:
-    """An answer where there is no request to answer."""
+def _closing_answer(status: HTTPStatus, message: str) -> bytes:
+    """Return an answer as bytes, without a request."""
     body = json.dumps({"message": message})
     return (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"

@@ -1,8 +1,8 @@
-"""What is logged, and how: a line for each thing that happened, with the job that it is about.
+"""Log formats: one line for each event, with the job that it concerns.
 
-Text is for people: time, level, logger, message, and then key=value for what the line is about. JSON has the same under
-the same names, one object a line. Both have the time in UTC, and no line break but those of a traceback: what users,
-registries and HTCondor say is in messages, too, and none of them can make a line that looks like another's.
+Text is for people: time, level, logger, message, and then key=value pairs of the subject. JSON has the same values
+under the same names, one object per line. Both have the time in UTC, and line breaks only in a traceback. Messages also
+contain texts of users, registries and HTCondor; none of them can forge a line.
 """
 
 import contextvars
@@ -17,21 +17,21 @@ from typing import Final, Literal
 Format = Literal["text", "json"]
 
 FORMAT: Final = "K8SPILOT_LOG_FORMAT"
-"""The variable that chooses the format, for those who speak before there are settings."""
+"""Environment variable of the format, for code that logs before the settings are read."""
 
 
 @dataclass(slots=True)
 class Subject:
-    """What lines are about."""
+    """The subject of log lines."""
 
     attempt: str = ""
     """The bind: the unique part of the image's reference in the pod."""
     job: str = ""
-    """HTCondor's cluster.proc, once it is known, or the name of a container that is not HTCondor's."""
+    """HTCondor's cluster.proc once it is known, or the name of a container that HTCondor did not create."""
     slot: str = ""
 
     def fields(self) -> dict[str, str]:
-        """What there is of it."""
+        """Return the fields that are set."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
@@ -40,24 +40,24 @@ _subject: Final = contextvars.ContextVar("subject", default=_NONE)
 
 
 def about(subject: Subject) -> None:
-    """From now on, what this task and those that it starts log is about `subject`, which may come to know more."""
+    """Set the subject of this task and of the tasks that it starts. `subject` may gain fields later."""
     _subject.set(subject)
 
 
 def subject() -> Subject:
-    """What is spoken of now; not to be changed."""
+    """Return the current subject, which must not be changed."""
     return _subject.get()
 
 
 def set_up(level: str, form: Format) -> None:
-    """Log to stderr."""
+    """Configure logging to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 def last_word(sentence: str) -> None:
-    """Say why the program ends, whether logging has been set up or not."""
+    """Print the reason of the program's end, also before logging is configured."""
     line = f"k8spilot: {sentence}"
     if os.environ.get(FORMAT) == "json":
         line = json.dumps({"time": stamp(time.time()), "level": "ERROR", "logger": "k8spilot", "message": sentence})
@@ -68,9 +68,11 @@ class TextFormatter(logging.Formatter):
     """`time level logger: message key=value`, and a traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, or more with a traceback."""
-        about = "".join(f" {name}={value}" for name, value in subject().fields().items())
-        line = f"{stamp(record.created)} {record.levelname} {record.name}: {one_line(record.getMessage())}{about}"
+        """Return one line, or more with a traceback."""
+        subject_text = "".join(f" {name}={value}" for name, value in subject().fields().items())
+        line = (
+            f"{stamp(record.created)} {record.levelname} {record.name}: {one_line(record.getMessage())}{subject_text}"
+        )
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -78,8 +80,8 @@ class JsonFormatter(logging.Formatter):
     """An object a line: time, level, logger, message, attempt, job, slot, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        found = {
+        """Return one line."""
+        entry = {
             "time": stamp(record.created),
             "level": record.levelname,
             "logger": record.name,
@@ -87,17 +89,19 @@ class JsonFormatter(logging.Formatter):
             **subject().fields(),
         }
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
 
 
 def stamp(seconds: float) -> str:
-    """A time (seconds since the epoch) as RFC 3339 has it, in UTC, with milliseconds."""
+    """Return a time (seconds since the epoch) in RFC 3339 format, in UTC, with milliseconds."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
 
 
 def one_line(text: str) -> str:
-    """`text` with escapes in the place of line breaks and whatever else does not print."""
+    """Return `text` with escapes in place of line breaks and other unprintable characters."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -1,4 +1,4 @@
-"""What is remembered of others, who choose how much there is: the latest, so many of it."""
+"""A dict with a limited number of keys, for data whose amount an untrusted party controls."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -8,15 +8,15 @@ Value = TypeVar("Value")
 
 
 class LruDict(OrderedDict[Key, Value]):
-    """A dict of the keys that were set last, in that order."""
+    """A dict limited to its N most recently set keys, in that order."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self._count = count
-        """So many there may be."""
+        """Maximum number of keys."""
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        """Set it anew: it is the last one now, and the first one goes if there are too many."""
+        """Set a key as the latest one. Remove the oldest if there are too many."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         if len(self) > self._count:

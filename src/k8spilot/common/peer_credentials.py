@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket: the kernel tells (unix(7), SO_PEERCRED), and nobody else is asked."""
+"""Credentials of the client of a Unix socket, from the kernel (unix(7), SO_PEERCRED)."""
 
 import asyncio.trsock
 import socket
@@ -10,17 +10,17 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def peer_of(connection: socket.socket | asyncio.trsock.TransportSocket) -> tuple[int, int]:
-    """The process id and the uid of who has connected."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _gid = _CREDENTIALS.unpack(found)
+    """Return the process id and the uid of the client."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _gid = _CREDENTIALS.unpack(credentials)
     return pid, uid
 
 
 def supplementary_groups(pid: int) -> frozenset[int]:
-    """The supplementary groups of a process.
+    """Return the supplementary groups of a process.
 
     Raises:
-        OSError: it has ended.
+        OSError: the process has ended.
     """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return frozenset(int(word) for line in lines if line.startswith("Groups:") for word in line.split()[1:])

@@ -1,7 +1,7 @@
-"""JSON that somebody else wrote, and who may mean no good.
+"""Parsing of JSON from untrusted sources.
 
-The standard library's reader takes more than JSON (NaN), and fails in more ways than it says: where brackets lie too
-deep, with a text that is no Unicode and cannot be written anywhere, and with one that is many times larger in memory.
+The standard library's parser accepts more than JSON (NaN), and fails in undocumented ways: with deep nesting, with text
+that is invalid Unicode and cannot be written anywhere, and with a document that is many times larger in memory.
 """
 
 import json
@@ -10,24 +10,28 @@ from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
 VALUES_BYTES: Final = 256 * 1024
-"""How much of a document may be outside of its texts: every few bytes there become an object of fifty."""
+"""Limit of the bytes outside of strings: every few of them become an object of fifty bytes."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half of a character outside of the basic plane; two of them make one."""
+"""Escape of a surrogate; two of them encode one character."""
 
 
 def read_json(document: bytes | str, *, unique: bool = False) -> Any:
-    """The value of a JSON document; `unique`: one in which no name is given twice, which readers take differently.
+    """Return the value of a JSON document.
+
+    Args:
+        document: the text.
+        unique: reject a repeated name in an object, which parsers interpret differently.
 
     Raises:
-        ValueError: it is none, or one that is not to be had in memory.
+        ValueError: the document is invalid or too large in memory.
     """
     raw = document.encode() if isinstance(document, str) else document
     if len(raw) > VALUES_BYTES and len(_TEXT.sub(b"", raw)) > VALUES_BYTES:
-        raise ValueError("there are too many values in it")
+        raise ValueError("it has too many values")
     try:
-        # Bytes are read more kindly: in other encodings, and with halves of characters.
-        value = json.loads(raw.decode(), parse_constant=_none_such, object_pairs_hook=_unique if unique else None)
+        # json.loads accepts more in bytes: other encodings, and single surrogates.
+        value = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_unique if unique else None)
         if _HALF.search(raw) is not None:
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
@@ -35,27 +39,27 @@ def read_json(document: bytes | str, *, unique: bool = False) -> Any:
     return value
 
 
-def fields(found: Any, names: Collection[str]) -> dict[str, Any]:
-    """A JSON object that has such fields: one that readers which ignore case (Go's encoding/json) take alike.
+def fields(value: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return a JSON value as an object whose fields case-insensitive parsers (Go's encoding/json) interpret equally.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not such an object.
     """
-    if not isinstance(found, dict):
-        raise ValueError("it is of another shape")  # noqa: TRY004 -- as all that is wrong with a document
+    if not isinstance(value, dict):
+        raise ValueError("it has another form")  # noqa: TRY004 -- ValueError for every invalid document
     folded = {name.casefold(): name for name in names}
-    for name in found:
+    for name in value:
         if name not in names and (meant := folded.get(name.casefold())) is not None:
-            raise ValueError(f"some readers take its field {name!r} for {meant!r}, and some do not")
-    return found
+            raise ValueError(f"some parsers interpret its field {name!r} as {meant!r}, and some do not")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is given twice in it")
-    return found
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("it has a name twice")
+    return value
 
 
-def _none_such(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

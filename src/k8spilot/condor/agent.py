@@ -1,9 +1,9 @@
-"""The HTCondor agent, where the engine has a container, and a user, of its own.
+"""The HTCondor agent: a program beside HTCondor where the engine has its own container and user.
 
-It does beside HTCondor what the engine does in a pod where both share a container: it changes the slot's ad, follows
-the daemons' logs, and sees the startd's end. The engine asks it, over a connection that it makes to the Docker socket
-(condor/agent_link.py). The supervisor starts it again when it dies, and ends it after HTCondor. While the engine is
-away, no job is taken.
+In a pod where both share a container, the engine does this work. The agent changes the slot's ad, follows the daemons'
+logs, and detects the startd's end. It connects to the Docker socket, and the engine sends its requests over that
+connection (condor/agent_link.py). The supervisor restarts the agent when it dies, and ends it after HTCondor. While the
+engine is unavailable, the slot takes no job.
 """
 
 import asyncio
@@ -31,52 +31,52 @@ from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.settings import Settings
 from k8spilot.supervisor.supervisor import DEATHS, DONE
 
-logger = logging.getLogger("k8spilot.condor.agent")  # it is run as __main__
+logger = logging.getLogger("k8spilot.condor.agent")  # this module runs as __main__
 
-_AGAIN_SECONDS: Final = 0.5
-_AWAY_SECONDS: Final = 3.0
+_RETRY_SECONDS: Final = 0.5
+_ABSENCE_SECONDS: Final = 3.0
 _CONNECT_SECONDS: Final = 10.0
-_TOLD_SECONDS: Final = 60.0
+_CLOSURE_SECONDS: Final = 60.0
 _FACTS_SECONDS: Final = 60.0
-_LINES: Final = 1000
-"""What daemons log while there is no engine; older lines are dropped."""
+_MOST_LINES: Final = 1000
+"""Log lines that are kept while there is no engine. The oldest lines are dropped."""
 
 
 class HTCondorAgent:
-    """Answers the engine, and tells it what HTCondor's daemons log."""
+    """Answers the engine's requests, and sends it the log lines of HTCondor's daemons."""
 
     def __init__(self, settings: Settings, slot: LocalStartdAd, tell_supervisor: Callable[[int], None]) -> None:
         self._settings = settings
         self._slot = slot
         self._tell_supervisor = tell_supervisor
-        """Sends it a signal."""
-        self._lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue(_LINES)
-        self._unsaid: tuple[str, str] | None = None
-        """A line whose sending failed."""
-        self._away: float | None = time.monotonic()
-        """Since when there is no engine."""
-        self._back = asyncio.Event()
+        """Sends the supervisor a signal."""
+        self._lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue(_MOST_LINES)
+        self._unsent: tuple[str, str] | None = None
+        """Line that could not be sent."""
+        self._absent_since: float | None = time.monotonic()
+        """Since when the engine is unavailable (monotonic seconds); None while it is connected."""
+        self._connected = asyncio.Event()
 
     async def run(self) -> None:
-        """Do so until cancelled."""
+        """Run until cancelled."""
         before = os.environ.get(DEATHS, "0") != "0"
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(follow(self._slot.folders, self._heed, before=before), name="HTCondor's logs")
+            tasks.create_task(follow(self._slot.folders, self._handle, before=before), name="HTCondor's logs")
             tasks.create_task(self._link(), name="link")
             tasks.create_task(
-                end_hanging_daemons(self._slot.folders, os.getppid(), self._pass_on), name="HTCondor answers"
+                end_hanging_daemons(self._slot.folders, os.getppid(), self._queue), name="HTCondor answers"
             )
             tasks.create_task(self._close_slot(), name="absence of the engine")
 
-    async def _heed(self, log: str, line: str) -> None:
+    async def _handle(self, log: str, line: str) -> None:
         await self._slot.heed(log, line)
-        await self._pass_on(log, line)
+        await self._queue(log, line)
         if await startd_has_ended(log, line, os.getppid()):
-            logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
+            logger.info("HTCondor's startd has ended for good; ending the pilot.")
             self._tell_supervisor(DONE)
 
-    async def _pass_on(self, log: str, line: str) -> None:
-        """Have the engine told of a line; the oldest gives way."""
+    async def _queue(self, log: str, line: str) -> None:
+        """Queue a line for the engine. A full queue drops the oldest line."""
         if self._lines.full():
             self._lines.get_nowait()
         self._lines.put_nowait((log, line))
@@ -90,38 +90,38 @@ class HTCondorAgent:
                             f"http://engine{engine_api.LINK}", heartbeat=HEARTBEAT_SECONDS
                         )
                     async with engine:
-                        await self._talk(engine)
-            if self._away is None:
-                self._away = time.monotonic()
-                self._back.clear()
-                logger.warning("The engine is away.")
-            await asyncio.sleep(_AGAIN_SECONDS)
+                        await self._serve(engine)
+            if self._absent_since is None:
+                self._absent_since = time.monotonic()
+                self._connected.clear()
+                logger.warning("The engine is unavailable.")
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _talk(self, engine: aiohttp.ClientWebSocketResponse) -> None:
-        away, self._away = self._away, None
-        self._back.set()
-        if away is not None and time.monotonic() - away > _AWAY_SECONDS:
+    async def _serve(self, engine: aiohttp.ClientWebSocketResponse) -> None:
+        absent_since, self._absent_since = self._absent_since, None
+        self._connected.set()
+        if absent_since is not None and time.monotonic() - absent_since > _ABSENCE_SECONDS:
             await self._slot.set({"K8SApiAwayUntil": None})
-        logger.info("The engine is there.")
+        logger.info("The engine is connected.")
         async with asyncio.TaskGroup() as tasks:
-            under_way = {tasks.create_task(self._tell(engine), name="telling the engine")}
+            running = {tasks.create_task(self._send_lines(engine), name="log lines")}
             async for message in engine:
-                if message.type is aiohttp.WSMsgType.TEXT:  # one that takes its time keeps no other waiting
-                    obeying = tasks.create_task(self._obey(engine, read_json(message.data)), name="request")
-                    under_way.add(obeying)
-                    obeying.add_done_callback(under_way.discard)
-            for task in under_way:
+                if message.type is aiohttp.WSMsgType.TEXT:  # each runs in its own task: a slow request delays no other
+                    answering = tasks.create_task(self._answer(engine, read_json(message.data)), name="request")
+                    running.add(answering)
+                    answering.add_done_callback(running.discard)
+            for task in running:
                 task.cancel()
 
-    async def _tell(self, engine: aiohttp.ClientWebSocketResponse) -> None:
+    async def _send_lines(self, engine: aiohttp.ClientWebSocketResponse) -> None:
         with suppress(ConnectionError):
             while True:
-                log, line = self._unsaid or await self._lines.get()
-                self._unsaid = log, line
+                log, line = self._unsent or await self._lines.get()
+                self._unsent = log, line
                 await engine.send_json({"log": log, "line": line})
-                self._unsaid = None
+                self._unsent = None
 
-    async def _obey(self, engine: aiohttp.ClientWebSocketResponse, request: dict[str, Any]) -> None:
+    async def _answer(self, engine: aiohttp.ClientWebSocketResponse, request: dict[str, Any]) -> None:
         answer: Any = None
         if "set" in request:
             answer = await self._slot.set(request["set"])
@@ -133,23 +133,23 @@ class HTCondorAgent:
             await engine.send_json({"id": request["id"], "answer": answer})
 
     async def _close_slot(self) -> None:
-        """Take no job while nobody answers docker's clients: HTCondor would hold it after a while."""
+        """Close the slot while no engine answers docker's clients: HTCondor would hold a job after a while."""
         while True:
-            await asyncio.sleep(_AWAY_SECONDS)
-            if self._away is not None and time.monotonic() - self._away > _AWAY_SECONDS:
-                await self._slot.set({"K8SApiAwayUntil": int(time.time() + 3 * _TOLD_SECONDS)})
+            await asyncio.sleep(_ABSENCE_SECONDS)
+            if self._absent_since is not None and time.monotonic() - self._absent_since > _ABSENCE_SECONDS:
+                await self._slot.set({"K8SApiAwayUntil": int(time.time() + 3 * _CLOSURE_SECONDS)})
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_TOLD_SECONDS):
-                        await self._back.wait()
+                    async with asyncio.timeout(_CLOSURE_SECONDS):
+                        await self._connected.wait()
 
 
 async def facts(socket: Path) -> dict[str, Any]:
-    """What the engine tells of the pod: `started` and `attributes`.
+    """Return the engine's facts about the pod: `started` and `attributes`.
 
     Raises:
-        SurroundingsError: it does not answer.
+        PreflightError: the engine does not answer.
     """
-    words = "no answer"
+    fault = "no answer"
     deadline = time.monotonic() + _FACTS_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -161,11 +161,11 @@ async def facts(socket: Path) -> dict[str, Any]:
                 answer.raise_for_status()
                 return dict(await answer.json())
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            words = str(error) or f"nothing within {_CONNECT_SECONDS:.0f} s"
-        await asyncio.sleep(_AGAIN_SECONDS)
+            fault = str(error) or f"nothing within {_CONNECT_SECONDS:.0f} s"
+        await asyncio.sleep(_RETRY_SECONDS)
     raise PreflightError(
-        f"the engine does not answer on {socket} ({words}); look at the log of its container, and at the volume that "
-        "both containers have at that folder"
+        f"the engine does not answer on {socket} ({fault}); read the log of the engine's container, and check that "
+        "both containers mount the same volume at that folder"
     )
 
 
@@ -176,7 +176,7 @@ def _session(socket: Path) -> aiohttp.ClientSession:
 
 
 def main() -> int:
-    """Be the HTCondor agent that the supervisor starts."""
+    """Run the HTCondor agent that the supervisor starts."""
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)

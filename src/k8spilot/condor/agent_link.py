@@ -1,8 +1,8 @@
-"""The engine's end of its link to HTCondor, where that has a container, and a user, of its own.
+"""The engine's end of its link to the HTCondor agent, where HTCondor has its own container and user.
 
-The HTCondor agent (condor/agent.py) connects to the Docker socket, which nobody else reaches, and holds one connection
-for as long as it lives. Messages are JSON. The engine sends attributes for the slot's ad, questions about the ad, and
-the order to end HTCondor; the agent sends what HTCondor's daemons log.
+The HTCondor agent (condor/agent.py) connects to the Docker socket, which no other process can reach, and holds one
+connection for as long as it lives. Messages are JSON. The engine sends attributes for the slot's ad, queries of the ad,
+and the request to end HTCondor. The agent sends the log lines of HTCondor's daemons.
 """
 
 import asyncio
@@ -23,25 +23,28 @@ from k8spilot.condor.startd_ad import StartdAd, Value
 logger = logging.getLogger(__name__)
 
 FACTS: Final = "K8SPILOT_FACTS"
-"""Variable by which the engine learns what was seen of the cluster at its start, as JSON."""
+"""Environment variable with the cluster's attributes as JSON, which the checks at the engine's start have read."""
 HEARTBEAT_SECONDS: Final = 20.0
 
-_SECONDS: Final = 15.0
-"""For an answer; longer than HTCondor's tools are given."""
+_ANSWER_SECONDS: Final = 15.0
+"""Limit of an answer. It is longer than the limit of HTCondor's tools."""
 _MESSAGE_BYTES: Final = 1024 * 1024
 
 
 class RemoteStartdAd(StartdAd):
-    """The slot's ad, by way of the HTCondor agent. What is told while there is none, it gets when it comes."""
+    """The slot's ad, reached through the HTCondor agent.
+
+    An agent that connects later gets the attributes that were set before.
+    """
 
     def __init__(self) -> None:
         self.heed: Callable[[str, str], Awaitable[None]] | None = None
-        """Is shown what HTCondor's daemons log: name of the file, line."""
+        """Handles a log line of HTCondor's daemons: name of the file, line."""
         self._agent: web.WebSocketResponse | None = None
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._told: dict[str, Value] = {}
-        self._ends = False
+        self._attributes: dict[str, Value] = {}
+        self._is_ending = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -51,35 +54,35 @@ class RemoteStartdAd(StartdAd):
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """For the Docker socket."""
-        return [web.get(engine_api.LINK, self._talk)]
+        """Routes for the Docker socket."""
+        return [web.get(engine_api.LINK, self._serve)]
 
     async def set(self, attributes: Mapping[str, Value]) -> bool:
-        """Have the HTCondor agent tell the startd."""
-        self._told.update(attributes)
-        return bool(await self._ask({"set": dict(attributes)}))
+        """Make the HTCondor agent update the startd."""
+        self._attributes.update(attributes)
+        return bool(await self._request({"set": dict(attributes)}))
 
     async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
-        """Have the HTCondor agent ask the startd."""
-        answer = await self._ask({"look": list(attributes)})
+        """Make the HTCondor agent query the startd."""
+        answer = await self._request({"look": list(attributes)})
         return answer if isinstance(answer, dict) else None
 
     def end(self) -> None:
-        """Have HTCondor end, as on a SIGTERM to its container; a second time, as on a second one."""
-        self._ends = True
-        task = asyncio.ensure_future(self._ask({"end": True}))
+        """End HTCondor, as a SIGTERM to its container does. A second call acts as a second SIGTERM."""
+        self._is_ending = True
+        task = asyncio.ensure_future(self._request({"end": True}))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, request: dict[str, Any]) -> Any:
-        """Send a request and wait for its answer; None if there is none."""
+    async def _request(self, request: dict[str, Any]) -> Any:
+        """Send a request and return its answer, or None without an answer."""
         agent = self._agent
         if agent is None:
             return None
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 await agent.send_json({"id": number, **request})
                 return await answer
         except (OSError, TimeoutError):
@@ -88,48 +91,48 @@ class RemoteStartdAd(StartdAd):
         finally:
             del self._answers[number]
 
-    async def _talk(self, request: web.Request) -> web.WebSocketResponse:
+    async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         agent = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=_MESSAGE_BYTES)
         await agent.prepare(request)
-        if self._agent is not None:  # its container was started again, and the old connection is not closed yet
+        if self._agent is not None:  # its container restarted, and the old connection is still open
             await self._agent.close()
         self._agent = agent
-        logger.info("The HTCondor agent is there.")
-        again = asyncio.ensure_future(self._tell_again())
+        logger.info("The HTCondor agent is connected.")
+        resending = asyncio.ensure_future(self._resend())
         try:
             async for message in agent:
                 if message.type is WSMsgType.TEXT:
-                    await self._hear(message.data)
+                    await self._handle(message.data)
         finally:
-            again.cancel()
+            resending.cancel()
             if self._agent is agent:
                 self._agent = None
-                logger.info("The HTCondor agent has gone.")
+                logger.info("The HTCondor agent has disconnected.")
                 for answer in self._answers.values():
                     if not answer.done():
                         answer.set_result(None)
         return agent
 
-    async def _tell_again(self) -> None:
-        if self._told:
-            await self._ask({"set": dict(self._told)})
-        if self._ends:
-            await self._ask({"end": True})
+    async def _resend(self) -> None:
+        if self._attributes:
+            await self._request({"set": dict(self._attributes)})
+        if self._is_ending:
+            await self._request({"end": True})
 
-    async def _hear(self, text: str) -> None:
+    async def _handle(self, text: str) -> None:
         with suppress(ValueError, TypeError, LookupError, AttributeError):
-            said = read_json(text)
-            if "log" in said:
+            message = read_json(text)
+            if "log" in message:
                 if self.heed is not None:
-                    await self.heed(str(said["log"]), str(said["line"]))
-            elif (answer := self._answers.get(said["id"])) is not None and not answer.done():
-                answer.set_result(said.get("answer"))
+                    await self.heed(str(message["log"]), str(message["line"]))
+            elif (answer := self._answers.get(message["id"])) is not None and not answer.done():
+                answer.set_result(message.get("answer"))
 
 
 def facts_route(started: Callable[[], str]) -> web.RouteDef:
-    """Tells HTCondor's container what only the engine can ask: when the pod started, and what its cluster is."""
+    """Return the route of facts that only the engine can query: the pod's start and the cluster's attributes."""
 
-    async def tell(_request: web.Request) -> web.Response:
+    async def respond(_request: web.Request) -> web.Response:
         return web.json_response({"started": started(), "attributes": json.loads(os.environ.get(FACTS) or "{}")})
 
-    return web.get(engine_api.FACTS, tell)
+    return web.get(engine_api.FACTS, respond)

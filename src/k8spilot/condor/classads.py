@@ -1,7 +1,7 @@
-"""ClassAd expressions in HTCondor's configuration: quoting, and what the operator writes checked before it is read.
+"""ClassAd expressions for HTCondor's configuration: quoting, and validation of the operator's expressions.
 
-The configuration has the old syntax of ClassAds: in a string, a backslash before a quote is an escape, and any other
-is a backslash.
+The configuration uses the old ClassAd syntax: in a string, a backslash before a quote is an escape, and any other
+backslash is literal.
 """
 
 import re
@@ -10,20 +10,25 @@ from k8spilot.common.errors import SettingsError
 
 
 def quoted(text: str) -> str:
-    """`text`, in which no backslash comes before a quote or the end, as a ClassAd string."""
+    """Return `text` as a ClassAd string. No backslash in it may precede a quote or the end."""
     escaped = text.replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def check(expression: str, fault: str, *, parse: bool = False) -> None:
-    """See to it that `expression`, one line, can be evaluated without an error, or at least be parsed.
+    """Check that `expression`, one line, can be evaluated without an error, or at least be parsed.
+
+    Args:
+        expression: a ClassAd expression.
+        fault: message of the error.
+        parse: only parse it.
 
     Raises:
-        SettingsError: with `fault`.
+        SettingsError: the expression is invalid; the message is `fault`.
     """
-    # The bindings load HTCondor's libraries; only this needs them.
+    # The bindings load HTCondor's libraries. No other code of the engine needs them.
     import classad2  # noqa: PLC0415
-    import htcondor2  # noqa: F401, PLC0415 -- gives ClassAds the functions that HTCondor adds
+    import htcondor2  # noqa: F401, PLC0415 -- adds HTCondor's functions to ClassAds
 
     try:
         tree = classad2.ExprTree(re.sub(r'\\(?!")', r"\\\\", expression))

@@ -1,6 +1,6 @@
-"""HTCondor's configuration: what is filled into its text (k8spilot.condor.template).
+"""Values for the template of HTCondor's configuration (k8spilot.condor.template).
 
-Everything that comes from outside was checked by Settings; nothing here can end a string or begin a line.
+Settings has checked every value from outside: no value here can end a string or begin a line.
 """
 
 import os
@@ -19,9 +19,9 @@ from k8spilot.settings import KILLING_SECONDS, Settings
 from k8spilot.settings.parsers import PLAIN
 
 UPDATE_SECONDS: Final = 120
-"""How often the startd tells the collector that it is there."""
+"""Seconds between the startd's updates to the collector."""
 _RESTART_SECONDS: Final = 10
-"""When the startd starts its GPU monitor again, which ends when the engine dies."""
+"""Seconds after which the startd restarts its GPU monitor, which ends when the engine dies."""
 
 
 def render(
@@ -34,17 +34,17 @@ def render(
     rootless: bool = False,
     facts: Mapping[str, str] | None = None,
 ) -> str:
-    """Write the configuration.
+    """Return the configuration.
 
     Args:
-        settings: with all that the condor service needs.
-        folders: where HTCondor's files are.
-        started: when the pod started, in seconds since the epoch; its lifetime counts from here, so that a
-            pilot that was started again in place does not begin a new one.
-        passwords: there is a pool password to authenticate with.
+        settings: settings of the pilot, with those of the condor service.
+        folders: paths of HTCondor's files.
+        started: start of the pod, in seconds since the epoch. The lifetime counts from here, so that a restart in place
+            does not begin a new lifetime.
+        passwords: whether there is a pool password to authenticate with.
         slot_user: name of the account with the payload container's uid.
-        rootless: whether HTCondor is not root.
-        facts: more that the slot's ad tells, names and texts; what is not plain is left out.
+        rootless: whether HTCondor runs without root.
+        facts: further attributes of the slot's ad, names and texts; texts with special characters are left out.
 
     Raises:
         SettingsError: an expression of the operator cannot be parsed.
@@ -64,7 +64,7 @@ def render(
         **_life(settings),
         methods="IDTOKENS, PASSWORD, FS" if passwords else "IDTOKENS, FS",
         user=slot_user,
-        # Sessions' sshd would run as HTCondor's own account, and take its configuration from the sandbox.
+        # The sshd of a session would run as HTCondor's own account and read its configuration from the sandbox.
         ssh=not rootless,
         rootless=ROOTLESS if rootless else "",
         start=" && \\\n    ".join(f"({clause})" for clause in _start(settings, pool, rootless=rootless)),
@@ -74,7 +74,7 @@ def render(
 
 
 def machine_name(settings: Settings) -> str:
-    """Name the machine after its resource and pod, and after the pod's uid if names are to be random."""
+    """Return the machine's name: the resource, the pod's uid if names are to be random, and the pod."""
     resource = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.glidein_resource_name or "").strip(".-")[:63]
     unique = re.sub(r"[^a-f0-9]", "", settings.pod_uid)[:10] if settings.glidein_randomize_name else ""
     return ".".join(part for part in (resource, unique, settings.pod_name) if part)
@@ -121,7 +121,7 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
         "machine": machine_name(settings),
         "domain": f"{settings.pod_name}.{settings.pod_namespace}.{settings.pod_uid or 'pod'}",
         "update": UPDATE_SECONDS,
-        # Three updates may be lost before the slot is given up.
+        # The collector drops the slot after three lost updates.
         "lifetime": UPDATE_SECONDS * 3 + 30,
         "debug": "D_SUB_SECOND D_PID" + (" D_FULLDEBUG" if settings.log_level == "DEBUG" else ""),
     }
@@ -148,44 +148,43 @@ def _life(settings: Settings) -> dict[str, object]:
     }
 
 
-# Networks that a job can ask for and get as far as the engine, which refuses the last two with a sentence.
+# Networks that START accepts. The engine refuses the last two with a hold reason.
 _NETWORKS: Final = "bridge,nat,host,none"
 
 
 def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
-    """List what a job must fulfil to be taken, one expression each.
+    """Yield the conditions that a job must meet, one expression each.
 
-    What START refers to of the job counts when the whole pool groups jobs for matchmaking. Nothing here may be
-    different for each job of a cluster, as its arguments are.
+    The pool groups jobs for matchmaking by the job attributes that START refers to. No expression here may use an
+    attribute that differs between the jobs of a cluster, such as the arguments.
     """
     yield "time() < GLIDEIN_ToRetire"
-    # Other universes would run in the pilot container.
+    # Jobs of other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
-    # When a starter cannot even run `docker create`, it tells the startd that docker is gone from the machine, and
-    # no job is taken until that is put right (k8spilot.condor.slot). So it happens with a network that it does not
-    # know.
+    # A starter that cannot run `docker create` reports to the startd that docker is gone. The slot then takes no job
+    # until the ad is corrected (k8spilot.condor.startd_ad). An unknown network has this effect.
     yield f'TARGET.DockerNetworkType is undefined || stringListMember(TARGET.DockerNetworkType, "{_NETWORKS}")'
-    if rootless:  # a user's own ones are refused, job by job, and it would be tried again and again
+    if rootless:  # HTCondor refuses a user's own plugin at each start of the job, which would then start again
         yield "TARGET.TransferPlugins is undefined"
-    # A debugger or the like beside the job would run in the pilot container.
+    # A debugger or similar tool beside the job would run in the pilot container.
     yield "TARGET.ToolDaemonCmd is undefined"
     yield "isString(MY.K8SJobImage)"
-    # A registry that did not answer (k8spilot.condor.slot).
+    # A registry that did not answer (k8spilot.condor.ad_publisher).
     yield "MY.K8SAvoidedRegistry isnt MY.K8SJobRegistry || time() >= (MY.K8SAvoidUntil ?: 0)"
-    # Without the Kubernetes API no image can be bound (k8spilot.condor.notices).
+    # Without the Kubernetes API no image can be bound (k8spilot.condor.ad_publisher).
     yield "time() >= (MY.K8SApiAwayUntil ?: 0)"
-    # HTCondor takes a list that is not there for an empty one.
+    # HTCondor treats a missing list as an empty list.
     yield 'TARGET.DESIRED_Sites is undefined || stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",")'
     yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'
     if settings.osg_project_name:
         yield f'TARGET.ProjectName =?= "{settings.osg_project_name}"'
     yield from pool.start
-    # Undefined for a job that lacks what it asks for: such a job is not taken.
+    # A job that lacks an attribute of START_EXTRA makes it undefined. The slot does not take such a job.
     yield "MY.START_EXTRA =?= true"
 
 
 def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
-    """Attributes of the machine, beside HTCondor's own: names and ClassAd expressions."""
+    """Return attributes of the machine beyond HTCondor's own: names and ClassAd expressions."""
     texts = {
         "GLIDEIN_Site": settings.glidein_site,
         "GLIDEIN_ResourceName": settings.glidein_resource_name,
@@ -212,16 +211,19 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
 
 
 def _of_the_node() -> Iterator[tuple[str, str]]:
-    """What OSPool's jobs ask of a node: numbers made as OSPool's pilots make them (osg-flock, osgvo-advertise-base)."""
+    """Yield node attributes that OSPool's jobs require, in the form of OSPool's pilots.
+
+    Source: osg-flock, osgvo-advertise-base.
+    """
     if match := re.match(r"(\d+)\.(\d+)\.(\d+)", os.uname().release):
         major, minor, patch = (int(part) for part in match.groups())
         yield "OSG_HOST_KERNEL_VERSION", str(10000 * major + 100 * minor + patch)
-    memory = os.statvfs("/dev/shm")  # noqa: S108 -- the pod's, the job's too
+    memory = os.statvfs("/dev/shm")  # noqa: S108 -- of the pod, so the job has it too
     yield "SHM_AVAILABLE", str(memory.f_blocks * memory.f_frsize // 1024)
 
 
 def _job_environment(settings: Settings) -> str:
-    """Say what jobs find in their environment, in HTCondor's quoted form: spaces need quotes around them."""
+    """Return the jobs' environment in HTCondor's quoted form, in which spaces need quotes around them."""
     names = {
         "GLIDEIN_Site": settings.glidein_site,
         "GLIDEIN_ResourceName": settings.glidein_resource_name,
@@ -231,8 +233,8 @@ def _job_environment(settings: Settings) -> str:
 
 
 def _expression(variable: str, text: str | None) -> str:
-    """Return `text` if it is a ClassAd expression; HTCondor would say too late that it is none."""
+    """Return `text` if it is a ClassAd expression. HTCondor would report an invalid one too late."""
     if text is None:
         return "true"
-    check(text, f"{variable} is {text!r}, but a ClassAd expression that can be parsed is allowed", parse=True)
+    check(text, f"{variable} is {text!r}, but it must be a valid ClassAd expression", parse=True)
     return text

@@ -1,6 +1,6 @@
-"""The pool's credentials: from the operator's Secrets into folders that only root can read.
+"""The pool's credentials, copied from the operator's Secrets into folders that only root can read.
 
-HTCondor refuses credentials that others can read, and a Secret's files are links that others may read.
+HTCondor rejects credentials that others can read. A Secret's files are links that others can read.
 """
 
 import base64
@@ -14,17 +14,17 @@ from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
 
 FROM_ENVIRONMENT = "k8spilot-token"
-"""Name of the file that TOKEN goes into."""
+"""File name for the token of the setting TOKEN."""
 
 
 def install(settings: Settings, folders: Folders) -> bool:
-    """Copy tokens and passwords into the private folders, in the place of what an earlier start left there.
+    """Copy tokens and passwords into the private folders, in place of those of an earlier start.
 
     Returns:
-        Whether there is a pool password, so that PASSWORD is a way to authenticate.
+        Whether there is a pool password, so that PASSWORD is an authentication method.
 
     Raises:
-        SurroundingsError: as `read`.
+        PreflightError: as for `read`.
     """
     tokens, passwords = read(settings, folders)
     _write(folders.tokens, {name: token.strip() + b"\n" for name, token in tokens.items()})
@@ -33,10 +33,10 @@ def install(settings: Settings, folders: Folders) -> bool:
 
 
 def read(settings: Settings, folders: Folders) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return the operator's tokens and passwords, by the names of their files.
+    """Return the operator's tokens and passwords, by file name.
 
     Raises:
-        SurroundingsError: there is no credential, or one that cannot be used.
+        PreflightError: there is no usable credential.
     """
     tokens = _read(folders.original_tokens)
     if settings.token:
@@ -49,23 +49,23 @@ def read(settings: Settings, folders: Folders) -> tuple[dict[str, bytes], dict[s
         )
     faults = [f"{name}: {fault}" for name, text in tokens.items() for fault in token_faults(text, time.time())]
     if not passwords and len(faults) >= sum(len(_tokens(text)) or 1 for text in tokens.values()):
-        raise PreflightError(f"no token for the pool can be used ({'; '.join(faults)}); ask the pool for a new one")
+        raise PreflightError(f"no token for the pool is valid ({'; '.join(faults)}); ask the pool for a new one")
     return tokens, passwords
 
 
 def token_faults(text: bytes, now: float) -> list[str]:
-    """Why HTCondor could not use the tokens of a file with this text at `now` (seconds since the epoch).
+    """Return why HTCondor could not use the tokens of a file with this text at `now` (seconds since the epoch).
 
-    The signatures are not looked at: only the pool can judge them.
+    Signatures are not checked: only the pool can verify them.
 
     Returns:
-        One phrase for each token that is of no use, and one if there is none at all.
+        One phrase for each invalid token, and one phrase if there is no token.
     """
     return [fault for token in _tokens(text) or [b""] if (fault := _fault(token, now))]
 
 
 def _tokens(text: bytes) -> list[bytes]:
-    """Tokens of a file: one a line, and lines of comment."""
+    """Return the tokens of a file: one per line, without comment lines."""
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(b"#")]
 
 
@@ -74,7 +74,7 @@ def _fault(token: bytes, now: float) -> str | None:
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
         expires = claims.get("exp")
-    except (IndexError, ValueError, AttributeError):  # binascii's and json's errors are ValueErrors
+    except (IndexError, ValueError, AttributeError):  # binascii and json raise ValueErrors
         return "not an IDTOKEN"
     if isinstance(expires, int | float) and expires <= now:
         return "expired on " + time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(expires))
@@ -82,16 +82,16 @@ def _fault(token: bytes, now: float) -> str | None:
 
 
 def _read(folder: Path) -> dict[str, bytes]:
-    """Read the files of a mounted Secret, if it is mounted. Names that begin with a dot are the kubelet's."""
+    """Read the files of a mounted Secret, if there is one. Names that begin with a dot belong to the kubelet."""
     if not folder.is_dir():
         return {}
     try:
-        there = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".") and file.is_file()]
-        files = {file.name: file.read_bytes() for file in there}
+        paths = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".") and file.is_file()]
+        files = {file.name: file.read_bytes() for file in paths}
     except OSError as error:
         raise PreflightError(
             f"the pool's credential {error.filename} cannot be read ({error.strerror}); "
-            "the pilot must run as root, or the Secret's defaultMode must let it read"
+            "run the pilot as root, or let the Secret's defaultMode allow it to read"
         ) from error
     return {name: content for name, content in files.items() if content.strip()}
 

@@ -1,4 +1,4 @@
-"""The folders that HTCondor's daemons need, with the owners that they need them to have."""
+"""Folders of HTCondor's daemons, with the owners and modes that the daemons require."""
 
 import os
 import pwd
@@ -9,20 +9,20 @@ from k8spilot.common.errors import PreflightError
 from k8spilot.settings import Settings
 
 ACCOUNT = "condor"
-"""The account that HTCondor's daemons run as between the moments in which they must be root."""
+"""Account of HTCondor's daemons while they do not need root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where HTCondor's files are in the pilot container, below `root` (/ but in tests)."""
+    """Paths of HTCondor's files in the pilot container, below `root` (/ outside tests)."""
 
     execute_volume: Path
-    """The volume that the payload container has at the same path."""
+    """Volume that the payload container mounts at the same path."""
     root: Path = Path("/")
 
     @classmethod
     def of(cls, settings: Settings) -> "Folders":
-        """Name the folders of the pilot container."""
+        """Return the folders of the pilot container."""
         return cls(execute_volume=settings.execute)
 
     @property
@@ -32,12 +32,12 @@ class Folders:
 
     @property
     def log(self) -> Path:
-        """LOG: what the daemons say of themselves."""
+        """LOG: the daemons' logs."""
         return self.root / "var/log/condor"
 
     @property
     def lock(self) -> Path:
-        """LOCK, the daemons' command sockets included."""
+        """LOCK: lock files, and the daemons' command sockets."""
         return self.root / "run/lock/condor"
 
     @property
@@ -47,22 +47,22 @@ class Folders:
 
     @property
     def local(self) -> Path:
-        """The home of the condor account."""
+        """Home of the condor account."""
         return self.root / "var/lib/condor"
 
     @property
     def spool(self) -> Path:
-        """SPOOL: little on an execution point, but it must be there."""
+        """SPOOL: almost empty on an execution point, but required."""
         return self.local / "spool"
 
     @property
     def private(self) -> Path:
-        """What the pilot makes for HTCondor: all but the two folders of secrets can be read by all."""
+        """Files that the pilot writes for HTCondor. Everybody can read them, except for the two folders of secrets."""
         return self.root / "run/k8spilot/condor"
 
     @property
     def config(self) -> Path:
-        """The configuration file (CONDOR_CONFIG)."""
+        """Configuration file (CONDOR_CONFIG)."""
         return self.private / "condor_config"
 
     @property
@@ -77,12 +77,12 @@ class Folders:
 
     @property
     def docker_config(self) -> Path:
-        """DOCKER_CONFIG: empty and readable, or the CLI's warnings are taken for its output."""
+        """DOCKER_CONFIG: empty and readable. Otherwise HTCondor takes the CLI's warnings for its output."""
         return self.private / "docker"
 
     @property
     def docker_config_of_senders(self) -> Path:
-        """DOCKER_CONFIG of jobs that send credentials, in place of a file that their user wrote."""
+        """DOCKER_CONFIG of jobs that send credentials. It replaces a file that their user wrote."""
         return self.private / "docker-of-senders"
 
     @property
@@ -97,17 +97,17 @@ class Folders:
 
     @property
     def program_settings(self) -> Path:
-        """What those programs read of this pilot, as assignments of a shell."""
+        """Settings of those programs for this pilot, as shell assignments."""
         return self.private / "programs.settings"
 
     @property
     def sessions(self) -> Path:
-        """A file for each session that there may be beside a job, locked by its client."""
+        """Folder with one file for each session that may run beside a job. The session's client locks its file."""
         return self.private / "sessions"
 
     @property
     def guard(self) -> Path:
-        """STARTER_REMOTE_CMD: what a job's starter runs in the place of a job that got no container."""
+        """STARTER_REMOTE_CMD: the program that a starter runs in place of a job without a container."""
         return self.private / "no-container"
 
     @property
@@ -117,56 +117,57 @@ class Folders:
 
     @property
     def gpus(self) -> Path:
-        """MACHINE_RESOURCE_INVENTORY_GPUs: the program that tells HTCondor of GPUs."""
+        """MACHINE_RESOURCE_INVENTORY_GPUs: the program that lists the GPUs for HTCondor."""
         return self.private / "gpu-inventory"
 
     @property
     def gpu_monitor(self) -> Path:
-        """STARTD_CRON_GPUs_MONITOR_EXECUTABLE: what the startd runs to know how busy the GPUs are."""
+        """STARTD_CRON_GPUs_MONITOR_EXECUTABLE: the program that reports GPU utilisation to the startd."""
         return self.private / "gpu-monitor"
 
     @property
     def original_tokens(self) -> Path:
-        """Where the operator's Secret with pool tokens is mounted."""
+        """Mount point of the operator's Secret with pool tokens."""
         return self.root / "etc/condor/tokens-orig.d"
 
     @property
     def original_passwords(self) -> Path:
-        """Where the operator's Secret with pool passwords is mounted."""
+        """Mount point of the operator's Secret with pool passwords."""
         return self.root / "etc/condor/passwords-orig.d"
 
     @property
     def drop_ins(self) -> Path:
-        """LOCAL_CONFIG_DIR: the operator's own configuration, read last."""
+        """LOCAL_CONFIG_DIR: the operator's own configuration, which HTCondor reads last."""
         return self.root / "etc/condor/k8spilot.d"
 
     def prepare(self) -> None:
-        """Make all folders, as root with HTCondor's account as their owner, otherwise as the own user.
+        """Create all folders. As root, give them to HTCondor's account; otherwise to the process's own user.
 
         Raises:
-            SurroundingsError: the account is missing, or a folder cannot be made.
+            PreflightError: the account is missing, or a folder cannot be created.
         """
         try:
             self._prepare()
         except KeyError:
             raise PreflightError(
-                f"the image has no account `{ACCOUNT}`; use k8spilot's image, or one with HTCondor installed"
+                f"the image has no account `{ACCOUNT}`; use k8spilot's image, or an image with HTCondor installed"
             ) from None
         except OSError as error:
             raise PreflightError(
-                f"HTCondor's folder {error.filename} cannot be made ready ({error.strerror}); the pilot "
-                "container needs write access to it, which root has everywhere and another user to volumes"
+                f"HTCondor's folder {error.filename} cannot be prepared ({error.strerror}); give the pilot container "
+                "write access to it: run as root, or mount a writable volume there"
             ) from error
 
     def _prepare(self) -> None:
         owner = pwd.getpwnam(ACCOUNT) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
-        # The kubelet makes the volume's own folder writable for all. Left so, a job could put a link in the
-        # place of EXECUTE, below the feet of a starter that works there as root.
+        # The kubelet makes the volume's own folder writable for everybody. A job could then replace EXECUTE by a link
+        # while a starter works there as root.
         if os.geteuid() == 0:
             os.chown(self.execute_volume, 0, 0)
             self.execute_volume.chmod(0o755)
         for folder in (self.local, self.log, self.lock, self.run, self.spool, self.execute):
-            # A starter that fetches a job's output as the job's user must not find other users' environments in a log.
+            # A starter that transfers a job's output as the job's user must not be able to read other users'
+            # environments in a log.
             _make(folder, 0o700 if folder in (self.log, self.spool) else 0o755)
             if os.geteuid() == 0:
                 os.chown(folder, owner.pw_uid, owner.pw_gid)
@@ -180,13 +181,13 @@ class Folders:
 
 def _make(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() in (0, folder.stat().st_uid):  # the folder of a volume is root's
+    if os.geteuid() in (0, folder.stat().st_uid):  # root owns the folder of a volume
         folder.chmod(mode)
 
 
 def write(target: Path, text: str, mode: int) -> None:
-    """Write a file aside and rename it: after a restart in place, daemons of the last run may be about to read it."""
+    """Replace a file atomically. After a restart in place, daemons of the previous run may still read it."""
     aside = target.with_name(f"{target.name}.new")
     aside.write_text(text)
     aside.chmod(mode)
-    os.replace(aside, target)  # noqa: PTH105 -- the atomic one is meant
+    os.replace(aside, target)  # noqa: PTH105 -- atomic

@@ -1,8 +1,9 @@
-"""Which image a job gets, as ClassAd expressions over the job (TARGET) and the slot (MY).
+"""ClassAd expressions that choose a job's image, over the job (TARGET) and the slot (MY).
 
 Jobs name images in four ways: docker_image, container_image, +SingularityImage, or not at all. HTCondor's starter runs
-the first with docker, and the second if it begins with `docker:`. Everything else has to come out as a docker image,
-too, since nothing runs in the pilot container: DEFAULT_CONTAINER_IMAGE says which, from the operator's rules.
+the first with docker. It runs the second with docker if it begins with `docker:`. All other jobs must become docker
+jobs, because no job runs in the pilot container. DEFAULT_CONTAINER_IMAGE names their image, according to the operator's
+rules.
 """
 
 from collections.abc import Iterator
@@ -15,36 +16,36 @@ from k8spilot.settings import Settings
 from k8spilot.settings.parsers import IMAGE, ImageRule
 
 DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
-"""A job that HTCondor runs with docker by itself."""
+"""Expression for a job that HTCondor runs with docker without further configuration."""
 
 _ANY: Final = "^(docker:(//)?)?(.*)$"
 _NAMES: Final = ("DockerImage", "ContainerImageFullPath", "ContainerImage", "SingularityImage")
-# A registry is told from a first part of a name by what no such part can have (reference/normalize.go in
+# The first part of a name is a registry if it has a character that no other part can have (reference/normalize.go in
 # distribution/reference).
 _REGISTRY: Final = "^([^/]*[.:A-Z][^/]*|localhost)/.*$"
-# With a last group that is always there, a group before it that took no part is empty, and no error.
+# The last group always matches. An earlier group without a match is then empty instead of an error.
 _PARTS: Final = "^([^@]*?)(:[^/@:]*)?(@.*)?$()"
 
 
 def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
-    """Attributes of the slot: the job's image, its registry, and what jobs with images look for.
+    """Yield attributes of the slot: the job's image, its registry, and attributes that jobs with images require.
 
     Raises:
-        SettingsError: an expression or a rule of the operator cannot be used.
+        SettingsError: an expression or a rule of the operator is invalid.
     """
     first, third = r"\1", r"\3"
     yield "K8SNamedImage", " ?: ".join((*(f"TARGET.{name}" for name in _NAMES), '""'))
     yield "K8SJobImage", _plain(f"regexps({quoted(_ANY)}, {_job_image(settings, pool)}, {quoted(third)})")
     registry, image = _plain(quoted(_REGISTRY)), 'MY.K8SJobImage ?: ""'
-    found = f"regexps({registry}, {image}, {quoted(first)})"
-    yield "K8SJobRegistry", f'ifThenElse(regexp({registry}, {image}), {found}, "docker.io")'
+    expression = f"regexps({registry}, {image}, {quoted(first)})"
+    yield "K8SJobRegistry", f'ifThenElse(regexp({registry}, {image}), {expression}, "docker.io")'
     yield from _rank()
     files = holds_files(settings, pool) or bool(settings.image_map)
     facts = {
-        # HTCondor's own, for jobs with container_image; the starter finds the first two by itself, with HasDocker.
+        # HTCondor's own, for jobs with container_image. The starter detects the first two, with HasDocker.
         "HasSIF": files,
         "HasSandboxImage": files,
-        # OSPool's. What the job gets is a container with that image, from a registry.
+        # OSPool's. The job gets a container with that image, from a registry.
         "HasSingularity": True,
         "HAS_SINGULARITY": True,
         "SINGULARITY_CAN_USE_REGISTRY": True,
@@ -54,45 +55,48 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
 
 
 def _rank() -> Iterator[tuple[str, str]]:
-    """The job's image by its whole name, as `docker pull` understands it, and how much of it is on the node."""
+    """Yield the job's image by its full name, as `docker pull` expands it, and its rank on this node."""
     registry, parts, image = _plain(quoted(_REGISTRY)), _plain(quoted(_PARTS)), "MY.K8SJobImage"
     implied = f'ifThenElse(regexp("/", {image}), "docker.io/", "docker.io/library/")'
     whole = f'strcat(ifThenElse(regexp({registry}, {image}), "", {implied}), {image})'
     repository = f"regexps({parts}, {whole}, {quoted(chr(92) + '1')})"
-    # A digest makes the tag mean nothing.
+    # A digest makes the tag irrelevant.
     last = f"regexps({parts}, {whole}, {quoted(chr(92) + '3')})"
     tag = f"regexps({parts}, {whole}, {quoted(chr(92) + '2')})"
     yield "K8SJobRepository", repository
     named = f'ifThenElse({last} != "", {last}, ifThenElse({tag} != "", {tag}, ":latest"))'
     yield "K8SJobImageName", f"strcat(MY.K8SJobRepository, {named})"
-    # An image that was pulled by its digest is known by that alone: one of that repository may be the one.
+    # The node knows an image that was pulled by digest by that digest only. An image of the same repository may be the
+    # same image.
     some = 'stringList_regexpMember(strcat("^", MY.K8SJobRepository, "[:@]"), MY.K8SNodeImages)'
-    found = f"ifThenElse(stringListMember(MY.K8SJobImageName, MY.K8SNodeImages), 1.0, ifThenElse({some}, 0.5, 0.0))"
+    expression = (
+        f"ifThenElse(stringListMember(MY.K8SJobImageName, MY.K8SNodeImages), 1.0, ifThenElse({some}, 0.5, 0.0))"
+    )
     known = "isString(MY.K8SJobRepository) && isString(MY.K8SNodeImages)"
-    yield "K8SJobImageRank", f"ifThenElse({known}, {found}, 0.0)"
+    yield "K8SJobImageRank", f"ifThenElse({known}, {expression}, 0.0)"
 
 
 def holds_files(settings: Settings, pool: Pool) -> bool:
-    """Whether jobs whose image is a file that no rule maps are taken, and held, so that their users learn of it.
+    """Return whether the slot takes, and then holds, jobs whose image is a file that no rule maps.
 
-    In a pool of many sites they are left to the others unless the operator wants it otherwise.
+    The hold reason tells the user what to change. A pool of many sites leaves such jobs to the other sites by default.
     """
     return settings.unmapped_images == "hold" if settings.unmapped_images else not pool.is_osg
 
 
 def configuration() -> str:
-    """Lines of configuration that bring every job into a container."""
-    # Not a string is what no job could be taken with; HTCondor would do without a container then.
+    """Return configuration lines that run every job in a container."""
+    # If the value is not a string, START accepts no job. HTCondor would otherwise run the job without a container.
     image = f'ifThenElse(isString(MY.K8SJobImage) && MY.K8SJobImage != "", MY.K8SJobImage, {quoted(FILE_IMAGE)})'
     return "\n".join(
         (
             "USE_DEFAULT_CONTAINER = True",
             f'DEFAULT_CONTAINER_IMAGE = strcat("docker://", {image})',
-            # A job with a container_image that is a file would be given to apptainer. As a plain job it gets the image
-            # that stands above. And a docker job is called one however it was submitted, since an interactive job
-            # ends with its session only then. The starter adds what this prints to its copy of the job's ad, and
-            # evaluates it there; sed reads the ad that the starter writes to it, and looks at nothing in it.
-            # Forced, so that no job can name another hook.
+            # HTCondor would give a job whose container_image is a file to apptainer. As a plain job it gets the image
+            # above. A docker job is marked as a docker job, however it was submitted: only then does an interactive job
+            # end with its session. The starter adds the output of this hook to its copy of the job's ad and evaluates
+            # it there. The starter writes the ad to sed's input, and sed matches nothing in it. The hook is forced, so
+            # that no job can name another hook.
             "STARTER_JOB_HOOK_KEYWORD = K8SPILOT",
             "K8SPILOT_HOOK_PREPARE_JOB = /usr/bin/sed",
             (
@@ -104,40 +108,44 @@ def configuration() -> str:
 
 
 def _job_image(settings: Settings, pool: Pool) -> str:
-    """The image: as the job names it, as a rule maps it, the marker that is refused, or the operator's default."""
+    """Return the expression for the job's image.
+
+    It is the image that the job names, the result of a rule, the marker that the engine refuses, or the operator's
+    default.
+    """
     named = "MY.K8SNamedImage"
-    found = quoted(FILE_IMAGE) if holds_files(settings, pool) else "undefined"
+    expression = quoted(FILE_IMAGE) if holds_files(settings, pool) else "undefined"
     for rule in reversed(settings.image_map):
         pattern, replacement = _rule(rule)
-        found = f"ifThenElse(regexp({pattern}, {named}), regexps({pattern}, {named}, {replacement}), {found})"
+        expression = f"ifThenElse(regexp({pattern}, {named}), regexps({pattern}, {named}, {replacement}), {expression})"
     is_docker = f"{DOCKER_JOB} || regexp({quoted('^docker:')}, {named})"
-    return f'ifThenElse({named} == "", {_default(settings)}, ifThenElse({is_docker}, {named}, {found}))'
+    return f'ifThenElse({named} == "", {_default(settings)}, ifThenElse({is_docker}, {named}, {expression}))'
 
 
 def _plain(text: str) -> str:
-    """`text` for the configuration, in which a dollar may begin a macro."""
+    """Return `text` with dollars escaped for the configuration, in which a dollar may begin a macro."""
     return text.replace("$", "$(DOLLAR)")
 
 
 def _rule(rule: ImageRule) -> tuple[str, str]:
-    """The pattern and the replacement, as ClassAd strings."""
+    """Return a rule's pattern and replacement as ClassAd strings."""
     pattern, replacement = quoted(f"(?:{rule.pattern})()"), quoted(rule.replacement)
-    check(f'regexp({pattern}, "")', f"K8SPILOT_IMAGE_MAP has the regular expression {rule.pattern!r}, which is none")
-    # Tried without a match of any of its groups, so that only one that it does not have is an error.
+    check(f'regexp({pattern}, "")', f"K8SPILOT_IMAGE_MAP has an invalid regular expression: {rule.pattern!r}")
+    # The trial matches none of the groups, so that only a reference to a missing group is an error.
     pretended = quoted(f"(?!)(?:{rule.pattern})|()")
     check(
         f'regexps({pretended}, "", {replacement})',
-        f"K8SPILOT_IMAGE_MAP has the replacement {rule.replacement!r}, with a group that is not in {rule.pattern!r}",
+        f"K8SPILOT_IMAGE_MAP has the replacement {rule.replacement!r}, whose group is not in {rule.pattern!r}",
     )
     return pattern, replacement
 
 
 def _default(settings: Settings) -> str:
-    """The image of jobs that name none: a reference, or the operator's own expression."""
+    """Return the image of jobs that name none: a reference, or the operator's own expression."""
     text = settings.default_image
     if text is None:
         return "undefined"
     if IMAGE.fullmatch(text):
         return quoted(text)
-    check(text, f"K8SPILOT_DEFAULT_IMAGE is {text!r}, which is neither an image nor a ClassAd expression", parse=True)
+    check(text, f"K8SPILOT_DEFAULT_IMAGE is {text!r}, but it must be an image or a ClassAd expression", parse=True)
     return f"({text})"

@@ -20,7 +20,7 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
         facts: what else the slot's ad tells.
 
     Raises:
-        SurroundingsError: an account, a folder or a credential is missing.
+        PreflightError: an account, a folder or a credential is missing.
         SettingsError: an expression of the operator cannot be parsed.
     """
     is_root = os.geteuid() == 0

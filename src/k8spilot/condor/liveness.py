@@ -1,8 +1,8 @@
-"""Whether HTCondor's daemons answer, asked at their own command ports; one that hangs is ended, and another one comes.
+"""Liveness checks of HTCondor's daemons at their command ports. A daemon that hangs is killed, and restarts.
 
-A daemon that hangs takes no command and keeps its claim: for the pool the slot is busy as long as a lease lasts. A
-job can make one hang: a daemon waits a second for the rest of a packet, and then for the next connection's. HTCondor
-has a keep-alive of its own (NOT_RESPONDING_TIMEOUT), which nobody heeds for the master.
+A daemon that hangs takes no command and keeps its claim: for the pool the slot stays busy until a lease ends. A job can
+make a daemon hang: a daemon waits a second for the rest of a packet, and then for the next connection's. HTCondor has
+its own keep-alive (NOT_RESPONDING_TIMEOUT), but nothing acts on it for the master.
 """
 
 import asyncio
@@ -25,48 +25,49 @@ logger = logging.getLogger(__name__)
 
 LOG: Final = "Liveness"
 JOB_LOG: Final = "LivenessOfJob"
-"""The names under which ends of daemons and of jobs are told of, where others are files of HTCondor's."""
+"""Log names for ends of daemons and of jobs. Other log names are files of HTCondor."""
 
-_QUESTION: Final = struct.pack(">?Iq", True, 8, 60045)
-"""DC_QUERY_INSTANCE (condor_commands.h) in a packet of CEDAR's (reli_sock.cpp): whether it is the last one, the length
-of what follows, the number of the command."""
+_QUERY: Final = struct.pack(">?Iq", True, 8, 60045)
+"""DC_QUERY_INSTANCE (condor_commands.h) in a CEDAR packet (reli_sock.cpp): the last-packet flag, the length of the
+payload, the command number."""
 
 Heed = Callable[[str, str], Awaitable[None]]
 
-_EVERY_SECONDS: Final = 10.0
+_INTERVAL_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a daemon may be silent. A busy one is for some seconds, and only one that hangs for so long.
+    """Limits of a daemon's silence, in seconds. A busy daemon is silent for some seconds only.
 
-    With the time until another daemon is there (10 s for a startd, the kubelet's for a master) the slot is fit again
-    within two minutes.
+    With the time until a new daemon runs (10 s for a startd, the kubelet's back-off for a master) the slot is usable
+    again within two minutes.
     """
 
     with_job_seconds: float = 60.0
-    """Until its slot's job is ended, which may be what it hangs by."""
+    """Silence after which the slot's job is ended, because it may be the cause; default 60."""
     seconds: float = 85.0
-    """Until the daemon itself is."""
+    """Silence after which the daemon is killed; default 85."""
 
 
 _ADDRESS: Final = re.compile(r"<\[?([0-9A-Fa-f.:]+?)\]?:(\d+)[?>]")
-"""The beginning of a daemon's address file (condor_sinful.cpp)."""
+"""Beginning of a daemon's address file (condor_sinful.cpp)."""
 _FILES: Final = {MASTER: ".master_address", STARTD: ".startd_address"}
 """Program -> its address file in LOG (MASTER_ADDRESS_FILE, STARTD_ADDRESS_FILE)."""
 
 
 async def end_hanging_daemons(folders: Folders, above: int, heed: Heed, *, patience: Patience | None = None) -> None:
-    """Ask the master and the startd again and again, until cancelled; end one that has been silent for too long.
+    """Query the master and the startd until cancelled. Kill a daemon that has been silent for too long.
 
-    The master starts another startd. An end of the master is the end of its container, which the kubelet starts again.
+    The master starts a new startd. The end of the master ends its container, which the kubelet restarts.
 
     Args:
-        folders: where HTCondor's files are.
-        above: the process whose child the master is.
-        heed: gets JOB_LOG and a sentence when the job is to be ended, LOG and a sentence for a daemon that was.
-        patience: how long a daemon may be silent.
+        folders: paths of HTCondor's files.
+        above: process ID of the master's parent.
+        heed: receives JOB_LOG and a sentence when the job should be ended, LOG and a sentence after a daemon was
+            killed.
+        patience: limits of a daemon's silence.
     """
     async with asyncio.TaskGroup() as tasks:
         for program, file in _FILES.items():
@@ -76,61 +77,61 @@ async def end_hanging_daemons(folders: Folders, above: int, heed: Heed, *, patie
 
 async def _look_after(program: str, file: Path, above: int, heed: Heed, patience: Patience) -> None:
     loop = asyncio.get_running_loop()
-    pause = min(_EVERY_SECONDS, patience.seconds / 5)
-    silent, is_told = 0.0, False
+    pause = min(_INTERVAL_SECONDS, patience.seconds / 5)
+    silent, is_reported = 0.0, False
     while True:
         began = loop.time()
         await asyncio.sleep(pause)
         if await _answers(file):
-            silent, is_told = 0.0, False
+            silent, is_reported = 0.0, False
             continue
-        # If this process itself was held up, the daemon has not been silent for all of that time.
+        # If this process itself was delayed, the daemon was not silent for all of that time.
         silent += min(loop.time() - began, pause + _ANSWER_SECONDS)
-        words = f"{program} has not answered on its command port for {silent:.0f} s"
-        if silent >= patience.seconds and is_told and (daemon := _find(program, above)) is not None:
-            logger.warning("HTCondor's %s; it is killed, and started again.", words)
+        message = f"{program} has not answered on its command port for {silent:.0f} s"
+        if silent >= patience.seconds and is_reported and (daemon := _find(program, above)) is not None:
+            logger.warning("HTCondor's %s; killing it, so that it restarts.", message)
             with suppress(psutil.NoSuchProcess):
                 daemon.send_signal(signal.SIGKILL)
-            await heed(LOG, f"{words}; it was killed, and is started again")
-            silent, is_told = 0.0, False
-        elif silent >= patience.with_job_seconds and not is_told:
-            is_told = True
-            await heed(JOB_LOG, f"{words}, which a job can bring about; the one that runs here is ended")
+            await heed(LOG, f"{message}; it was killed, and restarts")
+            silent, is_reported = 0.0, False
+        elif silent >= patience.with_job_seconds and not is_reported:
+            is_reported = True
+            await heed(JOB_LOG, f"{message}, which a job can cause; ending the job of this slot")
 
 
 async def _answers(file: Path) -> bool:
-    """Whether a daemon lives, or is not there at all.
+    """Return whether a daemon answers or does not exist.
 
-    It is asked which instance it is. That is what nobody needs a token for, and what it does not log.
+    The query asks for the daemon's instance. It needs no token, and the daemon does not log it.
     """
     try:
-        found = _ADDRESS.match(file.read_text())
-        if found is None:
+        address = _ADDRESS.match(file.read_text())
+        if address is None:
             return True
         async with asyncio.timeout(_ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(found[1], int(found[2]))
+            reader, writer = await asyncio.open_connection(address[1], int(address[2]))
             try:
-                writer.write(_QUESTION)
+                writer.write(_QUERY)
                 await reader.read(1)
             finally:
                 writer.close()
     except TimeoutError:
         return False
-    except (OSError, ValueError):  # nobody listens there: what has ended is started again by who sees that
+    except (OSError, ValueError):  # no listener: the parent restarts a daemon that has ended
         return True
     return True
 
 
 def _find(program: str, above: int) -> psutil.Process | None:
-    """The daemon that runs `program`; `above` is the process whose child the master is."""
+    """Return the process that runs `program`; `above` is the process ID of the master's parent."""
     with suppress(psutil.NoSuchProcess):
-        masters = [one for one in psutil.Process(above).children() if _is(one, MASTER)]
-        daemons = masters if program == MASTER else [one for master in masters for one in master.children()]
-        return next((one for one in daemons if _is(one, program)), None)
+        masters = [process for process in psutil.Process(above).children() if _runs(process, MASTER)]
+        daemons = masters if program == MASTER else [process for master in masters for process in master.children()]
+        return next((process for process in daemons if _runs(process, program)), None)
     return None
 
 
-def _is(process: psutil.Process, program: str) -> bool:
+def _runs(process: psutil.Process, program: str) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.name() == program
     return False

@@ -1,6 +1,6 @@
-"""Images that are on the node already, in the slot's ad, so that a job's RANK can prefer them.
+"""Images of the node in the slot's ad, so that a job's RANK can prefer a slot whose node has its image.
 
-The pod's own binds tell of some; the Node object of all, where the pilot may read it.
+The pod's own binds name some of them. The Node object names all of them, if the pilot may read it.
 """
 
 import asyncio
@@ -18,67 +18,70 @@ from k8spilot.model.reference import Reference
 logger = logging.getLogger(__name__)
 
 ATTRIBUTE: Final = "K8SNodeImages"
-_SIZE: Final = 4096
-"""Characters of the list: a collector has thousands of slots in its memory."""
-_HAD: Final = 32
-_LOOK_SECONDS: Final = 300.0
+_MOST_CHARACTERS: Final = 4096
+"""Length limit of the list, in characters: a collector holds thousands of slots in memory."""
+_MOST_BOUND: Final = 32
+_INTERVAL_SECONDS: Final = 300.0
 
 
 def listed(names: Iterable[str]) -> str:
-    """As many of the names as there is space for, each once, separated by commas."""
+    """Return the first names that fit into the limit, without duplicates, separated by commas."""
     chosen: dict[str, None] = {}
     size = 0
     for name in names:
-        if name not in chosen and "," not in name and size + len(name) < _SIZE:
+        if name not in chosen and "," not in name and size + len(name) < _MOST_CHARACTERS:
             chosen[name] = None
             size += len(name) + 1
     return ",".join(chosen)
 
 
 class NodeImages:
-    """Keeps the attribute right."""
+    """Keeps the attribute K8SNodeImages up to date."""
 
     def __init__(self, slot: StartdAd, api: Api, node: str) -> None:
         self.slot = slot
         self._api = api
         self._node_name = node
         self._on_node: list[str] | None = None
-        """What the Node object tells; None as long as it has not been read."""
-        self._had: LruDict[str, None] = LruDict(_HAD)
-        """What this pod has bound, the last one at the end."""
-        self._told = ""
+        """Images in the Node object; None until it has been read."""
+        self._bound: LruDict[str, None] = LruDict(_MOST_BOUND)
+        """Images that this pod has bound, the latest last."""
+        self._published = ""
 
     async def bound(self, reference: Reference) -> None:
-        """Take note of an image that runs here."""
-        self._had[reference.source] = None
+        """Record an image that runs here."""
+        self._bound[reference.source] = None
         if not self.slot.there:
             return
         if self._on_node is None:
-            await self._look()
-        await self._tell()
+            await self._read()
+        await self._publish()
 
     async def follow(self) -> None:
-        """Look at the node now and then; return if that is not allowed. What was there at the start is told already."""
+        """Publish the node's images every five minutes. Return if the pilot may not read the node.
+
+        The images at the start are published already.
+        """
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_INTERVAL_SECONDS)
             if not self.slot.there:
                 continue
-            if not await self._look():
+            if not await self._read():
                 return
-            await self._tell()
+            await self._publish()
 
-    async def _look(self) -> bool:
-        """Read the node; False if that is not allowed."""
+    async def _read(self) -> bool:
+        """Read the node. Return whether the pilot may read it."""
         try:
             node = await read_node(self._api, self._node_name)
         except ClusterError as error:
-            logger.info("The node's images are not known: %s.", error)
+            logger.info("The node's images cannot be read: %s.", error)
             return True
         self._on_node = [] if node is None else image_names(node)
         return node is not None
 
-    async def _tell(self) -> None:
-        text = listed((*reversed(self._had), *(self._on_node or ())))
-        # The order says nothing.
-        if set(text.split(",")) != set(self._told.split(",")) and await self.slot.set({ATTRIBUTE: text}):
-            self._told = text
+    async def _publish(self) -> None:
+        text = listed((*reversed(self._bound), *(self._on_node or ())))
+        # The order has no meaning.
+        if set(text.split(",")) != set(self._published.split(",")) and await self.slot.set({ATTRIBUTE: text}):
+            self._published = text

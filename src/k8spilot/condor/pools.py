@@ -1,4 +1,4 @@
-"""Which pool the pilot joins: its central managers, brokers and rules."""
+"""The pool that the pilot joins: its central managers, brokers and rules."""
 
 import zlib
 from dataclasses import dataclass
@@ -9,43 +9,43 @@ from k8spilot.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Where a pilot reports to, and what that pool wants of it."""
+    """Addresses of a pool, and its conditions."""
 
     condor_host: str
     """CONDOR_HOST: the central managers, separated by commas."""
     collector_host: str
-    """COLLECTOR_HOST: where the pilot's own updates go."""
+    """COLLECTOR_HOST: the collectors that receive the pilot's updates."""
     ccb_address: str
-    """CCB_ADDRESS: the brokers through which the pilot is reached; empty for none."""
+    """CCB_ADDRESS: the brokers that relay connections to the pilot; empty for none."""
     group: str = ""
-    """GLIDECLIENT_Group, which the pool's accounting knows; empty for none."""
+    """GLIDECLIENT_Group, for the pool's accounting; empty for none."""
     start: tuple[str, ...] = ()
-    """ClassAd expressions that every job of this pool must fulfil."""
+    """ClassAd expressions that every job of this pool must meet."""
     is_osg: bool = False
-    """It is one of the OSG's pools, whose jobs look for the OSG's attributes."""
+    """Whether the pool is one of the OSG's, whose jobs require the OSG's attributes."""
     is_itb: bool = False
-    """It is the one in which the OSG tests its pool."""
+    """Whether the pool is the OSG's integration test bed (ITB)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A pool that is known by name."""
+    """A pool that has a name."""
 
     managers: tuple[str, ...]
     brokers: tuple[str, ...]
     suffix: str
-    """What names one of several broker processes behind a host; {} is its number."""
+    """Suffix that selects one of several broker processes on a host; {} is its number."""
     count: int
-    """How many of them there are."""
+    """Number of broker processes on a host."""
     own_collector: bool
-    """Updates go to the collector of that number as well, not to the main one."""
+    """Whether updates also go to the collector of that number instead of the main one."""
     group: str
     start: tuple[str, ...]
 
 
-# Without a project a job cannot be accounted for; the test jobs of one pool must not run in the other.
+# A job without a project cannot be accounted for. Test jobs of one pool must not run in the other.
 _PROJECT: Final = "TARGET.ProjectName isnt undefined"
-# 40 hours, which OSPool promises to jobs of that category.
+# OSPool promises 40 hours to jobs of that category.
 _LONG: Final = 'TARGET.JobDurationCategory isnt "Long" || GLIDEIN_ToDie - time() > 144000'
 _KNOWN: Final = {
     "ospool": _Known(
@@ -80,15 +80,15 @@ _SYNONYMS: Final = {"prod-ospool": "ospool", "itb-ospool": "itb", "prod-path-fac
 
 
 def resolve(settings: Settings) -> Pool:
-    """Find the pool that `settings` name.
+    """Return the pool that `settings` name.
 
-    Where a pool has several brokers, the pod's uid chooses one: pods spread over all of them, and a pilot
-    that starts again in place comes back to its own.
+    The pod's uid selects one of several brokers. Pods spread over all brokers, and a pilot that restarts in place
+    returns to its own broker.
     """
     number = zlib.crc32(settings.pod_uid.encode() or settings.pod_name.encode())
     name = _SYNONYMS.get(settings.pool or "", settings.pool or "")
     if settings.condor_host is None and (known := _KNOWN.get(name)):
-        # The last kind of pool numbers its brokers from 0, the others from 1.
+        # Pools without own collectors number their brokers from 0, the others from 1.
         first = 1 if known.own_collector else 0
         suffix = known.suffix.format(first + number % known.count)
         return Pool(
@@ -105,7 +105,7 @@ def resolve(settings: Settings) -> Pool:
 
 
 def _brokers(settings: Settings, hosts: str, number: int) -> str:
-    """CCB_ADDRESS of a pool that is known by its hosts alone."""
+    """Return CCB_ADDRESS of a pool that the settings name by host."""
     if not settings.use_ccb:
         return ""
     low, high = settings.ccb_range_low, settings.ccb_range_high

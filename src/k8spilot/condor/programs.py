@@ -1,4 +1,4 @@
-"""The programs that HTCondor runs for k8spilot: the shell programs in scripts/, and what they read of one pilot."""
+"""Installation of the programs that HTCondor runs: the shell programs in scripts/, and their settings for one pilot."""
 
 import json
 import logging
@@ -24,27 +24,27 @@ DOCKER: Final = Path("/usr/bin/docker")
 _CONDOR_STARTER: Final = Path("/usr/sbin/condor_starter")
 _LIBEXEC: Final = Path("/opt/k8spilot/libexec")
 STARTER: Final = _LIBEXEC / "starter"
-"""Where the image has the program that confines condor_starter (condor/starter.c)."""
+"""Path in the image of the program that confines condor_starter (condor/starter.c)."""
 _TIDY: Final = _LIBEXEC / "tidy"
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- a starter's own in that container
-_SECONDS: Final = 30.0
+_TOOL_SECONDS: Final = 30.0
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
 _WORD: Final = re.compile(r"(?:'(?:[^']|'')*'|[^\s'])+")
 
 
 def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
-    """Write the programs and their settings to where HTCondor's configuration names them.
+    """Write the programs and their settings to the paths that HTCondor's configuration names.
 
-    The configuration is read for this, so it has to be written before. The programs, and what they read, are files of
-    the user that installs them, which is root or HTCondor's, in a folder of that user: no job can change them.
+    The configuration must exist already: this function reads it. The files belong to the user that installs them (root
+    or HTCondor's) and are in a folder of that user, so that no job can change them.
 
     Args:
-        settings: the pilot's.
-        folders: where HTCondor's files are.
-        rootless: whether HTCondor is not root.
+        settings: settings of the pilot.
+        folders: paths of HTCondor's files.
+        rootless: whether HTCondor runs without root.
 
     Raises:
-        SurroundingsError: DOCKER_EXTRA_ARGUMENTS in the operator's configuration cannot be read.
+        PreflightError: DOCKER_EXTRA_ARGUMENTS in the operator's configuration is invalid.
     """
     extra = _extra_arguments(folders)
     if extra:
@@ -71,23 +71,23 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
 
 
 def script(name: str) -> Path:
-    """Where the source of a program is."""
+    """Return the path of a program's source."""
     return SCRIPTS / f"{name}.sh"
 
 
 def assignments(values: Mapping[str, str]) -> str:
-    """What the programs read of one pilot, as assignments of a shell; each program says which it needs."""
+    """Return settings of the programs for one pilot as shell assignments; each program lists those that it needs."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
-def words(text: str) -> list[str]:
-    """The arguments that HTCondor makes of DOCKER_EXTRA_ARGUMENTS (arglist.cpp, AppendArgsV1RawOrV2Quoted).
+def split_arguments(text: str) -> list[str]:
+    """Return the arguments that HTCondor makes of DOCKER_EXTRA_ARGUMENTS (arglist.cpp, AppendArgsV1RawOrV2Quoted).
 
-    White space divides them. In a text in double quotes, single quotes keep words together, and two quotes of a kind
-    stand for one.
+    White space separates arguments. In a text in double quotes, single quotes group words, and a doubled quote stands
+    for one quote.
 
     Raises:
-        ValueError: a quote has no other one.
+        ValueError: a quote is not closed.
     """
     text = text.strip()
     if not text.startswith('"'):
@@ -95,24 +95,28 @@ def words(text: str) -> list[str]:
     if len(text) < 2 or not text.endswith('"'):
         raise ValueError("it begins with a double quote and does not end with one")
     inner = text[1:-1].replace('""', '"')
-    found = [match[0] for match in _WORD.finditer(inner)]
+    arguments = [match[0] for match in _WORD.finditer(inner)]
     if "'" in _WORD.sub("", inner):
-        raise ValueError("a single quote has no other one")
-    return [_QUOTED.sub(lambda match: match[1].replace("''", "'"), one) for one in found]
+        raise ValueError("a single quote is not closed")
+    return [_QUOTED.sub(lambda match: match[1].replace("''", "'"), argument) for argument in arguments]
 
 
 def _extra_arguments(folders: Folders) -> list[str]:
-    """The words of DOCKER_EXTRA_ARGUMENTS in the configuration that HTCondor's starters are going to read."""
+    """Return the arguments of DOCKER_EXTRA_ARGUMENTS from the configuration that HTCondor's starters read."""
     command = ("condor_config_val", "-subsystem", "STARTER", "DOCKER_EXTRA_ARGUMENTS")
     environment = {**os.environ, "CONDOR_CONFIG": str(folders.config)}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        # It ends with 1 where the setting is not defined, and where there is no configuration to read it in.
-        return words(done.stdout) if done.returncode == 0 else []
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False
+        )
+        # condor_config_val ends with 1 if the setting is undefined, and if there is no configuration.
+        return split_arguments(result.stdout) if result.returncode == 0 else []
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PreflightError(f"condor_config_val cannot be run for DOCKER_EXTRA_ARGUMENTS ({error})") from None
+        raise PreflightError(
+            f"condor_config_val does not run for DOCKER_EXTRA_ARGUMENTS ({error}); use k8spilot's image"
+        ) from None
     except ValueError as error:
         raise PreflightError(
-            f"DOCKER_EXTRA_ARGUMENTS in HTCondor's configuration cannot be read: {error}; mend it in the ConfigMap "
+            f"DOCKER_EXTRA_ARGUMENTS in HTCondor's configuration is invalid: {error}; correct it in the ConfigMap "
             "condor-config"
         ) from None

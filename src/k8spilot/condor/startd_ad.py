@@ -1,8 +1,9 @@
-"""What the pilot tells the pool through the slot's ad, beside what is in the configuration.
+"""The slot's ad: attributes that the pilot changes while the startd runs.
 
-`condor_update_machine_ad` adds attributes to the ad of the running startd, which holds them until it ends and sends
-them to the collector. What it asks START with when a job comes is another copy, as old as two minutes: a query makes it
-new (ResMgr.cpp, compute_dynamic). Nothing here can end a pilot: an ad that could not be changed is a line in the log.
+`condor_update_machine_ad` adds attributes to the ad of the running startd. The startd keeps them until it ends, and
+sends them to the collector. The startd evaluates START for an incoming job against another copy, which is up to two
+minutes old. A query refreshes that copy (ResMgr.cpp, compute_dynamic). A failure here never ends a pilot: a failed
+update is a line in the log.
 """
 
 import asyncio
@@ -24,37 +25,37 @@ logger = logging.getLogger(__name__)
 
 Value = str | bool | int | float | None
 
-_SECONDS: Final = 10.0
+_TOOL_SECONDS: Final = 10.0
 _OFFLINE: Final = "OfflineUniverses"
-"""What the startd logs when a starter has told it that docker is gone from the machine, or is back
-(ResMgr.cpp, updateExtrasClassAd): a list of universes follows."""
+"""Part of the startd's log line when a starter reports that docker is gone or is back (ResMgr.cpp,
+updateExtrasClassAd). A list of universes follows."""
 _NEW_STARTD: Final = "Initial update sent to collector(s)"
-"""What a startd logs once it is there (ResMgr.cpp, send_update)."""
+"""Log line of a startd that has started (ResMgr.cpp, send_update)."""
 
 
 class StartdAd(ABC):
-    """The slot's ad, wherever HTCondor runs."""
+    """The slot's ad, in the same container or a remote one."""
 
     @property
     @abstractmethod
     def there(self) -> bool:
-        """Whether there is an HTCondor to tell anything."""
+        """Whether HTCondor can be reached."""
 
     @abstractmethod
     async def set(self, attributes: Mapping[str, Value]) -> bool:
         """Set attributes of the slot; None makes one undefined. Updates take effect in the order of the calls.
 
         Returns:
-            Whether the startd has taken them; why not, is in the log.
+            Whether the startd has accepted them. The log has the reason if it has not.
         """
 
     @abstractmethod
     async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
-        """What the running startd says of the slot; None if it does not answer."""
+        """Return attributes of the slot from the running startd, or None if it does not answer."""
 
 
 class LocalStartdAd(StartdAd):
-    """The slot's ad in the running startd, whose tools are in this container."""
+    """The slot's ad in a startd whose tools are in this container."""
 
     def __init__(
         self,
@@ -67,56 +68,56 @@ class LocalStartdAd(StartdAd):
         self.folders = folders
         self._settings = settings
         self._programs = (update, query)
-        self._one_at_a_time = asyncio.Lock()
-        self._told: dict[str, Value] = {}
-        """What the ad is to have; a startd that crashed has forgotten it."""
+        self._update_lock = asyncio.Lock()
+        self._attributes: dict[str, Value] = {}
+        """Attributes that the ad should have. A restarted startd has lost them."""
 
     @property
     def there(self) -> bool:
-        """HTCondor and the engine end together."""
+        """True: HTCondor and the engine end together."""
         return True
 
     async def set(self, attributes: Mapping[str, Value]) -> bool:
-        """Tell the startd, and have the collector told."""
-        async with self._one_at_a_time:
-            self._told.update(attributes)
+        """Update the startd, and make it update the collector."""
+        async with self._update_lock:
+            self._attributes.update(attributes)
             try:
-                async with asyncio.timeout(_SECONDS):
+                async with asyncio.timeout(_TOOL_SECONDS):
                     fault = await self._update(attributes)
             except (OSError, TimeoutError) as error:
-                fault = str(error) or f"the startd did not answer within {_SECONDS:.0f} s"
+                fault = str(error) or f"the startd did not answer within {_TOOL_SECONDS:.0f} s"
         if fault:
-            logger.warning("The slot's ad does not have %s: %s", ", ".join(attributes), fault)
+            logger.warning("The slot's ad could not be updated with %s: %s", ", ".join(attributes), fault)
         return not fault
 
     async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
-        """Ask the startd."""
+        """Query the startd."""
         command = (self._programs[1], "-direct", machine_name(self._settings), "-limit", "1", "-json")
         try:
-            async with asyncio.timeout(_SECONDS):
-                status, said = await self._said(*command, "-attributes", ",".join(attributes))
-            return dict(json.loads(said)[0]) if status == 0 else None
+            async with asyncio.timeout(_TOOL_SECONDS):
+                status, output = await self._output(*command, "-attributes", ",".join(attributes))
+            return dict(json.loads(output)[0]) if status == 0 else None
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
 
     async def heed(self, log: str, line: str) -> None:
-        """Put the ad right when a line of the startd's log says that docker is gone, or that the startd is another one.
+        """Correct the ad when a line of the startd's log reports a lost docker or a new startd.
 
-        That docker is gone is what starters make of a job that asks for a network or port that they do not know. It
-        never is so here: docker's clients wait for an engine that is started again. The startd would take no job until
-        it is restarted.
+        A starter reports that docker is gone when a job asks for a network or port that the starter does not know.
+        Docker is never gone here: docker's clients wait for an engine that restarts. Without the correction the startd
+        takes no job until it restarts.
         """
         if log != "StartLog":
             return
-        _, mark, universes = line.partition(_OFFLINE)
-        if mark and "Docker" in universes:
-            logger.info("A job made its starter say that docker is gone; the slot's ad is put right.")
+        _, marker, universes = line.partition(_OFFLINE)
+        if marker and "Docker" in universes:
+            logger.info("A job made its starter report that docker is gone; correcting the slot's ad.")
             await self.set({"HasDocker": True})
-        elif _NEW_STARTD in line and self._told:
-            await self.set(dict(self._told))
+        elif _NEW_STARTD in line and self._attributes:
+            await self.set(dict(self._attributes))
 
     async def _update(self, attributes: Mapping[str, Value]) -> str:
-        """Tell the startd; return what is wrong, or nothing."""
+        """Update the startd. Return the failure, or an empty string."""
         update, query = self._programs
         with tempfile.NamedTemporaryFile("w", prefix="slot-", suffix=".ad", dir=self.folders.private) as file:
             file.writelines(f"{name} = {_literal(value)}\n" for name, value in attributes.items())
@@ -125,12 +126,12 @@ class LocalStartdAd(StartdAd):
         return fault or await self._run(query, "-direct", machine_name(self._settings), "-limit", "1", "-af", "Name")
 
     async def _run(self, *command: str) -> str:
-        """Run one of HTCondor's tools; return what it says of its failure."""
-        status, said = await self._said(*command)
-        return "" if status == 0 else " ".join(said.split()) or f"{command[0]} ended with {status}"
+        """Run one of HTCondor's tools. Return its message if it fails, or an empty string."""
+        status, output = await self._output(*command)
+        return "" if status == 0 else " ".join(output.split()) or f"{command[0]} ended with {status}"
 
-    async def _said(self, *command: str) -> tuple[int, str]:
-        """Run one of HTCondor's tools; return its exit status and what it says."""
+    async def _output(self, *command: str) -> tuple[int, str]:
+        """Run one of HTCondor's tools. Return its exit status and its output."""
         process = await asyncio.create_subprocess_exec(
             *command,
             env=environment(self._settings, self.folders, os.environ),
@@ -138,17 +139,17 @@ class LocalStartdAd(StartdAd):
             start_new_session=True,
         )  # fmt: skip
         try:
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        return process.returncode or 0, said.decode(errors="replace")
+        return process.returncode or 0, output.decode(errors="replace")
 
 
 def _literal(value: Value) -> str:
-    """`value` in the old syntax of ClassAds, one line, in which a backslash stands for itself but before a quote."""
+    """Return `value` in the old ClassAd syntax on one line. A backslash is literal there except before a quote."""
     if value is None:
         return "undefined"
     if isinstance(value, bool | int | float):

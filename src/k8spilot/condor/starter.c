@@ -1,12 +1,12 @@
-/* starter: condor_starter, confined.
+/* starter: runs condor_starter, confined by Landlock (landlock(7)).
  *
- * Where nobody is root, HTCondor reads a job's inputs and outputs with the same user as the pool's token, and follows
- * links: a job could have the token delivered, or shown by condor_tail. So the program that the startd runs for each job
- * (condor/scripts/starter.sh) runs this in the place of condor_starter, and this runs it with the kernel's word (landlock(7))
- * that it, and all that it starts, can read neither the pool's credentials, nor the daemons' logs, nor anybody's
- * environment; change nothing but sandboxes and temporary files; and neither trace nor signal a process not its own.
+ * Without root, HTCondor reads a job's inputs and outputs as the user that owns the pool's token, and follows links: a
+ * job could have the token transferred, or shown by condor_tail. So the program that the startd runs for each job
+ * (condor/scripts/starter.sh) runs this program, which confines itself and then runs condor_starter. The starter and its
+ * children cannot read the pool's credentials, the daemons' logs or the environment of a process. They can change
+ * sandboxes and temporary files only. They cannot trace other processes, nor signal them where Landlock has scopes (6).
  *
- * It fails closed. Whether the kernel has Landlock, `k8spilot run` has seen before.
+ * The program fails closed. `k8spilot run` has checked before that the kernel has Landlock.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -23,7 +23,7 @@
 
 #define STARTER "/usr/sbin/condor_starter"
 
-/* linux/landlock.h, which musl does not bring. */
+/* From linux/landlock.h, which musl lacks. */
 #define CREATE_RULESET 444
 #define ADD_RULE 445
 #define RESTRICT_SELF 446
@@ -43,13 +43,13 @@ struct beneath {
 
 #define LOOK (EXECUTE | READ_FILE | READ_DIR)
 #define OF_FILES (EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV)
-#define DEEPER 0 /* what is in it has rules of its own, or none */
+#define DEEPER 0 /* the entries of the folder have their own rules, or LOOK */
 #define NOTHING (1ULL << 63)
-#define CLOSED (1ULL << 62) /* as DEEPER, but what no line names gets nothing */
+#define CLOSED (1ULL << 62) /* as DEEPER, but an entry without a rule gets nothing */
 #define ALL (~(NOTHING | CLOSED))
 #define BLINDLY (ALL & ~(READ_FILE | READ_DIR))
 
-/* The most special first; what no line names gets LOOK. */
+/* A path without a rule gets LOOK. */
 static const struct {
     const char *path;
     uint64_t allowed;
@@ -66,8 +66,9 @@ static const struct {
     {"/run/k8spilot/condor/tokens.d", NOTHING},
     {"/run/lock", ALL},
     {"/dev", ALL},
-    /* Files of its own, but of processes only lists, as of open descriptors, which are to be closed: the starter's
-     * environment has the key of a session with the other daemons. */
+    /* The starter may read the files of /proc, and list the folders of processes (for example to close its open
+     * descriptors), but not read the files there: a starter's environment has the key of a session with the other
+     * daemons. */
     {"/proc", DEEPER},
     {"/tmp", ALL},
     {"/var", DEEPER},
@@ -127,7 +128,7 @@ static void allow_in(const char *folder, uint64_t otherwise) {
         if ((size_t)snprintf(path, sizeof path, "%s/%s", strcmp(folder, "/") ? folder : "", entry->d_name) >= sizeof path)
             continue;
         uint64_t wanted = rule_of(path, otherwise);
-        /* A link is what it leads to, which has a rule of its own. */
+        /* Skip a link: its target has its own rule. */
         if (wanted == NOTHING || lstat(path, &status) < 0 || S_ISLNK(status.st_mode))
             continue;
         if ((wanted == DEEPER || wanted == CLOSED) && S_ISDIR(status.st_mode)) {
@@ -145,9 +146,9 @@ int main(int argc, char **argv) {
         printf("%ld\n", version);
         return version < 2;
     }
-    if (version < 2) /* the first lets nobody rename from one folder to another */
+    if (version < 2) /* version 1 forbids every rename between folders */
         die("the kernel has no Landlock, or an early one");
-    /* The rights that each version has brought: 3 TRUNCATE, 5 IOCTL_DEV; 6 brought the scopes. */
+    /* Rights by version: 3 added TRUNCATE, 5 IOCTL_DEV; 6 added the scopes. */
     handled = (1ULL << (version < 3 ? 14 : version < 5 ? 15 : 16)) - 1;
     struct ruleset asked = {.files = handled, .scoped = version < 6 ? 0 : 3};
     ruleset = syscall(CREATE_RULESET, &asked, version < 4 ? 8 : version < 6 ? 16 : sizeof asked, 0);

@@ -1,8 +1,8 @@
-"""What goes in and out of containers: attach, logs, resize.
+"""Streams of containers: attach, logs, resize.
 
-Whoever was attached when the container started has all of its output: it waits for them, as for its own starter in
-HTCondor's case. Who comes later to a job only looks on, and is cut off when it falls behind: no `docker logs -f` in a
-stopped terminal keeps a job from ending.
+A client that was attached when the container started gets all of its output: the container waits for it, as for
+HTCondor's own starter. A later client of a job only watches, and is disconnected when it falls behind: a `docker logs
+-f` in a stopped terminal never keeps a job from ending.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from k8spilot.docker.logs import Follower, Lines, last_lines
 from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.stdio import Sink, Stdio
 
-_PARTING_SECONDS: Final = 2.0
+_CLOSE_SECONDS: Final = 2.0
 
 Write = Callable[[int, bytes], Awaitable[None]]
 
 
 async def attach(request: web.Request) -> web.StreamResponse:
-    """POST /containers/ID/attach: the connection carries the streams until the end, and then closes."""
+    """Serve POST /containers/ID/attach: the connection carries the streams until the end, and then closes."""
     container = find(request)
     stdio = container.stdio
     is_first = container.run is None and container.state is not ContainerState.STARTING
@@ -39,13 +39,13 @@ async def attach(request: web.Request) -> web.StreamResponse:
         if is_first:
             await carry(request, stdio, write, container.settled, input_ if reads else None)
         else:
-            before = [(one.stream, one.data) for one in stdio.tail] if flag(request, "logs") else []
+            before = [(chunk.stream, chunk.data) for chunk in stdio.tail] if flag(request, "logs") else []
             await _join(request, container, write, before, input_ if reads else None)
-    finally:  # aiohttp cancels this when a write fails before hung_up() has been heard
+    finally:  # aiohttp cancels this when a write fails before hung_up() returns
         if is_first and not container.settled.is_set() and container.specification.is_job:
             # The starter's `docker start -a` has died. HTCondor would take that for the job's end, with its status.
             container.forsake(
-                PayloadLost("HTCondor's docker client went away before the job ended; it goes back to the queue")
+                PayloadLost("HTCondor's docker client ended before the job; the job returns to the queue")
             )
     return response
 
@@ -55,7 +55,7 @@ def _wanted(request: web.Request) -> set[int]:
 
 
 def writer(response: web.StreamResponse, stdio: Stdio, wanted: set[int]) -> Write:
-    """A sink that writes the streams that are `wanted`: in frames, or as they are from a terminal."""
+    """Return a sink that writes the streams in `wanted`: in frames, or unchanged from a terminal."""
 
     async def write(stream: int, data: bytes) -> None:
         if stream in wanted:
@@ -65,7 +65,7 @@ def writer(response: web.StreamResponse, stdio: Stdio, wanted: set[int]) -> Writ
 
 
 async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio.Event, input_: Input | None) -> None:
-    """Serve an attached client until `settled`, or until it hangs up."""
+    """Serve an attached client until `settled`, or until it disconnects."""
     stdio.sinks.append(sink)
     ends = [asyncio.ensure_future(hung_up(request)), asyncio.ensure_future(settled.wait())]
     feeder = asyncio.ensure_future(_feed(stdio, input_)) if input_ is not None else None
@@ -74,26 +74,26 @@ async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio
     finally:
         for work in (*ends, *([feeder] if feeder is not None else [])):
             work.cancel()
-        with contextlib.suppress(ValueError):  # it has failed already
+        with contextlib.suppress(ValueError):  # it was removed after a failure
             stdio.sinks.remove(sink)
     if feeder is not None and input_ is not None and settled.is_set():
         await asyncio.wait([feeder])
-        await _part(request, input_)
+        await _close(request, input_)
 
 
-async def _part(request: web.Request, input_: Input) -> None:
-    """End our side first: closing a socket with unread input would reset what the client has not read yet."""
+async def _close(request: web.Request, input_: Input) -> None:
+    """Close the sending side first: closing a socket with unread input would discard the client's unread output."""
     upgraded = request.headers.get("Upgrade", "").lower() == "tcp"
     if upgraded and request.transport is not None and not request.transport.is_closing():
         request.transport.write_eof()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PARTING_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 while await input_.read():
                     pass
 
 
 async def _feed(stdio: Stdio, input_: Input, *, ends: bool = True) -> None:
-    """Pass on what the client types; whoever came first `ends` the input, too (Docker's StdinOnce)."""
+    """Pass on the client's input. The first client also ends the input (`ends`, Docker's StdinOnce)."""
     while data := await input_.read():
         await stdio.write(data)
     if ends:
@@ -101,7 +101,7 @@ async def _feed(stdio: Stdio, input_: Input, *, ends: bool = True) -> None:
 
 
 async def _join(request: web.Request, container: Container, write: Write, before: Lines, input_: Input | None) -> None:
-    """Write what was `before`, and what follows of one moment on, until the end or until the client hangs up."""
+    """Write the output `before` now and all later output, until the end or until the client disconnects."""
     works = [asyncio.ensure_future(_follow(container, write, before)), asyncio.ensure_future(hung_up(request))]
     feeder = asyncio.ensure_future(_feed(container.stdio, input_, ends=False)) if input_ is not None else None
     try:
@@ -114,12 +114,12 @@ async def _join(request: web.Request, container: Container, write: Write, before
 async def _follow(container: Container, write: Write, before: Lines) -> None:
     follower, written = Follower(), asyncio.Event()
 
-    async def patient(stream: int, data: bytes) -> None:
-        """A container that somebody made by hand waits for who follows it."""
+    async def write_in_order(stream: int, data: bytes) -> None:
+        """Write without a limit: a container that a person created waits for its followers."""
         await written.wait()
         await write(stream, data)
 
-    sink = follower.take if container.specification.is_job else patient
+    sink = follower.take if container.specification.is_job else write_in_order
     container.stdio.sinks.append(sink)
     try:
         for stream, data in before:
@@ -138,15 +138,15 @@ async def _follow(container: Container, write: Write, before: Lines) -> None:
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """GET /containers/ID/logs: what is kept of the output (payload/output_buffer.py), and what follows."""
+    """Serve GET /containers/ID/logs: the kept output (payload/output_buffer.py), and later output."""
     container = find(request)
     if not (wanted := _wanted(request)):
         raise BadRequest("choose at least one stream: stdout=1 or stderr=1")
-    lines = last_lines([one for one in container.stdio.tail if one.stream in wanted], request)
+    lines = last_lines([chunk for chunk in container.stdio.tail if chunk.stream in wanted], request)
     content_type = RAW_STREAM if container.stdio.terminal else MULTIPLEXED_STREAM
     response = web.StreamResponse(headers={"Content-Type": content_type})
     assert isinstance(request.protocol, Connection)
-    request.protocol.be_patient()  # people read them a page at a time
+    request.protocol.be_patient()  # people may read slowly, page by page
     write = writer(response, container.stdio, wanted)
     preparing = asyncio.ensure_future(response.prepare(request))
 
@@ -155,7 +155,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
         await write(stream, data)
 
     if flag(request, "follow") and container.active:
-        await _follow(container, when_ready, lines)  # of the same moment: nothing is missed in between
+        await _follow(container, when_ready, lines)  # in the same step: no output is missed in between
     else:
         for stream, line in lines:
             await when_ready(stream, line)
@@ -165,16 +165,16 @@ async def logs(request: web.Request) -> web.StreamResponse:
 
 
 async def resize(request: web.Request) -> web.Response:
-    """POST /containers/ID/resize?h=&w=."""
+    """Serve POST /containers/ID/resize?h=&w=."""
     return resized(request, find(request).stdio)
 
 
 def resized(request: web.Request, stdio: Stdio) -> web.Response:
-    """Give a terminal the size that the request names."""
+    """Resize a terminal as the request says."""
     try:
         stdio.resize(int(request.query["h"]), int(request.query["w"]))
     except (KeyError, ValueError, struct.error) as error:
-        raise BadRequest("h and w are the numbers of lines and columns") from error
+        raise BadRequest("h and w must be the numbers of lines and columns") from error
     return web.Response()
 
 

@@ -37,7 +37,7 @@ class Container:
     bind: Bind | None = None
     """By it the payload container is its own, until it is removed; a container that will not run has none."""
     subject: logs.Subject = field(default_factory=logs.subject)
-    """What is logged of it is about this job."""
+    """Job that the log lines about this container name."""
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     state: ContainerState = ContainerState.CREATED
@@ -50,7 +50,7 @@ class Container:
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set in the states of `SETTLED`: what waits for one of them waits for this. Only `_advance` sets it."""
     removed: asyncio.Event = field(default_factory=asyncio.Event)
-    """As that, of REMOVED."""
+    """Set in the state REMOVED. Only `_advance` sets it."""
     kept: int = 0
     """Bytes that its request has of the engine's memory."""
     _result: Outcome | None = None

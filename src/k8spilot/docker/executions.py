@@ -1,4 +1,4 @@
-"""Commands beside a job in its container: `docker exec`, and with it condor_ssh_to_job."""
+"""Commands beside a job in its container: `docker exec`, which condor_ssh_to_job also uses."""
 
 import asyncio
 from http import HTTPStatus
@@ -18,18 +18,20 @@ from k8spilot.docker.store import STORE
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.stdio import Stdio
 
-_TAKEN: Final = frozenset({"Cmd", "Env", "WorkingDir", "Tty"} | {"AttachStdin", "AttachStdout", "AttachStderr"})
-_CLIENTS: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Container"})
-"""What concerns the client alone, or says the path once more."""
+_SUPPORTED: Final = frozenset({"Cmd", "Env", "WorkingDir", "Tty"} | {"AttachStdin", "AttachStdout", "AttachStderr"})
+_CLIENT_ONLY: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Container"})
+"""Options that concern the client only, or that repeat the path."""
 
 
 async def create(request: web.Request) -> web.Response:
-    """POST /containers/ID/exec."""
+    """Serve POST /containers/ID/exec."""
     container = _running(find(request))
     body = await json_body(request)
     for key, value in body.items():
-        if key not in _TAKEN | _CLIENTS and value:
-            raise Refused(f"docker exec has no {key} here ({str(value)[:80]}): it runs as the job does")
+        if key not in _SUPPORTED | _CLIENT_ONLY and value:
+            raise Refused(
+                f"docker exec does not support {key} here ({str(value)[:80]}): the command runs as the job does"
+            )
     stdio = Stdio(terminal=bool(body.get("Tty")), reads=bool(body.get("AttachStdin")), keeps=False)
     command = execution_command(container.command, body, is_job=container.specification.is_job)
     execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
@@ -47,24 +49,24 @@ def _running(container: Container) -> Container:
 
 
 async def start(request: web.Request) -> web.StreamResponse:
-    """POST /exec/ID/start: the connection carries the streams until the command has ended, and then closes."""
+    """Serve POST /exec/ID/start: the connection carries the streams until the command has ended, and then closes."""
     execution = _find(request)
     body = await json_body(request)
     if execution.session is not None:
         raise Refused(f"exec {execution.identifier[:12]} has been started already")
-    stdio, asked = execution.stdio, execution.asked
+    stdio, options = execution.stdio, execution.asked
     _running(execution.container)
     if body.get("Detach"):
         _begin(execution)
         return web.Response(status=HTTPStatus.OK)
     response, input_ = await take_over(request, framed=not stdio.terminal)
-    wanted = {number for number, name in ((1, "AttachStdout"), (2, "AttachStderr")) if asked.get(name)}
+    wanted = {number for number, name in ((1, "AttachStdout"), (2, "AttachStderr")) if options.get(name)}
     sink = writer(response, stdio, wanted)
     settled = asyncio.Event()
     session = _begin(execution)
     session.ended.add_done_callback(lambda _: settled.set())
     try:
-        await carry(request, stdio, sink, settled, input_ if asked.get("AttachStdin") else None)
+        await carry(request, stdio, sink, settled, input_ if options.get("AttachStdin") else None)
     finally:  # as in attach
         if not session.ended.done():
             stdio.hang_up()
@@ -79,12 +81,12 @@ def _begin(execution: Execution) -> ExecSession:
 
 
 async def inspect(request: web.Request) -> web.Response:
-    """GET /exec/ID/json."""
+    """Serve GET /exec/ID/json."""
     return json_answer(serializers.execution(_find(request)))
 
 
 async def resize(request: web.Request) -> web.Response:
-    """POST /exec/ID/resize?h=&w=."""
+    """Serve POST /exec/ID/resize?h=&w=."""
     return resized(request, _find(request).stdio)
 
 

@@ -1,7 +1,7 @@
-"""Docker's raw streams: an HTTP connection taken over for bytes both ways, and the frames in it.
+"""Docker's raw streams: hijacked HTTP connections, and their frames.
 
-Engine API, "Attach to a container": after 101 UPGRADED each frame is a header of eight bytes (stream, three
-zeros, length as a big-endian 32-bit number) and that many bytes.
+Engine API, "Attach to a container": after 101 UPGRADED each frame is a header of eight bytes (stream, three zeros,
+length as a big-endian 32-bit number) and that many bytes.
 """
 
 import asyncio
@@ -23,33 +23,36 @@ _INPUT_BYTES: Final = 64 * 1024
 
 
 def frame(stream: int, data: bytes) -> bytes:
-    """`data` as one frame of `stream` (1 stdout, 2 stderr)."""
+    """Return `data` as one frame of `stream` (1 stdout, 2 stderr)."""
     return _HEADER.pack(stream, len(data)) + data
 
 
 class Input:
-    """What the client sends on a connection that was taken over; slow readers slow the client down."""
+    """Input of the client on a hijacked connection. A slow reader slows the client down."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._reader = asyncio.StreamReader(_INPUT_BYTES)
         self._reader.set_transport(transport)
 
     async def read(self) -> bytes:
-        """Some bytes; none at the end."""
+        """Return some bytes; none at the end."""
         return await self._reader.read(_INPUT_BYTES)
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Take bytes from aiohttp (its interface of payload parsers): whether that was all, and what is left."""
+        """Take bytes from aiohttp (its interface of payload parsers).
+
+        Return whether the input has ended, and the rest.
+        """
         self._reader.feed_data(data)
         return False, b""
 
     def feed_eof(self) -> None:
-        """Take note of the end."""
+        """Record the end."""
         self._reader.feed_eof()
 
 
 class Connection(LimitedRequestHandler):
-    """A connection to the engine's socket. Its client may close its sending side and go on to read.
+    """A connection to the engine's socket. Its client may close its sending side and continue to read.
 
     The docker CLI does so when it has no input.
     """
@@ -59,14 +62,14 @@ class Connection(LimitedRequestHandler):
     input: Input
 
     def origin(self, transport: asyncio.Transport) -> str:
-        """Its user: root asks whether the engine lives, and is heard when HTCondor's account has all it can have."""
+        """Return the client's user: root's liveness checks succeed when HTCondor's account has used up its limit."""
         _, uid = peer_of(transport.get_extra_info("socket"))
         return f"uid {uid}"
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """An answer that is not read is kept, so it needs room."""
+        """Finish the response. An unread large answer stays in memory, so it must get room first."""
         body = resp.body if isinstance(resp, web.Response) else None
         size = len(body) if isinstance(body, bytes) and len(body) > _LARGE and isinstance(request, web.Request) else 0
         if not size:
@@ -81,13 +84,13 @@ class Connection(LimitedRequestHandler):
             memory.give(size)
 
     def take_over(self, input_: Input) -> None:
-        """From now on, what comes is `input_`'s, and was not meant for HTTP."""
+        """Pass all further data to `input_` instead of the HTTP parser."""
         self.input = input_
         self.be_patient()
         self.set_parser(input_)  # type: ignore[arg-type]
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection open for writing once it has been taken over."""
+        """Keep a hijacked connection open for writing."""
         if not hasattr(self, "input"):
             return False
         self.input.feed_eof()
@@ -97,8 +100,8 @@ class Connection(LimitedRequestHandler):
 async def hung_up(request: web.Request) -> None:
     """Wait until the client has closed its connection altogether, and not just its sending side.
 
-    asyncio stops to listen at the end of what the client sends; a second look at the socket through an epoll of its own
-    tells of the hang-up (EPOLLHUP comes without having been asked for, epoll_ctl(2)).
+    asyncio stops reading at the end of the client's data. A separate epoll of the socket reports the hang-up (EPOLLHUP
+    is always reported, epoll_ctl(2)).
     """
     assert request.transport is not None
     loop, heard = asyncio.get_running_loop(), asyncio.Event()
@@ -112,10 +115,12 @@ async def hung_up(request: web.Request) -> None:
 
 
 async def take_over(request: web.Request, *, framed: bool = True) -> tuple[web.StreamResponse, Input]:
-    """Turn the connection into a raw stream: a response whose bytes go out as they are, and what the client sends.
+    """Turn the connection into a raw stream.
 
-    A client that has not asked for an upgrade is answered with 200 and the same bytes (Engine API, "Attach to a
-    container"). `framed` tells it whether to expect frames.
+    Return the response, whose bytes are sent unchanged, and the client's input.
+
+    A client that has not requested an upgrade gets 200 and the same bytes (Engine API, "Attach to a container").
+    `framed` tells it whether to expect frames.
     """
     upgrade = request.headers.get("Upgrade", "").lower() == "tcp"
     headers = {"Content-Type": MULTIPLEXED_STREAM if framed else RAW_STREAM}

@@ -1,8 +1,8 @@
-"""Images: `pull` begins the bind, the rest answers from what was bound.
+"""Images: `pull` starts the bind, and the other requests return the bound image.
 
-A pull lasts until the image runs, as people expect of one, unless this pod has had the image before: then it answers at
-once, and the bind goes on beside HTCondor's next steps. Failures of a bind are told by `create` and not here: HTCondor
-keeps the slot for 46 s when a pull fails, and frees it at once when a create does, with the same words for the user.
+A pull lasts until the image runs, as people expect. If this pod has had the image before, it returns at once, and the
+bind continues beside HTCondor's next steps. `create`, not `pull`, reports the failure of a bind: HTCondor keeps the
+slot for 46 s after a failed pull, and frees it at once after a failed create, with the same message for the user.
 """
 
 import base64
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 async def pull(request: web.Request) -> web.StreamResponse:
-    """POST /images/create: a stream of JSON lines."""
+    """Serve POST /images/create: a stream of JSON lines."""
     engine = request.app[STORE]
     name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
     if not name:
-        raise Refused("images can be pulled here, not imported")
+        raise Refused("k8spilot can pull images, but not import them")
     separator = "@" if ":" in tag else ":"
     text = f"{name}{separator}{tag}" if tag else name
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -42,16 +42,16 @@ async def pull(request: web.Request) -> web.StreamResponse:
         if (image := await engine.payload.pulled(reference)) is not None:
             engine.remember(text, image)
     except PilotError as error:
-        logger.info("The pull of %s does not begin a bind: %s.", text, error)
+        logger.info("The pull of %s does not start a bind: %s.", text, error)
     await _say(response, f"Status: Image is bound for {text}")
     await response.write_eof()
     return response
 
 
 def _has_credentials(request: web.Request) -> bool:
-    """Whether the client sends a user's own credentials (Engine API, "Authentication"): base64url of JSON.
+    """Return whether the client sends a user's own credentials (Engine API, "Authentication"): base64url of JSON.
 
-    HTCondor's client sends none, but says that its job has some (condor/scripts/docker-client.sh).
+    HTCondor's client sends none, but a header if its job has some (condor/scripts/docker-client.sh).
     """
     if SENDS_CREDENTIALS in request.headers:
         return True
@@ -70,12 +70,15 @@ async def _say(response: web.StreamResponse, status: str) -> None:
 
 
 async def listing(_request: web.Request) -> web.Response:
-    """GET /images/json: none, so that HTCondor pulls for every job and leaves the cleaning to the kubelet."""
+    """Serve GET /images/json: an empty list.
+
+    HTCondor then pulls for every job and leaves the clean-up to the kubelet.
+    """
     return json_answer([])
 
 
 async def inspect(request: web.Request) -> web.Response:
-    """GET /images/NAME/json."""
+    """Serve GET /images/NAME/json."""
     image = request.app[STORE].image(request.match_info["name"])
     return json_answer(
         {
@@ -83,7 +86,7 @@ async def inspect(request: web.Request) -> web.Response:
             "RepoTags": [f"{image.reference.repository}:{image.reference.tag}"] if image.reference.tag else [],
             "RepoDigests": [f"{image.reference.repository}@{image.digest}"] if image.digest else [],
             "Created": image.created,
-            # HTCondor holds jobs whose image has another architecture; without a registry's word the kubelet's must do.
+            # HTCondor holds jobs whose image has another architecture. Without the registry's value, use the node's.
             "Architecture": image.architecture or architecture(),
             "Os": image.os,
             "Size": image.size,
@@ -102,7 +105,7 @@ async def inspect(request: web.Request) -> web.Response:
 
 
 async def tag(request: web.Request) -> web.Response:
-    """POST /images/NAME/tag."""
+    """Serve POST /images/NAME/tag."""
     engine = request.app[STORE]
     repository, label = request.query.get("repo", ""), request.query.get("tag", "") or "latest"
     engine.remember(f"{repository}:{label}", engine.image(request.match_info["name"]))
@@ -110,14 +113,14 @@ async def tag(request: web.Request) -> web.Response:
 
 
 async def remove(request: web.Request) -> web.Response:
-    """DELETE /images/NAME: the name is forgotten; layers are the kubelet's."""
+    """Serve DELETE /images/NAME: forget the name; the kubelet removes layers."""
     name = request.match_info["name"]
     request.app[STORE].forget(name)
     return json_answer([{"Untagged": name}])
 
 
 async def nothing_else(request: web.Request) -> web.Response:
-    """GET of a network, volume or plugin: `docker inspect` of an unknown name asks for each kind."""
+    """Serve GET of a network, volume or plugin: `docker inspect` of an unknown name requests each kind."""
     raise NotFound(f"No such object: {request.match_info['name']}")
 
 

@@ -1,4 +1,4 @@
-"""Bodies in JSON, both ways."""
+"""JSON bodies of requests and responses."""
 
 import asyncio
 import json
@@ -13,50 +13,51 @@ from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.common.untrusted_json import VALUES_BYTES, read_json
 
 MEMORY: Final = web.AppKey("memory", MemoryBudget)
-"""For what comes in requests and is kept."""
+"""Memory budget of request data that is kept."""
 
 CHARGE: Final = web.RequestKey("charge", int)
-"""Under it, a request has what it has taken of that."""
+"""Key of the bytes that a request has reserved of the budget."""
 
 _NO_ROOM: Final = "there is no room for the %s now; try again later"
 _BODY_SECONDS: Final = 20.0
 _OBJECTS: Final = 24
-"""So many times its own size is an object of two characters in memory."""
+"""Factor of the memory of an object of two characters to its size."""
 
 
 class BadRequest(PilotError):
-    """The request cannot be read."""
+    """Raised when a request is invalid."""
 
 
 def json_answer(value: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    """`value` as compact JSON: HTCondor reads some of it with sscanf and expects no space after a colon.
+    """Return a response with `value` as compact JSON.
 
-    The content type has no charset: the docker CLI compares it as a whole, and shows errors as raw JSON otherwise
-    (client/request.go in docker/cli's vendor/github.com/docker/docker).
+    HTCondor parses some answers with sscanf and expects no space after a colon. The content type has no charset: the
+    docker CLI compares it as a whole, and otherwise shows errors as raw JSON (client/request.go in docker/cli's
+    vendor/github.com/docker/docker).
     """
     body = json.dumps(value, separators=(",", ":")).encode()
     return web.Response(body=body, status=status, headers={"Content-Type": "application/json"})
 
 
-def no_room(what: str) -> web.Response:
-    """The answer in the place of one for which there is no room."""
-    return json_answer({"message": _NO_ROOM % what}, status=HTTPStatus.SERVICE_UNAVAILABLE)
+def no_room(kind: str) -> web.Response:
+    """Return the answer that replaces one without room in memory."""
+    return json_answer({"message": _NO_ROOM % kind}, status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def json_body(request: web.Request) -> dict[str, Any]:
-    """The object in a request's body; an empty one when there is no body.
+    """Return the object in a request's body; an empty one without a body.
 
     Raises:
-        BadRequest: it is something else.
-        web.HTTPException: it is too large, takes too long, or there is no room for it now.
+        BadRequest: the body is not an object.
+        web.HTTPException: the body is too large, takes too long, or has no room in memory.
     """
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             document = await _read(request) if request.can_read_body else b""
     except TimeoutError:
-        raise web.HTTPRequestTimeout(text=f"the request's body did not come within {_BODY_SECONDS:.0f} s") from None
+        raise web.HTTPRequestTimeout(text=f"the request's body did not arrive within {_BODY_SECONDS:.0f} s") from None
     except (web.RequestPayloadError, BadHttpMessage) as error:
-        raise BadRequest("the request's body cannot be read") from error
+        raise BadRequest("the request's body is invalid") from error
     try:
         body = read_json(document) if document else {}
     except ValueError as error:
@@ -67,7 +68,7 @@ async def json_body(request: web.Request) -> dict[str, Any]:
 
 
 async def _read(request: web.Request) -> bytes:
-    """All of the body, as far as there is room; who is served keeps that until `release`, or passes it on."""
+    """Return the body, if there is room in memory. The request keeps its memory until `release`, or passes it on."""
     body, memory = bytearray(), request.app[MEMORY]
     limit: int = request.client_max_size
     while data := await request.content.readany():
@@ -82,12 +83,12 @@ async def _read(request: web.Request) -> bytes:
 
 
 def cost(size: int) -> int:
-    """What a body of `size` bytes can take in memory: read_json limits how many small objects there are."""
+    """Return the most memory that a body of `size` bytes can need: read_json limits the number of small objects."""
     return size + _OBJECTS * min(size, VALUES_BYTES)
 
 
 def keep(request: web.Request) -> int:
-    """What was in the request's body is kept on, by somebody who gives back this many bytes of MEMORY in the end."""
+    """Return the bytes of MEMORY that the request's data has reserved. The caller now returns them in the end."""
     return _charge(request)
 
 
@@ -98,12 +99,12 @@ def _charge(request: web.Request) -> int:
 
 
 def release(request: web.Request) -> None:
-    """What was in the request's body is not kept any more."""
+    """Return the memory of the request's data to the budget."""
     request.app[MEMORY].give(_charge(request))
 
 
 def flag(request: web.Request, name: str, *, unset: bool = False) -> bool:
-    """A boolean of the query, as dockerd reads it (api/server/httputils/form.go in moby, BoolValue)."""
+    """Return a boolean of the query, as dockerd parses it (api/server/httputils/form.go in moby, BoolValue)."""
     if name not in request.query:
         return unset
     return request.query[name].strip().lower() not in ("", "0", "no", "false", "none")

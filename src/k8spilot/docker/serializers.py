@@ -1,4 +1,4 @@
-"""Containers as Docker's JSON shows them; no input or output here."""
+"""Containers in Docker's JSON; no I/O."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,20 +12,21 @@ NEVER: Final = "0001-01-01T00:00:00Z"
 
 
 def stamp(time: datetime | None) -> str:
-    """RFC 3339 in UTC, as Docker writes it."""
+    """Return a time in RFC 3339 in UTC, as Docker writes it."""
     return NEVER if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _told(code: int) -> int:
-    """An exit code as HTCondor can carry it: it would make 255 a 0 (user_proc.cpp), a failed job a good one."""
+def _exit_code(code: int) -> int:
+    """Return an exit code that HTCondor can carry: it would turn 255 into 0 (user_proc.cpp), a success."""
     return 128 if code == 255 else code
 
 
 def state(container: Container) -> dict[str, Any]:
-    """State of GET /containers/ID/json.
+    """Return State of GET /containers/ID/json.
 
     Raises:
-        PayloadLost: the container is lost. Docker has no word for that, and any exit code would be taken for the job's.
+        PayloadLost: the container is lost. Docker has no such state, and HTCondor would take any exit code for the
+            job's.
     """
     outcome, run = container.outcome, container.run
     unfinished = "paused" if container.paused else "running" if container.running else "created"
@@ -37,7 +38,7 @@ def state(container: Container) -> dict[str, Any]:
         "OOMKilled": outcome is not None and outcome.out_of_memory,
         "Dead": False,
         "Pid": run.channel.pid if run is not None and container.running else 0,
-        "ExitCode": _told(outcome.code) if outcome is not None else (128 if container.error else 0),
+        "ExitCode": _exit_code(outcome.code) if outcome is not None else (128 if container.error else 0),
         "Error": container.error,
         "StartedAt": stamp(run.began if run is not None else None),
         "FinishedAt": stamp(outcome.finished if outcome is not None else None),
@@ -45,8 +46,8 @@ def state(container: Container) -> dict[str, Any]:
 
 
 def inspect(container: Container) -> dict[str, Any]:
-    """GET /containers/ID/json."""
-    asked = container.specification.asked
+    """Return GET /containers/ID/json."""
+    request = container.specification.asked
     command = [
         *(container.specification.entrypoint or container.image.entrypoint),
         *container.specification.command,
@@ -66,16 +67,16 @@ def inspect(container: Container) -> dict[str, Any]:
         "ProcessLabel": "",
         "AppArmorProfile": "",
         "ExecIDs": None,
-        "HostConfig": _host(asked.get("HostConfig") or {}),
+        "HostConfig": _host(request.get("HostConfig") or {}),
         "Mounts": [],
-        "Config": {key: value for key, value in asked.items() if key not in ("HostConfig", "NetworkingConfig")},
-        # Published ports only, as arrays: HTCondor gives up on an object with anything else in it.
+        "Config": {key: value for key, value in request.items() if key not in ("HostConfig", "NetworkingConfig")},
+        # Published ports only, as arrays: HTCondor rejects an object with other values.
         "NetworkSettings": {"Ports": _ports(container), "Networks": {}},
     }
 
 
-def _told_status(container: Container, shown: str) -> str:
-    """As `docker ps` shows it."""
+def _status_text(container: Container, shown: str) -> str:
+    """Return the status text of `docker ps`."""
     if container.run is None or shown not in ("running", "paused"):
         return shown.capitalize()
     seconds = (datetime.now(UTC) - container.run.began).total_seconds()
@@ -83,7 +84,7 @@ def _told_status(container: Container, shown: str) -> str:
 
 
 def status(container: Container) -> str:
-    """State.Status; `dead` for one that is lost."""
+    """Return State.Status; `dead` for a lost container."""
     try:
         return str(state(container)["Status"])
     except PayloadLost:
@@ -91,7 +92,7 @@ def status(container: Container) -> str:
 
 
 def summary(container: Container) -> dict[str, Any]:
-    """One row of GET /containers/json."""
+    """Return one row of GET /containers/json."""
     shown = status(container)
     return {
         "Id": container.identifier,
@@ -101,7 +102,7 @@ def summary(container: Container) -> dict[str, Any]:
         "Command": " ".join(container.specification.command),
         "Created": int(container.created.timestamp()),
         "State": shown,
-        "Status": _told_status(container, shown),
+        "Status": _status_text(container, shown),
         "Ports": [
             {"PrivatePort": int(number), "PublicPort": int(number), "Type": protocol or "tcp"}
             for number, _, protocol in (port.partition("/") for port in container.specification.ports)
@@ -111,21 +112,21 @@ def summary(container: Container) -> dict[str, Any]:
     }
 
 
-def _host(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """HostConfig, with Docker's default log driver: by it docker-py sees that there are logs to be had."""
-    log = asked.get("LogConfig")
+def _host(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return HostConfig with Docker's default log driver, which shows docker-py that there are logs."""
+    log = request.get("LogConfig")
     named = isinstance(log, dict) and log.get("Type")
-    return {**asked, "LogConfig": log if named else {"Type": "json-file", "Config": {}}}
+    return {**request, "LogConfig": log if named else {"Type": "json-file", "Config": {}}}
 
 
 def _ports(container: Container) -> dict[str, Any]:
-    """Published ports while it runs; HTCondor takes `<service>_HostPort` from here (docker-api.cpp)."""
+    """Return the published ports of a running container; HTCondor reads `<service>_HostPort` here (docker-api.cpp)."""
     shown = container.specification.ports if container.running else ()
     return {port: [{"HostIp": "0.0.0.0", "HostPort": port.partition("/")[0]}] for port in shown}  # noqa: S104
 
 
 def execution(one: Execution) -> dict[str, Any]:
-    """GET /exec/ID/json."""
+    """Return GET /exec/ID/json."""
     outcome = one.session.ended.result() if one.session is not None and one.session.ended.done() else None
     program, *arguments = one.asked["Cmd"]
     return {

@@ -1,4 +1,4 @@
-"""The engine's socket."""
+"""The HTTP server of the engine's sockets."""
 
 import asyncio
 import logging
@@ -24,30 +24,31 @@ logger = logging.getLogger(__name__)
 
 _VERSION: Final = r"/{version:v\d+\.\d+}"
 _BODY_LIMIT: Final = 16 * 1024 * 1024
-"""Linux takes at most 6 MiB of arguments and environment (execve(2)); JSON's escapes make that longer."""
+"""Limit of a body: Linux accepts at most 6 MiB of arguments and environment (execve(2)), and JSON's escapes need
+more."""
 _CLOSE_SECONDS: Final = 2.0
 _BACKLOG: Final = 128
 _CONNECTIONS: Final = 128
 _OF_ONE_USER: Final = 96
-"""A job of HTCondor's has a handful; a client that has all of its user's loses those that wait for a request."""
+"""Connections of one user. A job of HTCondor has a handful. At the limit the user's idle connections are closed."""
 
-_OTHERWISE: Final = HTTPStatus.INTERNAL_SERVER_ERROR
+_INTERNAL_ERROR: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _STATUS: Final = {
     NotFound: HTTPStatus.NOT_FOUND,
     BadRequest: HTTPStatus.BAD_REQUEST,
     Refused: HTTPStatus.CONFLICT,
 }
-"""Statuses of the Engine API. A failed bind is none of these: on 404 the CLI would pull and try again."""
+"""Statuses of the Engine API. A failed bind has none of these: after 404 the CLI would pull and retry."""
 
 _QUIET: Final = logging.getLogger("k8spilot.docker.access")
-"""aiohttp's line for every request; errors are logged here, and what they mean to a job in payload/."""
+"""aiohttp's line for every request. This module logs errors, and payload/ logs their meaning for a job."""
 _QUIET.disabled = True
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware
-async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every error as Docker does: {"message": sentence}."""
     try:
         return await handler(request)
@@ -55,26 +56,32 @@ async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResp
         if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
             return _answer(HTTPStatus.NOT_IMPLEMENTED, f"k8spilot does not serve {request.method} {request.path}")
         answer = _answer(HTTPStatus(error.status), error.text or error.reason)
-        answer.force_close()  # what is left of the request is not read
+        answer.force_close()  # the rest of the request is not read
         return answer
     except PilotError as error:
-        status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _OTHERWISE)
+        status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _INTERNAL_ERROR)
         logger.log(
-            logging.WARNING if status is _OTHERWISE else logging.DEBUG, "%s %s: %s", request.method, request.path, error
+            logging.WARNING if status is _INTERNAL_ERROR else logging.DEBUG,
+            "%s %s: %s",
+            request.method,
+            request.path,
+            error,
         )
         return _answer(status, str(error))
     except Exception as error:
         if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
-            return _answer(_OTHERWISE, "the client has gone")  # which nobody reads
+            return _answer(_INTERNAL_ERROR, "the client has disconnected")  # not sent
         logger.exception("%s %s failed; this is a fault of k8spilot.", request.method, request.path)
-        return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the pilot itself failed; its log has the details")
+        return _answer(
+            HTTPStatus.INTERNAL_SERVER_ERROR, "the pilot failed with an internal error; its log has the details"
+        )
     finally:
         release(request)
 
 
 @web.middleware
-async def _keep_to_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Serve by HTCondor's own socket what HTCondor asks for, and nothing else."""
+async def _restrict_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Serve on HTCondor's own socket only the requests of HTCondor."""
     if is_htcondors(request):
         resource = request.match_info.route.resource
         path = resource.canonical.removeprefix("/{version}") if resource is not None else ""
@@ -88,14 +95,14 @@ def _answer(status: HTTPStatus, message: str) -> web.Response:
 
 
 def application(engine: ContainerStore, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
-    """The paths of the Engine API, with and without a version before them (HTCondor itself asks without); and more.
+    """Return the application with the paths of the Engine API, with and without a version (HTCondor uses none).
 
     Args:
-        engine: the state that they serve.
+        engine: the state behind the paths.
         more: paths beside the Engine API.
-        htcondors: path of the socket that is HTCondor's alone.
+        htcondors: path of HTCondor's own socket.
     """
-    app = web.Application(middlewares=[_tell_errors, _keep_to_htcondors], client_max_size=_BODY_LIMIT)
+    app = web.Application(middlewares=[_answer_errors, _restrict_htcondors], client_max_size=_BODY_LIMIT)
     app[STORE] = engine
     app[HTCONDORS_SOCKET] = htcondors
     app[MEMORY] = engine.memory
@@ -114,9 +121,10 @@ def application(engine: ContainerStore, more: Sequence[web.RouteDef] = (), htcon
 
 
 def listen(path: Path, group: int | None = None) -> socket.socket:
-    """Listen on a unix socket that only root and `group` can reach.
+    """Listen on a Unix socket that only root and `group` can reach.
 
-    Whoever holds it decides how long clients wait for an engine: they are taken by the kernel, and served by `serve`.
+    The kernel accepts clients as long as a process holds the socket, and they wait for an engine that serves it
+    (`serve`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -137,8 +145,9 @@ def listen(path: Path, group: int | None = None) -> socket.socket:
 async def serve(
     engine: ContainerStore, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
 ) -> AsyncIterator[None]:
-    """Serve on sockets for as long as the context lasts, and close them. For the arguments see `application`."""
-    # Who hangs up gives up: a docker CLI that was killed with its starter leaves nobody who would remove a container.
+    """Serve on sockets for as long as the context lasts, and close them. The arguments are those of `application`."""
+    # A disconnect cancels the request: when a docker CLI is killed with its starter, no client remains to remove a
+    # container.
     app = application(engine, more, htcondors)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True)
     await runner.setup()
@@ -146,10 +155,12 @@ async def serve(
     loop, manager = asyncio.get_running_loop(), runner.server
     door, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
     servers = []
-    for one in listening:
-        one.setblocking(False)
+    for listener in listening:
+        listener.setblocking(False)
         servers.append(
-            await loop.create_server(lambda: Connection(door, idle, manager, loop=loop, access_log=_QUIET), sock=one)
+            await loop.create_server(
+                lambda: Connection(door, idle, manager, loop=loop, access_log=_QUIET), sock=listener
+            )
         )
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a container uses: GET /containers/ID/stats."""
+"""Resource usage of containers: GET /containers/ID/stats."""
 
 import asyncio
 import json
@@ -17,12 +17,15 @@ from k8spilot.docker.json_http import flag, json_answer
 from k8spilot.docker.serializers import stamp
 from k8spilot.payload.usage import Traffic, Usage
 
-_SECONDS: Final = 1.0
-"""Between two lines of a stream, as with Docker."""
+_INTERVAL_SECONDS: Final = 1.0
+"""Seconds between two lines of a stream, as in Docker."""
 
 
 async def stats(request: web.Request) -> web.StreamResponse:
-    """GET /containers/ID/stats: each second, or once: then the connection closes, since HTCondor waits for that."""
+    """Serve GET /containers/ID/stats: each second, or once.
+
+    A single answer closes the connection, which HTCondor awaits.
+    """
     container = find(request)
     run = container.run
     if run is None:
@@ -38,7 +41,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
         now = figures(container, run.usage, run.traffic, before)
         await stream.write(json.dumps(now, separators=(",", ":")).encode() + b"\n")
         before = now["cpu_stats"]
-        await asyncio.wait([run.ended], timeout=_SECONDS)
+        await asyncio.wait([run.ended], timeout=_INTERVAL_SECONDS)
     await stream.write_eof()
     return stream
 
@@ -46,10 +49,10 @@ async def stats(request: web.Request) -> web.StreamResponse:
 def figures(
     container: Container, usage: Usage, traffic: Traffic, before: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """One answer; `before` is the cpu_stats of the last one.
+    """Return one answer; `before` is the cpu_stats of the previous answer.
 
-    HTCondor finds figures by the first occurrence of their name (docker-api.cpp, `sscanf`): so cpu_stats comes before
-    precpu_stats, memory is under `rss`, and no other `rss`, `anon` or `usage` comes before it.
+    HTCondor finds a figure by the first occurrence of its name (docker-api.cpp, `sscanf`). So cpu_stats comes before
+    precpu_stats, memory is under `rss`, and no other `rss`, `anon` or `usage` precedes it.
     """
     cpu = {
         "cpu_usage": {
@@ -57,7 +60,7 @@ def figures(
             "usage_in_kernelmode": usage.system_ns or 0,
             "usage_in_usermode": usage.user_ns or 0,
         },
-        # Of all processors, as the docker CLI divides by it (cli/command/container/stats_helpers.go).
+        # The sum of all processors: the docker CLI divides by it (cli/command/container/stats_helpers.go).
         "system_cpu_usage": time.monotonic_ns() * (os.cpu_count() or 1),
         "online_cpus": os.cpu_count(),
     }

@@ -1,4 +1,4 @@
-"""Ping, version, info: what the docker CLI and HTCondor's probe ask first."""
+"""Ping, version and info: the first requests of the docker CLI and HTCondor's probe."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ _OLDEST: Final = "1.24"
 
 
 async def ping(_request: web.Request) -> web.Response:
-    """GET and HEAD /_ping."""
+    """Serve GET and HEAD /_ping."""
     return web.Response(
         text="OK",
         headers={
@@ -29,7 +29,7 @@ async def ping(_request: web.Request) -> web.Response:
 
 
 async def version(_request: web.Request) -> web.Response:
-    """GET /version."""
+    """Serve GET /version."""
     return json_answer(
         {
             "Version": k8spilot.__version__,
@@ -45,7 +45,7 @@ async def version(_request: web.Request) -> web.Response:
 
 
 async def info(request: web.Request) -> web.Response:
-    """GET /info."""
+    """Serve GET /info."""
     engine = request.app[STORE]
     running = sum(container.running for container in engine.containers.values())
     return json_answer(

@@ -1,6 +1,6 @@
-"""GPUs: what the payload container has, how busy they are, and what HTCondor is told of them.
+"""GPUs of the payload container: their discovery, their utilization, and their description for HTCondor.
 
-discovery/ finds them once in the life of a pod, monitoring/ measures them, htcondor/ writes HTCondor's forms. Another
-vendor's GPUs need a module beside each nvidia.py: one that lists devices, and one that reads them. May import kube
+discovery/ finds them once in the life of a pod, monitoring/ measures them, htcondor/ writes HTCondor's formats. GPUs of
+another vendor need a module beside each nvidia.py: one lists devices, and one reads them. This package may import kube
 and below.
 """

@@ -51,7 +51,7 @@ class Access:
         """Find it as every pod does.
 
         Raises:
-            SurroundingsError: this is no pod, or no token is mounted.
+            PreflightError: this is no pod, or no token is mounted.
         """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
         if not host or not port:

@@ -1,4 +1,4 @@
-"""What k8spilot reckons with, without I/O: states, references, commands, results, policies.
+"""The domain model without I/O: states, references, commands, results, policies.
 
-payload_state.py is the table of the life of a payload container. May import settings and common.
+payload_state.py is the table of the payload container's states. This package may import settings and common.
 """

@@ -1,31 +1,31 @@
-"""A command for payload-init, and its form on the wire."""
+"""A command for payload-init, and its encoding."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What one run in the payload container executes.
+    """A command that a run executes in the payload container.
 
-    All texts are bytes, as Linux has them: anything but NUL (execve(2)).
+    All texts are bytes, as in Linux: any byte but NUL (execve(2)).
     """
 
     arguments: tuple[bytes, ...]
-    """The program and its arguments; at least one. Without a slash it is looked up in the job's PATH."""
+    """The program and its arguments; at least one. A program without a slash is looked up in the job's PATH."""
     environment: tuple[bytes, ...] = ()
-    """NAME=VALUE, over the image's own variables."""
+    """Variables as NAME=VALUE, which override the image's."""
     removed: tuple[bytes, ...] = ()
-    """Names, or prefixes that end in `*`, to take out of the environment that the container came with."""
+    """Names, or prefixes that end in `*`, to remove from the container's environment."""
     directory: bytes | None = None
     otherwise: bytes | None = None
-    """Program to run in place of the first argument where that is not there."""
+    """Program to run if the first argument does not exist."""
     umask: int = field(default=0o022)
 
     def encode(self) -> bytes:
-        """Records of a letter, a value and a NUL, as payload_init/command.c reads them.
+        """Return the command as records of a letter, a value and a NUL (payload_init/command.c reads them).
 
         Raises:
-            ValueError: no argument is given, or a text has a NUL in it.
+            ValueError: there is no argument, or a text contains a NUL.
         """
         if not self.arguments:
             raise ValueError("there is no command to run: neither the job nor its image names one")
@@ -38,5 +38,5 @@ class Command:
         if self.directory is not None:
             records.append(b"d" + self.directory)
         if any(b"\0" in record for record in records):
-            raise ValueError("a NUL byte is in the job's command, directory or environment")
+            raise ValueError("the job's command, directory or environment contains a NUL byte")
         return b"\0".join(records) + b"\0"

@@ -32,13 +32,13 @@ EventReason = Literal[
 
 
 class EventKind(NamedTuple):
-    """What all Events with one reason have in common."""
+    """Properties of all Events with one reason."""
 
     type: EventType
     published: str
     """When, in one or two sentences for the reference page."""
     action: str = ""
-    """What an operator does about it, if there is something to do."""
+    """Action of the operator, in a sentence; empty if none is needed."""
 
 
 EVENTS: Final[Mapping[EventReason, EventKind]] = {

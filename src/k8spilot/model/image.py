@@ -1,4 +1,4 @@
-"""What the registry says of an image."""
+"""An image, as the registry describes it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,23 +6,20 @@ from typing import Final
 from k8spilot.model.reference import Reference
 
 UNKNOWN: Final = "sha256:" + "0" * 64
-"""The id of an image whose configuration has not been read."""
+"""Id of an image whose configuration is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as it can be bound.
-
-    Fields follow the OCI image configuration (image-spec, config.md).
-    """
+    """An image that can be bound."""
 
     reference: Reference
     digest: str | None
-    """What is bound: of the manifest or index that the reference names now; None where nobody has looked."""
+    """Digest to bind: the manifest or index that the reference names now; None if unknown."""
     manifest: str | None = None
-    """Digest of the manifest for this machine's platform, where `digest` is an index's."""
+    """Digest of the manifest for this machine's platform, if `digest` belongs to an index."""
     identifier: str = UNKNOWN
-    """Docker's image id: the digest of the configuration. Images with the same one are the same."""
+    """Docker's image id: the digest of the configuration. Images with the same id are equal."""
     architecture: str = ""
     os: str = "linux"
     entrypoint: tuple[str, ...] = ()
@@ -31,7 +28,7 @@ class Image:
     directory: str = ""
     user: str = ""
     volumes: tuple[str, ...] = ()
-    """Paths that the image declares as volumes: the runtime puts its own folders there."""
+    """Paths that the image declares as volumes. The runtime mounts its own folders there."""
     created: str = "0001-01-01T00:00:00Z"
     size: int = 0
-    """Bytes of the compressed layers."""
+    """Size of the compressed layers, in bytes."""

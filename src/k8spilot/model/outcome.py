@@ -1,4 +1,4 @@
-"""How a run ended."""
+"""The outcome of a run."""
 
 import os
 import signal
@@ -8,22 +8,22 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one run."""
+    """The outcome of one run."""
 
     code: int
-    """Docker's exit code: the program's own, or 128 + N when signal N ended it (as docker's --init reports it)."""
+    """Docker's exit code: the program's own, or 128 + N after signal N (as docker's --init reports it)."""
     finished: datetime
     out_of_memory: bool = False
     signalled: bool = False
-    """Whether a signal ended it: programs end with codes above 128 by themselves, too."""
+    """Whether a signal ended the program. Programs also exit with codes above 128 by themselves."""
 
     @classmethod
     def of(cls, status: int, *, out_of_memory: bool = False) -> "Outcome":
-        """From a wait status (waitpid(2))."""
+        """Return the outcome for a wait status (waitpid(2))."""
         code = os.waitstatus_to_exitcode(status)
         return cls(code if code >= 0 else 128 - code, datetime.now(UTC), out_of_memory, signalled=code < 0)
 
     @classmethod
     def killed_for_memory(cls) -> "Outcome":
-        """The kernel killed the whole container for want of memory, payload-init too."""
+        """Return the outcome of a container that the kernel killed for lack of memory, including payload-init."""
         return cls(128 + signal.SIGKILL, datetime.now(UTC), out_of_memory=True, signalled=True)

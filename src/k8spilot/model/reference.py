@@ -18,17 +18,20 @@ _REFERENCE: Final = re.compile(
 _TAG_SIZE: Final = 128
 _REPOSITORY_SIZE: Final = 255
 _SIZE: Final = 1024
-"""More than any reference has, and little enough to look at as a whole."""
+"""Limit of a reference's length, above every valid reference."""
 
 _DEFAULT_REGISTRY: Final = "docker.io"
 
 FILE_IMAGE: Final = "k8spilot.invalid/image-is-a-file"
-"""What a job gets for an image that is a file or folder: no registry has such a name (RFC 2606, .invalid)."""
+"""Placeholder for an image that is a file or folder: no registry has such a name (RFC 2606, .invalid)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`repository[:tag][@digest]`, with the registry in the repository: `busybox` is `docker.io/library/busybox`."""
+    """A reference `repository[:tag][@digest]`. The repository includes the registry.
+
+    `busybox` is `docker.io/library/busybox`.
+    """
 
     repository: str
     tag: str | None = None
@@ -41,10 +44,10 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """Read a reference as `docker run` takes it; one without tag and digest means `latest`.
+        """Parse a reference as `docker run` does. Without tag and digest it means `latest`.
 
         Raises:
-            ImageError: it is none.
+            ImageError: the reference is invalid.
         """
         match = _REFERENCE.fullmatch(text) if len(text) <= _SIZE else None
         if match is None or len(match["repository"]) > _REPOSITORY_SIZE:
@@ -63,22 +66,22 @@ class Reference:
 
     @property
     def source(self) -> str:
-        """The reference to ask a registry for: by digest where there is one, since Docker ignores the tag then."""
+        """The reference for queries of a registry: by digest if there is one, because Docker ignores the tag then."""
         return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag}"
 
     def fresh(self, digest: str, unique: str) -> str:
-        """A reference to the same image that no container has used before: `repository:tag-unique@digest`.
+        """Return a reference to the same image that no container has used before: `repository:tag-unique@digest`.
 
-        The kubelet counts restarts by container name and spec, also those that it made itself for a change of
-        image, so that a reference which comes back runs into CrashLoopBackOff. With a digest the container
-        runtime ignores the tag; it keeps the user's, so that people recognise the image in the pod's status.
+        The kubelet counts restarts by container name and spec, including the restarts that it caused for a change of
+        image. A repeated reference would therefore lead to CrashLoopBackOff. With a digest the container runtime
+        ignores the tag. The user's tag stays visible in the pod's status.
         """
         kept = (self.tag or "by-digest")[: _TAG_SIZE - len(unique) - 1]
         return f"{self.repository}:{kept}-{unique}@{digest}"
 
 
 def _with_registry(repository: str) -> str:
-    """The whole name of a repository (reference/normalize.go in distribution/reference, splitDockerDomain)."""
+    """Return the full name of a repository (reference/normalize.go in distribution/reference, splitDockerDomain)."""
     first, slash, _ = repository.partition("/")
     if slash and (first == "localhost" or any(character in first for character in ".:") or first != first.lower()):
         return (
@@ -90,5 +93,5 @@ def _with_registry(repository: str) -> str:
 
 
 def is_same(one: Reference | None, other: Reference) -> bool:
-    """Whether there is one, and what it names comes from where the other does."""
+    """Return whether `one` exists and names the same source as `other`."""
     return one is not None and one.source == other.source

@@ -1,8 +1,8 @@
-"""The pilot's end of payload-init's socket (payload-init.c describes the messages).
+"""The pilot's end of payload-init's socket (payload-init.c documents the messages).
 
-A channel speaks for one container: the peer's process id comes from the kernel (SO_PEERCRED), and the
-channel closes the moment that process ends, so neither a lost container nor a forged report is taken for
-the job's own end (listener.py: who may have one).
+A channel belongs to one container: the kernel identifies the client process (SO_PEERCRED), and the channel closes when
+that process ends. So neither a lost container nor a forged message counts as the job's own end. server.py decides which
+process gets a channel.
 """
 
 import asyncio
@@ -25,9 +25,10 @@ T = TypeVar("T")
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 8
 _THAW_SECONDS: Final = 2.0
-"""payload-init ends at once on the kubelet's SIGTERM. One that does not has been stopped by its job."""
+"""Seconds that payload-init has to end after the kubelet's SIGTERM. A payload-init that does not end was stopped by
+its job."""
 _LAST_STATUS: Final = 0xFFFF
-"""Of what waitpid(2) gives."""
+"""Highest status of waitpid(2)."""
 
 
 class Process:
@@ -37,66 +38,68 @@ class Process:
         loop = asyncio.get_running_loop()
         self.number = number
         self.terminal: asyncio.Future[int] = loop.create_future()
-        """Descriptor of the master side of its terminal, if it has one; whoever takes it closes it."""
+        """Descriptor of the master side of its terminal, if it has one. The consumer closes it."""
         self.started: asyncio.Future[None] = loop.create_future()
-        """Done when the command runs, or could not be run (an exit follows)."""
+        """Done when the command runs, or failed to run (an exit follows)."""
         self.exited: asyncio.Future[int] = loop.create_future()
-        """Its wait status (waitpid(2)); cancelled when the container ended without telling."""
+        """Wait status (waitpid(2)); cancelled when the container ended without a report."""
         self.error = 0
-        """The errno by which it could not be run; 0 if there was none."""
+        """errno of a command that failed to run; 0 otherwise."""
 
     def lose(self) -> None:
-        """Nothing more will be heard of it."""
+        """Cancel the futures: no more messages will arrive."""
         for future in (self.terminal, self.started, self.exited):
             future.cancel()
 
 
 class Channel:
-    """One payload-init that has connected.
+    """A connected payload-init.
 
     Raises:
-        OSError: it has ended already.
+        OSError: the process has ended already.
     """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.groups = supplementary_groups(pid)
-        """Its supplementary groups, which its jobs have: the kernel's word, which no image can change."""
+        """Supplementary groups of payload-init and its jobs, from the kernel. An image cannot forge them."""
         loop = asyncio.get_running_loop()
         self._socket = connection
         self.pid = pid
         self._process = os.pidfd_open(pid)
         self.fresh = False
         self.scoped: bool | None = None
-        """Whether the kernel keeps its processes from abstract sockets of other containers; None until it says so."""
+        """Whether the kernel isolates its processes from abstract sockets of other containers; None before the
+        hello."""
         self.bind = ""
-        """The change of image that the container was made for (kube/own_pod.py), as the kubelet took it."""
+        """Id of the change of image for which the container was created (kube/own_pod.py), as the kubelet received
+        it."""
         self.cgroup: dict[str, int] = {}
         """Open files of the container's cgroup, by name."""
         self.hello: asyncio.Future[None] = loop.create_future()
         self._processes: dict[int, Process] = {}
         self.swept: asyncio.Future[None] = loop.create_future()
         self.leashed: asyncio.Future[int] = loop.create_future()
-        """payload-init's answer to the last `leash`: an errno, or 0 when it has taken the terminal."""
+        """payload-init's answer to the last `leash`: an errno, or 0 if it has accepted the terminal."""
         self._leash: Terminal | None = None
-        """What was given to it, unless it could not take it."""
+        """The terminal of its leash; None if it could not accept one."""
         self._cleared: asyncio.Future[None] | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
-        """Done when its end of the socket is closed, which it can do before it ends."""
+        """Done when its end of the socket is closed, which may happen before the process ends."""
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the process has ended."""
         loop.add_reader(connection, self._read)
-        loop.add_reader(self._process, self._lose)  # a pidfd can be read when its process has ended (pidfd_open(2))
+        loop.add_reader(self._process, self._lose)  # a pidfd becomes readable when its process ends (pidfd_open(2))
 
     def __repr__(self) -> str:
         return f"<payload-init {self.pid}{'' if self.open else ', gone'}>"
 
     @property
     def open(self) -> bool:
-        """Whether the process still holds its end."""
+        """Whether the process still has its end of the socket open."""
         return not self.closed.done()
 
     def still_open(self) -> bool:
-        """As `open`, but asks the kernel, for when the end of the stream may not have been read yet."""
+        """Return the same as `open`, but check with the kernel: the end of the stream may be unread."""
         if self.open:
             try:
                 if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
@@ -111,12 +114,12 @@ class Channel:
         """Execute a command: the job's own has number 0.
 
         Args:
-            number: a fresh one for every command.
-            descriptors: of the command's text, and of stdin, stdout and stderr unless it gets a terminal.
-            terminal: make one in the container.
+            number: a new number for every command.
+            descriptors: descriptors of the command's text, and of stdin, stdout and stderr unless it gets a terminal.
+            terminal: create a terminal in the container.
 
         Raises:
-            PayloadLost: the container is gone.
+            PayloadLost: the container has ended.
         """
         process = self._processes[number] = Process(number)
         self._send(b"run %d%s" % (number, b" terminal" if terminal else b""), descriptors)
@@ -131,25 +134,25 @@ class Channel:
         self._send(b"pause")
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Continue the stopped processes."""
         self._send(b"resume")
 
     def sweep(self) -> None:
-        """Kill all that is left in the container; `swept` is done when nothing is."""
+        """Kill all remaining processes of the container; `swept` is done when none is left."""
         self._send(b"sweep")
 
     def clear(self) -> asyncio.Future[None]:
-        """Kill all processes of payload-init's user in the pod but itself, at once; what is returned is done then.
+        """Kill all processes of payload-init's user in the pod but itself. Return a future that is done then.
 
         Raises:
-            PayloadLost: the container is gone.
+            PayloadLost: the container has ended.
         """
         self._cleared = asyncio.get_running_loop().create_future()
         self._send(b"clear")
         return self._cleared
 
     def kill(self) -> None:
-        """End payload-init itself, and with it the container, whatever the job did to it (SIGSTOP, for one)."""
+        """Kill payload-init and with it the container, even if the job has stopped it (SIGSTOP)."""
         if self.gone.done():
             return
         try:
@@ -160,12 +163,12 @@ class Channel:
             self._let_go()
 
     def leash(self, terminal: Terminal) -> None:
-        """Have payload-init be killed by the end of `terminal`, for a pilot that may not signal it.
+        """Attach payload-init to `terminal`, whose end kills it, for a pilot that may not signal it.
 
-        `leashed` tells whether it could take that. The terminal goes back when payload-init has ended, or could not.
+        `leashed` has the result. The terminal is returned when payload-init has ended, or could not accept it.
 
         Raises:
-            PayloadLost: the container is gone.
+            PayloadLost: the container has ended.
         """
         self.leashed = asyncio.get_running_loop().create_future()
         self._leash = terminal
@@ -177,7 +180,7 @@ class Channel:
 
     @property
     def is_leashed(self) -> bool:
-        """Whether `kill` works for a pilot that may not signal it."""
+        """Whether `kill` works for a pilot that may not signal payload-init."""
         return self._leash is not None and self.leashed.done() and not self.leashed.cancelled()
 
     def _unleash(self) -> None:
@@ -190,10 +193,10 @@ class Channel:
             terminal, self._leash = self._leash, None
             terminal.hang_up()
         else:
-            logger.warning("%r cannot be killed: it is on no leash. The kubelet ends it after the grace period.", self)
+            logger.warning("%r cannot be killed: it has no leash. The kubelet kills it after the grace period.", self)
 
     def close(self) -> None:
-        """Let go of the connection; who waits for it learns that the container is lost."""
+        """Close the connection. Waiting tasks see that the container is lost."""
         if not self.open:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
@@ -205,7 +208,7 @@ class Channel:
             future.cancel()
 
     def release(self) -> None:
-        """Close what outlives the connection: the cgroup's files, whose last figures are read after the end."""
+        """Close the cgroup's files, which outlive the connection because their last figures are read after the end."""
         if self._leash is not None and not self._has_ended():
             self._let_go()
         self._lose()
@@ -213,7 +216,7 @@ class Channel:
             os.close(self.cgroup.popitem()[1])
 
     def _has_ended(self) -> bool:
-        """Whether the process has, which the loop may not have told yet."""
+        """Return whether the process has ended, which the event loop may not have seen yet."""
         if not self.gone.done():
             waiting = select.poll()
             waiting.register(self._process, select.POLLIN)
@@ -225,7 +228,7 @@ class Channel:
             asyncio.get_running_loop().remove_reader(self._process)
             os.close(self._process)
             self.gone.set_result(None)
-            # Its last words count; whoever else has its end of the socket now does not speak for it.
+            # Read its last messages. Another process that has its end of the socket now does not speak for it.
             while self.open and self._read():
                 pass
             self.close()
@@ -245,7 +248,7 @@ class Channel:
             ) from error
 
     def _read(self) -> bool:
-        """Take one message in; False when there is none now."""
+        """Read one message. Return whether there was one."""
         try:
             data, descriptors, _flags, _address = socket.recv_fds(self._socket, _MESSAGE_SIZE, _DESCRIPTORS)
         except BlockingIOError:
@@ -254,17 +257,17 @@ class Channel:
             data, descriptors = b"", []
         if not data:
             self.close()
-        elif not self._hear(data.decode("ascii", "replace").split(" "), descriptors):
-            logger.warning("%r said what it cannot mean (%r); it is cut off.", self, data[:80])
+        elif not self._handle(data.decode("ascii", "replace").split(" "), descriptors):
+            logger.warning("%r sent an invalid message (%r); it is disconnected.", self, data[:80])
             self.close()
         for descriptor in descriptors:
             os.close(descriptor)
         return True
 
-    def _hear(self, words: list[str], descriptors: list[int]) -> bool:
-        """Take a message in, and the descriptors that it is to have; False when it makes no sense now."""
-        known = False
-        match words:
+    def _handle(self, fields: list[str], descriptors: list[int]) -> bool:
+        """Handle a message and its descriptors. Return whether the message is valid now."""
+        is_valid = False
+        match fields:
             case ["hello", "4", "fresh" | "used" as word, "scoped" | "open" as reach, bind, *names] if (
                 len(set(names)) == len(descriptors) == len(names) and not self.hello.done()
             ):
@@ -272,42 +275,42 @@ class Channel:
                 self.bind = bind
                 self.cgroup = dict(zip(names, descriptors, strict=True))
                 descriptors.clear()
-                known = _once(self.hello, None)
+                is_valid = _set_once(self.hello, None)
             case ["leash", error] if error.isdecimal() and self._leash is not None:
-                known = _once(self.leashed, int(error))
+                is_valid = _set_once(self.leashed, int(error))
                 if int(error):
                     self._unleash()
             case ["swept"]:
-                known = _once(self.swept, None)
+                is_valid = _set_once(self.swept, None)
             case ["cleared"]:
-                known = self._cleared is not None and _once(self._cleared, None)
-            case [what, number, *values] if number.isdecimal() and int(number) in self._processes:
-                known = _hear_of(self._processes[int(number)], what, values, descriptors)
-        return known
+                is_valid = self._cleared is not None and _set_once(self._cleared, None)
+            case [report, number, *values] if number.isdecimal() and int(number) in self._processes:
+                is_valid = _handle_report(self._processes[int(number)], report, values, descriptors)
+        return is_valid
 
 
-def _hear_of(process: Process, what: str, values: list[str], descriptors: list[int]) -> bool:
-    match what, values:
+def _handle_report(process: Process, report: str, values: list[str], descriptors: list[int]) -> bool:
+    match report, values:
         case "terminal", [] if len(descriptors) == 1 and not process.terminal.done():
-            return _once(process.terminal, descriptors.pop())
+            return _set_once(process.terminal, descriptors.pop())
         case "started", [_]:
-            return _once(process.started, None)
+            return _set_once(process.started, None)
         case "failed", [error, stage] if error.isdecimal():
             process.error = int(error)
-            logger.info("Command %d could not be run: %s failed with errno %s.", process.number, stage, error)
-            return _once(process.started, None)
+            logger.info("Command %d could not run: %s failed with errno %s.", process.number, stage, error)
+            return _set_once(process.started, None)
         case "exit", [status] if status.isdecimal() and _is_end(int(status)):
-            return _once(process.exited, int(status))
+            return _set_once(process.exited, int(status))
     return False
 
 
 def _is_end(status: int) -> bool:
-    """Whether it is the status of a process that has ended: others are those of one that was stopped."""
+    """Return whether a wait status is that of an ended process. Others are of a stopped process."""
     return status <= _LAST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
-def _once(future: "asyncio.Future[T]", value: T) -> bool:
-    """Set a result if there is none yet; False when there is."""
+def _set_once(future: "asyncio.Future[T]", value: T) -> bool:
+    """Set a result, and return whether there was none before."""
     if future.done():
         return False
     future.set_result(value)
@@ -315,15 +318,16 @@ def _once(future: "asyncio.Future[T]", value: T) -> bool:
 
 
 async def thaw(channel: Channel | None) -> bool:
-    """End a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
+    """Kill a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
 
-    Return whether it ended as it was told.
+    Returns:
+        Whether it ended by itself.
     """
     if channel is None or channel.gone.done():
         return False
     await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
     if not channel.gone.done():
-        logger.warning("%r does not end as it is told to; it is killed.", channel)
+        logger.warning("%r does not end after SIGTERM; killing it.", channel)
         channel.kill()
         return False
     return True

@@ -1,4 +1,4 @@
-/* Commands: read from the wire, executed in a child of payload-init. */
+/* Commands: read from the socket, executed in a child of payload-init. */
 #define _GNU_SOURCE
 #include "command.h"
 
@@ -88,12 +88,12 @@ static _Noreturn void fail_to_run(int report, const char *stage, const char *wha
     char text[256];
     int error = errno;
     snprintf(text, sizeof text, "%d %s", error, stage);
-    if (write(report, text, strlen(text)) < 0) { /* the exit code tells it too */ }
+    if (write(report, text, strlen(text)) < 0) { /* the exit code shows the failure, too */ }
     dprintf(STDERR_FILENO, "k8spilot: cannot %s '%s': %s\n", stage, what, strerror(error));
     _exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
 }
 
-/* As execvp(3), which Docker's own init uses: a file that is no program the kernel knows is given to the shell. */
+/* As execvp(3), which Docker's own init uses: the shell runs a file that the kernel cannot execute. */
 static void execute(struct command *command) {
     environ = command->environment;
     execvp(command->arguments[0], command->arguments);
@@ -116,8 +116,8 @@ static void execute(struct command *command) {
 }
 
 void become(struct command *command, const int *stdio, int report, const sigset_t *mask) {
-    /* Whoever started the container may have had some ignored, and that is inherited. By the kernel's own call, since libc
-     * keeps some signals to itself: a kernel_sigaction of zeros is SIG_DFL without flags. */
+    /* The container's runtime may have ignored some signals, which is inherited. Use the system call, because libc reserves
+     * some signals: a kernel_sigaction of zeros is SIG_DFL without flags. */
     static const unsigned char as_usual[64];
     for (int number = 1; number < NSIG; number++)
         syscall(SYS_rt_sigaction, number, as_usual, NULL, 8);

@@ -1,4 +1,4 @@
-"""Putting payload-init where payload containers find it."""
+"""Installation of payload-init into the exchange volume."""
 
 import os
 import shutil
@@ -8,32 +8,32 @@ from typing import Final
 from k8spilot.common.errors import PreflightError
 
 PROGRAM: Final = Path("bin/payload-init")
-"""Where payload-init lies in the exchange volume."""
+"""Path of payload-init in the exchange volume."""
 
 
 TIDY: Final = Path("bin/tidy")
-"""Where tidy does, which stands beside it."""
+"""Path of tidy in the exchange volume."""
 
 TERMINATION_LOG: Final = Path("bin/kubelet/termination-log")
-"""Over which the kubelet mounts the payload container's termination log: a file on the node's disk that no limit
-counts, and writable for all who come to it. No job does: the folder is the install container's user's alone."""
+"""Path on which the kubelet mounts the payload container's termination log: a file on the node's disk that no limit
+counts, and writable for everybody. No job can reach it: only the user of the install container can enter the folder."""
 
 
 def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path:
-    """Copy payload-init from `source`, and tidy from beside it, into the volume at `exchange`; return where it is.
+    """Copy payload-init from `source`, and tidy from the same folder, into the volume at `exchange`. Return its path.
 
-    Make the place of the termination log, which the runtime cannot make in a volume that is read-only there. Make the
-    folder `sandboxes`, if one is named: what is mounted from a volume by its subPath must be there.
+    Create the mount point of the termination log, which the runtime cannot create in a read-only volume. Create the
+    folder `sandboxes`, if it is given: a subPath must exist before its mount.
 
-    Written aside and renamed, so that a container that starts meanwhile finds all of it or nothing.
+    The files are renamed into place, so that a starting container sees a whole file or none.
 
     Raises:
-        SurroundingsError: it cannot be read or written.
+        PreflightError: a file cannot be read or written.
     """
     target = exchange / PROGRAM
     try:
         target.parent.mkdir(mode=0o755, exist_ok=True)
-        if target.parent.stat().st_uid == os.geteuid():  # otherwise it is a volume's own folder
+        if target.parent.stat().st_uid == os.geteuid():  # otherwise it is the root of a volume
             target.parent.chmod(0o755)
         log = exchange / TERMINATION_LOG
         log.parent.mkdir(mode=0o700, exist_ok=True)
@@ -45,10 +45,10 @@ def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path
             aside = target.with_name(f"{program.name}.new")
             shutil.copyfile(program, aside)
             aside.chmod(0o555)
-            os.replace(aside, target.with_name(program.name))  # noqa: PTH105 -- the atomic one is meant
+            os.replace(aside, target.with_name(program.name))  # noqa: PTH105 -- atomic
     except OSError as error:
         raise PreflightError(
             f"payload-init cannot be copied from {source} to {target} ({error.strerror}); "
-            "the exchange volume must be writable for the install container"
+            "make the exchange volume writable for the install container"
         ) from error
     return target

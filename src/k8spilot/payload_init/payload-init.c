@@ -1,35 +1,35 @@
-/* payload-init: the first process of every payload container, whatever its image.
+/* payload-init: the first process of every payload container, with any image.
  *
- * It connects to the pilot's socket, says hello, and then does as it is told: run the job, deliver signals
- * to it, run other commands beside it, sweep away what is left. It tells of starts and ends at once. The
- * socket is a SOCK_SEQPACKET, one message a packet, in ASCII (channel.py holds the other end). Commands
- * have numbers: 0 is the job, which runs once, others run beside it (docker exec).
+ * It connects to the pilot's socket, sends a hello, and then follows the pilot's messages: it runs the job, sends signals
+ * to it, runs other commands beside it, and kills the remaining processes. It reports starts and ends at once. The
+ * socket is a SOCK_SEQPACKET, one message per packet, in ASCII (channel.py is the other end). Commands have numbers: 0 is
+ * the job, which runs once; others run beside it (docker exec).
  *
  *   to the pilot    hello 4 fresh|used scoped|open BIND NAME...   with one open cgroup file for each NAME
- *                   terminal NUMBER              with the terminal that was made for the command, its master side
- *                   started NUMBER PID           the command has been executed
- *                   failed NUMBER ERRNO STAGE    it could not be; an exit follows
+ *                   terminal NUMBER              with the master side of the command's new terminal
+ *                   started NUMBER PID           the command runs
+ *                   failed NUMBER ERRNO STAGE    the command could not run; an exit follows
  *                   exit NUMBER STATUS           as from waitpid(2)
- *                   swept                        no process of the container is left but this one
- *                   leash ERRNO                  0: the terminal's end is the end of this process
- *                   cleared                      none of this user's is left in the whole pod but this one
+ *                   swept                        this is the only process left in the container
+ *                   leash ERRNO                  0: the end of the terminal kills this process
+ *                   cleared                      this is the only process of this user left in the pod
  *   from the pilot  run NUMBER                   with command, stdin, stdout, stderr as descriptors
- *                   run NUMBER terminal          with command alone: its streams are a terminal of the container
+ *                   run NUMBER terminal          with command only: its streams are a terminal of the container
  *                   signal SIGNAL                to the job's own process
- *                   pause, resume                stop all processes, and let them go on
- *                   sweep                        kill all that is left
- *                   leash                        with a terminal, by whose end this process is to be ended
- *                   clear                        kill all of this user's, in other containers, too
+ *                   pause, resume                stop all processes, and continue them
+ *                   sweep                        kill all remaining processes
+ *                   leash                        with a terminal, whose end should kill this process
+ *                   clear                        kill all processes of this user, in other containers, too
  *
- * "scoped" says that the kernel keeps the container's processes from abstract sockets of the pod's other containers (scope.c).
- * BIND is what the pilot calls the change of image that this container was made for, from the variable K8SPILOT_BIND,
- * "-" where there was none. The kubelet takes it from the pod in which it found the image.
+ * "scoped" means that the kernel isolates the container's processes from abstract sockets of the pod's other containers
+ * (scope.c). BIND is the pilot's id of the change of image for which this container was created, from the variable
+ * K8SPILOT_BIND; "-" without one. The kubelet takes it from the same version of the pod as the image.
  *
- * The job runs under the same uid and may kill this process (with SIGKILL); the pilot then sees the socket
- * close and the job is lost, nothing else. It cannot trace it or reach its descriptors: it is not dumpable.
- * The pilot knows the peer of the socket by its process id, so no other process can speak for it.
+ * The job runs under the same uid and may kill this process (SIGKILL). The pilot then sees the socket close, and the job is
+ * lost, without further effect. The job cannot trace this process or reach its descriptors, because it is not dumpable.
+ * The pilot identifies the client of the socket by its process id, so that no other process can speak for it.
  *
- * Statically linked, so that an image needs nothing for it: no libc, no shell, not even /proc.
+ * The program is statically linked: an image needs no libc, no shell and no /proc for it.
  */
 #define _GNU_SOURCE
 #include "command.h"
@@ -54,21 +54,21 @@
 
 #define MESSAGE_SIZE 1024
 #define RUN_DESCRIPTORS 4
-#define COMMANDS 32 /* at one time, the job among them */
+#define COMMANDS 32 /* at a time, including the job */
 #define LOOK_AGAIN_MS 200
 #define PAUSE_AGAIN_MS 50
 #define BIND "K8SPILOT_BIND"
 #define BIND_SIZE 33
 
 static sigset_t all_signals, original_mask;
-static int pilot = -1;            /* the socket, -1 while there is no pilot */
-static pid_t processes[COMMANDS]; /* of the commands that run, by place; 0 where there is none */
+static int pilot = -1;            /* the socket; -1 without a pilot */
+static pid_t processes[COMMANDS]; /* of the running commands, by place; 0 for a free place */
 static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
 static char bind_name[BIND_SIZE] = "-";
 static int scoped = 0;
-static int used = 0;              /* a job has run here: this container is good for no other */
+static int used = 0;              /* a job has run here: the container cannot run another */
 static int sweeping = 0;
-static int paused = 0;            /* a job can have itself continued (a timer's SIGCONT), so this looks after it */
+static int paused = 0;            /* a job can continue itself (a timer's SIGCONT), so it is stopped repeatedly */
 
 static void die(const char *what) {
     fprintf(stderr, "payload-init: %s: %s\n", what, strerror(errno));
@@ -92,7 +92,7 @@ static void send_message(const char *text, const int *descriptors, int count) {
         header->cmsg_len = CMSG_LEN(count * sizeof(int));
         memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
     }
-    /* A pilot that is gone is noticed by its end of the socket, in the main loop. */
+    /* The main loop detects the pilot's end by its end of the socket. */
     while (sendmsg(pilot, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) { }
 }
 
@@ -108,8 +108,8 @@ static void say_failed(int number, int error, const char *stage) {
     send_message(text, NULL, 0);
 }
 
-/* The container's own accounting, opened here and read by the pilot: the kernel's figures, which the job
- * cannot change. Both layouts of cgroups; what is not there is left out. */
+/* Opens the container's accounting files for the pilot: the kernel's figures, which the job cannot change. The list has
+ * the files of both cgroup versions; missing files are left out. */
 static void say_hello(void) {
     static const char *const files[] = {
         "/sys/fs/cgroup/cpu.stat",      "/sys/fs/cgroup/memory.stat",
@@ -134,7 +134,7 @@ static void say_hello(void) {
 
 /* --- commands ------------------------------------------------------------------------------------- */
 
-/* A terminal of the container's own, so that programs in it find its name; its master side goes to the pilot. */
+/* Opens a terminal of the container, so that its programs find its name. Sends the master side to the pilot. */
 static int open_terminal(int number) {
     char text[64];
     int unlocked = 0, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -173,7 +173,7 @@ static void start(int number, int place, struct command *command, const int *std
     }
     processes[place] = pid;
     numbers[place] = number;
-    /* Ends when the command has been executed, which closes the pipe, or could not be. */
+    /* The read ends when the command runs, which closes the pipe, or has failed. */
     ssize_t length = read(report[0], text, sizeof text - 1);
     close(report[0]);
     if (length > 0)
@@ -213,13 +213,14 @@ static void run(int number, const int *descriptors, int has_terminal) {
         close(terminal);
 }
 
-/* A pilot that is not root may not signal this process, and a job may stop it. But when the other side of a terminal goes
- * away, the kernel hangs up its session: SIGHUP, which then kills, and SIGCONT. The pilot has made the terminal, and holds
- * that side; it goes with the pilot, too. No job comes to it: the job has sessions of its own, and the descriptor is closed. */
+/* A pilot without root may not signal this process, and a job may stop it. When the other side of a terminal closes, the
+ * kernel sends SIGHUP and SIGCONT to its session, and SIGHUP then kills this process. The pilot has created the terminal
+ * and holds that side, which also closes when the pilot dies. No job can reach the terminal: the job has its own sessions,
+ * and the descriptor is closed. */
 static void take_leash(int terminal) {
     char text[32];
     sigset_t hangup;
-    setsid(); /* most runtimes have made it a session's leader already */
+    setsid(); /* most runtimes have made it a session leader already */
     int taken = ioctl(terminal, TIOCSCTTY, 0) == 0;
     snprintf(text, sizeof text, "leash %d", taken ? 0 : errno);
     if (taken) {
@@ -233,9 +234,9 @@ static void take_leash(int terminal) {
 
 /* --- events --------------------------------------------------------------------------------------- */
 
-/* Everything of this uid but this process; orphans become children of this process (it is their subreaper), so that
- * "no child is left" proves that the container is empty. Nothing is signalled then: HTCondor's own helpers in the pilot
- * container have the same uid, and transfer files when no job runs. */
+/* Signals all processes of this uid but this one, if this process has children. Orphans become children of this process
+ * (it is their subreaper), so that the container is empty without children. Then nothing is signalled: HTCondor's helpers
+ * in the pilot container have the same uid, and transfer files when no job runs. */
 static void signal_all(int signal) {
     siginfo_t info;
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
@@ -265,17 +266,17 @@ static void handle_signal(int signals) {
         return;
     if (info.ssi_signo == SIGCHLD)
         reap();
-    /* The kubelet stops this container: its image is changed, or the pod ends. It does so with the image's own STOPSIGNAL.
-     * The runtime is outside of the pod's process namespace, where it has no number; the job's signals are not for this
-     * process. Never with 0: with the pod's restartPolicy OnFailure the kubelet takes that for the end of it, and its status
-     * never tells that the next image cannot be pulled. */
+    /* The kubelet stops this container: its image changes, or the pod ends. The signal is the image's own STOPSIGNAL. The
+     * runtime is outside of the pod's PID namespace and has the number 0 here; signals of the job are ignored. The exit
+     * status is never 0: with the pod's restartPolicy OnFailure the kubelet takes 0 for the container's final end, and its
+     * status never shows that the next image cannot be pulled. */
     if (info.ssi_signo != SIGCHLD && info.ssi_code == SI_USER && (info.ssi_pid == 0 || info.ssi_uid == 0)) {
         signal_all(SIGKILL);
         exit(128 + SIGTERM);
     }
 }
 
-/* The pilot renames its listening socket into place, so a connection that is refused is one to a pilot that has ended. */
+/* The pilot renames its listening socket into place, so that a refused connection means that the pilot has ended. */
 static void find_pilot(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path) {
@@ -310,8 +311,8 @@ static int receive(char *text, size_t size, int *descriptors) {
     return count;
 }
 
-/* What still runs has nobody to report to: HTCondor gives such a job back to the queue, so it must not go on.
- * The next pilot may be there already, its event read while this one still was. */
+/* Kills the running commands: HTCondor returns such a job to the queue, so it must not continue. The next pilot may
+ * exist already: its event may have been read while the last one was still connected. */
 static void lose_pilot(const char *path) {
     close(pilot);
     pilot = -1;
@@ -344,14 +345,14 @@ static void handle_pilot(const char *path) {
         sweeping = 1;
         reap();
     } else if (strcmp(text, "clear") == 0) {
-        kill(-1, SIGKILL); /* which the kernel does at once: nothing can fork its way out */
+        kill(-1, SIGKILL); /* the kernel does this at once: no fork can escape */
         send_message("cleared", NULL, 0);
     }
     while (count > 0)
         close(descriptors[--count]);
 }
 
-/* Jobs inherit the image's variables, and this is none of them. */
+/* Reads and removes the variable: jobs inherit the image's variables, and this is not one of them. */
 static void take_bind(void) {
     const char *name = getenv(BIND);
     if (name && *name && strlen(name) < BIND_SIZE && strspn(name, "0123456789abcdef") == strlen(name))
@@ -375,8 +376,8 @@ int main(int argc, char **argv) {
     char *folder = strdup(argv[1]);
     if (signals < 0 || !folder)
         die(argv[1]);
-    /* inotify is short where other containers of this uid use it up (fs.inotify.max_user_instances is one for the
-     * node): then, and only then, this looks for a pilot now and then. */
+    /* Other containers of this uid may have used up inotify (fs.inotify.max_user_instances counts for the whole node).
+     * Only then this process polls for a pilot. */
     int patience = -1;
     if (changes < 0 || inotify_add_watch(changes, dirname(folder), IN_CREATE | IN_MOVED_TO) < 0)
         patience = LOOK_AGAIN_MS;

@@ -1,4 +1,4 @@
-/* The scope of a container: a Landlock domain (landlock(7)), which this process enters and all that it starts inherits. */
+/* The scope of a container: a Landlock domain (landlock(7)). This process enters it, and its children inherit it. */
 #define _GNU_SOURCE
 #include "scope.h"
 
@@ -6,23 +6,23 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* linux/landlock.h, which musl does not bring. */
+/* From linux/landlock.h, which musl lacks. */
 #define CREATE_RULESET 444
 #define RESTRICT_SELF 446
 #define VERSION 1
 #define ABSTRACT_UNIX_SOCKET 1ULL
-#define SCOPES 6 /* the version that brought them: Linux 6.12 */
+#define SCOPES 6 /* first version with scopes: Linux 6.12 */
 struct ruleset {
     uint64_t files, network, scoped;
 };
 
-/* `files` stays 0: mount(2) fails in a domain that handles any right to files, also in a user namespace of the job's own,
- * where apptainer and others mount. `network` stays 0: such rules allow a list of TCP ports, at any address, and no list
- * has all ports but the pod's own.
+/* `files` stays 0: mount(2) fails in a domain that handles any right to files, even in the job's own user namespace,
+ * where apptainer and others mount. `network` stays 0: its rules allow a list of TCP ports at any address, and no list can
+ * express all ports but the pod's own.
  *
- * Signals are not in the scope. `clear` ends by them what HTCondor has left of this uid in the pilot container, and whoever
- * is in this domain would not reach it. In a second domain for the commands alone, each command would have one for itself:
- * the job and the sessions beside it reached neither each other's abstract sockets nor each other by signals. */
+ * The scope does not include signals: `clear` kills HTCondor's remaining processes of this uid in the pilot container by
+ * signals, which a process in such a domain could not send. A second domain for the commands would separate each command
+ * from the others: the job and its sessions could reach neither each other's abstract sockets nor each other by signals. */
 int enter_scope(void) {
     struct ruleset asked = {.scoped = ABSTRACT_UNIX_SOCKET};
     if (syscall(CREATE_RULESET, NULL, 0, VERSION) < SCOPES)

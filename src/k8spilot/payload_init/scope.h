@@ -1,9 +1,9 @@
-/* What processes of a container reach of the pod's other containers, whose network namespace they share. */
+/* The isolation of a container's processes from the pod's other containers, which share its network namespace. */
 #ifndef SCOPE_H
 #define SCOPE_H
 
-/* Has the kernel keep this process, and all that it starts from now on, from abstract Unix sockets that were made by others, and
- * from tracing others. Returns whether it does: Linux 6.12 or newer does, where Landlock is among its security modules. */
+/* Makes the kernel deny this process and its later children the use of abstract Unix sockets that others created, and the
+ * tracing of others. Returns whether the kernel does so: Linux 6.12 or newer with Landlock among its security modules. */
 int enter_scope(void);
 
 #endif

@@ -1,7 +1,7 @@
-"""Where payload-init connects to: a socket in the exchange volume, which one container at a time speaks over.
+"""The server for payload-init: a socket in the exchange volume, for one container at a time.
 
-A process of the job can connect, too; it is turned away, because only a container's first process has no parent in
-the pod.
+A process of the job can also connect. It is rejected, because only a container's first process has no parent in the
+pod.
 """
 
 import asyncio
@@ -22,30 +22,30 @@ logger = logging.getLogger(__name__)
 SOCKET: Final = "payload.sock"
 """Name of the socket in the exchange volume."""
 
-_REST_SECONDS: Final = 0.02
+_PAUSE_SECONDS: Final = 0.02
 _HELLO_SECONDS: Final = 1.0
 
 
 class PayloadInitServer:
-    """Where payload-init connects to. One container at a time speaks."""
+    """Accepts payload-init, one container at a time."""
 
     def __init__(self, path: Path, uid: int, cgroup: str | None = None) -> None:
         self._path = path
         self._uid = uid
         self._cgroup = cgroup
-        """Of the pilot container: no payload-init is in there, but programs of a job's user can be
-        (payload/scrub/processes.py). None where there is no pod, and any process of the uid is let in."""
+        """Cgroup of the pilot container. No payload-init runs there, but programs of a job's user can
+        (payload/scrub/processes.py). None outside of a pod: any process of the uid is accepted then."""
         self._socket: socket.socket | None = None
         self.current: Channel | None = None
-        self._rest: asyncio.TimerHandle | None = None
-        """Set for a moment after somebody was turned away: a job may connect without end."""
+        self._pause_timer: asyncio.TimerHandle | None = None
+        """Pause after a rejected connection: a job may connect in a loop."""
         self._arrived = asyncio.Condition()
-        self._is_told = False
-        """That the kernel does not keep jobs from other containers' abstract sockets."""
+        self._is_reported = False
+        """Whether the missing isolation of abstract sockets was logged."""
         self._greetings: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Listen. Renamed into place once it listens: payload-init never meets a socket that nobody serves."""
+        """Listen. The socket is renamed into place, so that payload-init never finds one without a listener."""
         aside = self._path.with_name(f".{self._path.name}.new")
         aside.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -62,8 +62,8 @@ class PayloadInitServer:
     ) -> None:
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
-            if self._rest is not None:
-                self._rest.cancel()
+            if self._pause_timer is not None:
+                self._pause_timer.cancel()
             self._socket.close()
             self._path.unlink(missing_ok=True)
         if self.current is not None:
@@ -71,7 +71,7 @@ class PayloadInitServer:
             self.current.release()
 
     async def until(self, wanted: Callable[[Channel], bool]) -> Channel:
-        """Wait for an open channel that has said hello and is the one `wanted`. The caller sets the time limit."""
+        """Wait for an open channel that has sent a hello and that `wanted` accepts. The caller sets the time limit."""
         async with self._arrived:
             while True:
                 channel = self.current
@@ -84,14 +84,14 @@ class PayloadInitServer:
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
-            logger.warning("A connection of the payload container could not be taken: %s.", error)
+            logger.warning("A connection of the payload container could not be accepted: %s.", error)
             self._pause()
             return
         connection.setblocking(False)
         pid, uid = peer_of(connection)
         busy = self.current is not None and self.current.still_open()
         if uid != self._uid or busy or not self._is_first(pid):
-            logger.debug("Process %d of uid %d was turned away from payload-init's socket.", pid, uid)
+            logger.debug("Process %d of uid %d was rejected at payload-init's socket.", pid, uid)
             connection.close()
             self._pause()
             return
@@ -111,10 +111,10 @@ class PayloadInitServer:
         loop, listening = asyncio.get_running_loop(), self._socket
         assert listening is not None
         loop.remove_reader(listening)
-        self._rest = loop.call_later(_REST_SECONDS, loop.add_reader, listening, self._accept)
+        self._pause_timer = loop.call_later(_PAUSE_SECONDS, loop.add_reader, listening, self._accept)
 
     def _is_first(self, pid: int) -> bool:
-        """Whether it is the first process of another container than the pilot's."""
+        """Return whether a process is the first one of another container than the pilot's."""
         if self._cgroup is None:
             return True
         try:
@@ -123,14 +123,14 @@ class PayloadInitServer:
             return False
 
     async def _greet(self, channel: Channel) -> None:
-        """Tell who waits that a channel has said hello; one that does not soon is closed."""
+        """Notify waiting tasks of a channel's hello. Close a channel without one."""
         await asyncio.wait([channel.hello, channel.closed], timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not channel.hello.done():
             channel.close()
-        elif channel.scoped is False and not self._is_told:
-            self._is_told = True
+        elif channel.scoped is False and not self._is_reported:
+            self._is_reported = True
             logger.warning(
-                "Jobs reach abstract Unix sockets of this pod's other containers: the node's kernel is older than "
+                "Jobs can reach abstract Unix sockets of this pod's other containers: the node's kernel is older than "
                 "Linux 6.12, or has no Landlock (docs/explanation/security.md)."
             )
         async with self._arrived:

@@ -1,7 +1,7 @@
-"""What a pilot needs around it, checked before it takes its first job, and by `k8spilot check`.
+"""All preflight checks, in their order.
 
-All checks that do not depend on one another are made, and all that is wrong is told: each fault is one sentence for the
-operator. What a pilot can do without is a warning.
+Checks that do not depend on each other all run, and all faults are reported: each fault is one sentence for the
+operator. A pilot can run despite a warning.
 """
 
 import asyncio
@@ -29,35 +29,35 @@ _MOST_EVENTS: Final = 8
 
 
 class NotFit(PreflightError):
-    """This cannot be a pilot; `faults` are all that is wrong, a sentence each."""
+    """Raised when the pod cannot run a pilot; `faults` has one sentence for each fault."""
 
     def __init__(self, faults: Sequence[str]) -> None:
-        numbered = "; ".join(f"({number}) {words}" for number, words in enumerate(faults, 1))
+        numbered = "; ".join(f"({number}) {message}" for number, message in enumerate(faults, 1))
         super().__init__(faults[0] if len(faults) == 1 else f"{len(faults)} faults: {numbered}")
         self.faults = list(faults)
 
 
 async def check(settings: Settings) -> Cluster:
-    """See whether this can be a pilot.
+    """Check whether the pod can run a pilot.
 
     Returns:
-        What was seen of the cluster, the own pod in it.
+        Facts of the cluster, with the own pod.
 
     Raises:
         NotFit: it cannot.
     """
     cluster = Cluster()
     findings = [*unknown_findings(os.environ), *await examine(settings, cluster)]
-    for one in findings:
-        if one.verdict is Verdict.WARNING:
-            logger.warning("%s: %s.", one.check, one.words)
+    for finding in findings:
+        if finding.verdict is Verdict.WARNING:
+            logger.warning("%s: %s.", finding.check, finding.words)
     if faults := faults_of(findings):
         raise NotFit(faults)
     return cluster
 
 
 async def look_around() -> list[Finding]:
-    """Make all checks with the settings of the environment, which may be at fault themselves."""
+    """Make all checks with the settings of the environment, which may be invalid."""
     unknown = list(unknown_findings(os.environ))
     try:
         settings = Settings.from_environment()
@@ -67,7 +67,7 @@ async def look_around() -> list[Finding]:
 
 
 async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
-    """Make all checks; `cluster` gets what is seen of it."""
+    """Make all checks. `cluster` receives the facts of the cluster."""
     findings = [*container_findings(settings), *policy_findings(settings)]
     if "engine" in settings.services:
         try:
@@ -77,26 +77,30 @@ async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
             findings.append(fault("API", str(error)))
         if (gpus := found_finding(settings.exchange)) is not None:
             findings.append(gpus)
-    asked = [registry_finding(settings, cluster.pod)]
+    checks = [registry_finding(settings, cluster.pod)]
     if "condor" in settings.services:
         findings.append(_pool_credentials(settings))
         findings.append(expression_finding(settings))
-        asked += [htcondor_finding(), pool_finding(settings)]
-    return findings + [one for one in await asyncio.gather(*asked) if one is not None]
+        checks += [htcondor_finding(), pool_finding(settings)]
+    return findings + [finding for finding in await asyncio.gather(*checks) if finding is not None]
 
 
 def _pool_credentials(settings: Settings) -> Finding:
     try:
-        there, passwords = credentials.read(settings, Folders.of(settings))
+        tokens, passwords = credentials.read(settings, Folders.of(settings))
     except PilotError as error:
         return fault("credentials", str(error))
-    return good("credentials", f"for the pool: tokens: {len(there)}, passwords: {len(passwords)}")
+    return good("credentials", f"for the pool: tokens: {len(tokens)}, passwords: {len(passwords)}")
 
 
 async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
-    """Make Events on the own pod: one for each fault, or one that says that there is none; and what is not needed.
+    """Create Events of the own pod: one for each fault or one for success, and one for excess rights.
 
-    Nothing but the downward API's variables is needed, since the settings may be at fault.
+    The function needs the downward API's variables only, because the settings may be invalid.
+
+    Args:
+        error: the fault, or None.
+        beyond: a sentence about excess rights, or an empty string.
     """
     namespace, name = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
     try:
@@ -106,8 +110,8 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
     async with Api(access) as api:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
         if error is None:
-            await events.tell("Fit", "All preflight checks have passed.")
+            await events.tell("Fit", "All preflight checks passed.")
         if beyond:
             await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
-        for words in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
-            await events.tell("NotFit", words)
+        for message in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
+            await events.tell("NotFit", message)

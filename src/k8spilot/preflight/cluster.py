@@ -1,4 +1,4 @@
-"""The cluster, as far as the API server tells: reach, clock, rights, and the own pod."""
+"""Checks that ask the API server: connection, clock, rights, and the own pod."""
 
 import asyncio
 import json
@@ -24,9 +24,10 @@ from k8spilot.preflight.rights import rights_findings
 from k8spilot.settings import PILOT, Settings
 
 CLOCK_SECONDS: Final = 300
-"""Tokens of Kubernetes and of HTCondor are judged by the clock; five minutes are what Kerberos and others allow."""
+"""Largest accepted clock difference in seconds. Tokens of Kubernetes and HTCondor depend on the clock; Kerberos and
+others accept five minutes."""
 
-_SECONDS: Final = 20.0
+_API_SECONDS: Final = 20.0
 _UID: Final = re.compile(r"^Uid:\s*(\d+)", re.MULTILINE)
 _PROC: Final = Path("/proc")
 
@@ -35,19 +36,19 @@ Json = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """What was seen of the cluster; empty as long as nothing was."""
+    """Facts of the cluster; empty until the checks have read them."""
 
     pod: Json = field(default_factory=dict)
-    """The own pod."""
+    """The own pod, as JSON."""
     version: str = ""
-    """Of the API server, `v1.36.3`."""
+    """Version of the API server, `v1.36.3`."""
     node: Json = field(default_factory=dict)
-    """The pod's node, if it may be read."""
+    """The pod's node, if the pilot may read it."""
     beyond: str = ""
-    """What the pod's token may do that a pilot does not need: a sentence, or nothing."""
+    """Excess rights of the pod's token: a sentence, or an empty string."""
 
     def attributes(self) -> dict[str, str]:
-        """What the slot's ad tells of it: names and texts."""
+        """Return the cluster's attributes for the slot's ad: names and texts."""
         info = self.node.get("status", {}).get("nodeInfo", {})
         view = container(self.pod, PILOT)
         runtime = info.get("containerRuntimeVersion") or (view.container_id.partition("://")[0] if view else "")
@@ -59,21 +60,21 @@ class Cluster:
         }
 
 
-async def cluster_findings(settings: Settings, api: Api, seen: Cluster) -> list[Finding]:
-    """Ask the API server; `seen` gets what it says."""
+async def cluster_findings(settings: Settings, api: Api, facts: Cluster) -> list[Finding]:
+    """Ask the API server. `facts` receives its answers."""
     try:
-        async with asyncio.timeout(_SECONDS):
-            findings = [await _reach(settings, api, seen)]
-            findings += await _own_pod(settings, api, seen)
-            rights, seen.beyond = await rights_findings(settings, api)
+        async with asyncio.timeout(_API_SECONDS):
+            findings = [await _reach(settings, api, facts)]
+            findings += await _own_pod(settings, api, facts)
+            rights, facts.beyond = await rights_findings(settings, api)
             findings += rights
-            with suppress(ApiRefusal):  # what it tells is good to have, and no more
-                seen.node = await read_node(api, settings.node_name) or {}
+            with suppress(ApiRefusal):  # the node's facts are optional
+                facts.node = await read_node(api, settings.node_name) or {}
     except ApiRefusal as error:
         return [_refusal(error)]
     except (ClusterError, PreflightError, OSError) as error:  # a TimeoutError is an OSError
-        words = str(error) or f"it did not answer within {_SECONDS:.0f} s"
-        return [fault("API", f"{words}; the network policies must let the pod connect to the Kubernetes API")]
+        message = str(error) or f"it did not answer within {_API_SECONDS:.0f} s"
+        return [fault("API", f"{message}; let the network policies allow the pod to connect to the Kubernetes API")]
     return findings
 
 
@@ -87,72 +88,73 @@ def _refusal(error: ApiRefusal) -> Finding:
     return fault("API", f"the Kubernetes API refuses the pilot ({error.status} {error})")
 
 
-async def _reach(settings: Settings, api: Api, seen: Cluster) -> Finding:
-    """Ask for the version, which every account may (system:public-info-viewer), and see what time it is there."""
+async def _reach(settings: Settings, api: Api, facts: Cluster) -> Finding:
+    """Read the version, which every account may (system:public-info-viewer), and compare the clocks."""
     try:
         async with api.open("get", "/version") as response:
-            here = time.time()
-            seen.version = str(json.loads(await response.read()).get("gitVersion", ""))
+            now = time.time()
+            facts.version = str(json.loads(await response.read()).get("gitVersion", ""))
             date = response.headers.get("Date", "")
     except ApiRefusal as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        return good("API", "it answers; what version it has, and what time it is there, the pilot may not know")
+        return good("API", "it answers, but does not let the pilot read its version and time")
     try:
-        off = here - parsedate_to_datetime(date).timestamp()
+        off = now - parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
         off = 0.0
     if abs(off) > CLOCK_SECONDS:
         return fault(
             "clock",
             f"the node's clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the API server's, so that "
-            "tokens would be refused; have the node's time set right",
+            "tokens would be refused; synchronize the node's clock",
         )
-    return good("API", f"Kubernetes {seen.version} answers, and its clock agrees within {abs(off) + 1:.0f} s")
+    return good("API", f"Kubernetes {facts.version} answers, and its clock agrees within {abs(off) + 1:.0f} s")
 
 
-async def _own_pod(settings: Settings, api: Api, seen: Cluster) -> list[Finding]:
+async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding]:
     name = f"{settings.pod_namespace}/{settings.pod_name}"
     try:
-        seen.pod = await api.read("get", f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}")
+        facts.pod = await api.read("get", f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}")
     except ApiRefusal as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            words = (
+            message = (
                 f"there is no pod {name}; POD_NAME and POD_NAMESPACE must come from metadata.name and "
                 "metadata.namespace by the downward API"
             )
         elif error.status == HTTPStatus.FORBIDDEN:
-            return []  # a matter of the rights, which are told
+            return []  # reported by the check of the rights
         else:
-            words = f"the pod {name} cannot be read: {error}"
-        return [fault("pod", words)]
-    shape = list(shape_faults(seen.pod, settings))
-    warnings = [*shape_warnings(seen.pod, settings), *group_warnings(seen.pod, seen.version)]
+            message = f"the pod {name} cannot be read: {error}"
+        return [fault("pod", message)]
+    faults = list(shape_faults(facts.pod, settings))
+    warnings = [*shape_warnings(facts.pod, settings), *group_warnings(facts.pod, facts.version)]
     return [
-        *judged("pod", (f"in the pod {name}, {words}" for words in shape), f"{name} has what a pilot needs"),
-        *(warning("pod", f"in the pod {name}, {words}") for words in warnings),
-        *_processes(seen.pod, settings),
+        *judged("pod", (f"in the pod {name}, {message}" for message in faults), f"{name} has what a pilot needs"),
+        *(warning("pod", f"in the pod {name}, {message}") for message in warnings),
+        *_processes(facts.pod, settings),
     ]
 
 
 def _processes(pod: Json, settings: Settings) -> Iterator[Finding]:
-    """See whether the payload's processes can be seen, while there are any."""
+    """Check whether the payload's processes are visible, while there are any."""
     view = container(pod, settings.payload_container)
     if view is None or not view.running or not pod.get("spec", {}).get("shareProcessNamespace"):
         return
     if settings.payload_uid in _uids():
-        yield good("processes", f"those of container {settings.payload_container} can be seen")
+        yield good("processes", f"processes of the container {settings.payload_container} are visible")
     else:
         yield fault(
             "processes",
-            f"no process of container {settings.payload_container} can be seen here, so that no job could be measured "
-            "or cleaned up after; use a container runtime that shares the process namespace between a pod's containers",
+            f"no process of the container {settings.payload_container} is visible here, so that the pilot could not "
+            "measure jobs or clean up after them; use a container runtime that shares the process namespace between "
+            "a pod's containers",
         )
 
 
 def _uids() -> set[int]:
-    """The users of all processes that can be seen."""
-    found = set()
+    """Return the user IDs of all visible processes."""
+    uids = set()
     for folder in _PROC.iterdir():
         if folder.name.isdecimal():
             try:
@@ -160,5 +162,5 @@ def _uids() -> set[int]:
             except OSError:
                 continue
             if match is not None:
-                found.add(int(match[1]))
-    return found
+                uids.add(int(match[1]))
+    return uids

@@ -1,4 +1,4 @@
-"""The pilot's own container: programs, volumes and their space, user and capabilities."""
+"""Checks of the pilot's own container: programs, volumes and their space, user and capabilities."""
 
 import asyncio
 import ctypes
@@ -17,29 +17,29 @@ from k8spilot.preflight.writable_volumes import read_only
 from k8spilot.settings import Settings
 
 TESTED: Final = (25, 14)
-"""The HTCondor that the tests run with."""
+"""HTCondor version that the tests use."""
 _OLDEST: Final = (25, 0)
-"""Before it, a starter has no DEFAULT_CONTAINER_IMAGE as it is used here."""
+"""Oldest supported HTCondor version: older starters do not support DEFAULT_CONTAINER_IMAGE as k8spilot uses it."""
 
 _INODES: Final = 10_000
 _MIB: Final = 1024 * 1024
 _SMALL_MIB: Final = 16
-"""What has to be free in volumes that are not the sandboxes'."""
+"""Required free space of volumes other than the sandboxes', in MiB."""
 
 CAPABILITIES: Final = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7
 }  # fmt: skip
-"""By number (linux/capability.h); the manifest says what each is for."""
+"""Required capabilities, with their numbers (linux/capability.h). The manifest states the purpose of each."""
 
-_OF_THE_ENGINE: Final = (Path("/tmp"),)  # noqa: S108 -- its own
-"""What the engine writes to of all that HTCondor does, where that is in another container."""
+_OF_THE_ENGINE: Final = (Path("/tmp"),)  # noqa: S108 -- of the engine's container
+"""Folders that an engine without HTCondor writes to."""
 _STATUS: Final = Path("/proc/self/status")
 _VERSION: Final = re.compile(r"\$CondorVersion: (\d+)\.(\d+)\.(\d+)")
 _PROGRAM_SECONDS: Final = 10.0
 
 
 def container_findings(settings: Settings) -> Iterator[Finding]:
-    """Look at everything in the own container that takes no waiting."""
+    """Make all checks of the own container that need no waiting."""
     yield from judged("programs", _programs(settings), "all programs are installed")
     yield from judged("volumes", _volumes(settings), "all are mounted and writable")
     yield from _space(settings)
@@ -59,7 +59,7 @@ def _programs(settings: Settings) -> Iterator[str]:
 
 
 def _used(settings: Settings) -> list[Path]:
-    """The volumes that this container writes to."""
+    """Return the volumes that this container writes to."""
     return [
         *((settings.execute,) if "condor" in settings.services else ()),
         *((*settings.scratch_folders, settings.exchange) if "engine" in settings.services else ()),
@@ -70,7 +70,7 @@ def _volumes(settings: Settings) -> Iterator[str]:
     for folder in read_only():
         if "condor" not in settings.services and folder not in _OF_THE_ENGINE:
             continue
-        yield f"{folder} cannot be written to; mount an emptyDir there, since the root file system is read-only"
+        yield f"{folder} is not writable; mount an emptyDir there, because the root file system is read-only"
     for volume in _used(settings):
         try:
             with tempfile.NamedTemporaryFile(dir=volume, prefix=".k8spilot-"):
@@ -78,43 +78,43 @@ def _volumes(settings: Settings) -> Iterator[str]:
         except FileNotFoundError:
             yield f"{volume} is missing; mount the payload container's volume there"
         except OSError as error:
-            if error.errno != 28:  # that it is full, is told below
-                yield f"{volume} cannot be written to; mount the payload container's volume there, without readOnly"
+            if error.errno != 28:  # ENOSPC: the check of the space reports it
+                yield f"{volume} is not writable; mount the payload container's volume there, without readOnly"
 
 
 def _space(settings: Settings) -> Iterator[Finding]:
-    """Judge the volumes' free space; one that is missing was told already."""
-    seen = []
+    """Check the volumes' free space. The check of the volumes reports a missing one."""
+    free_spaces = []
     for volume in _used(settings):
         try:
-            there = os.statvfs(volume)
+            space = os.statvfs(volume)
         except OSError:
             continue
         needed = settings.min_free_mb if volume == settings.execute else min(settings.min_free_mb, _SMALL_MIB)
-        free = there.f_bavail * there.f_frsize // _MIB
+        free = space.f_bavail * space.f_frsize // _MIB
         if free < needed:
             yield fault(
                 "space",
-                f"{volume} has {free} MiB free, and {needed} MiB are needed; the node's disk is full, or the volume "
-                "too small (K8SPILOT_MIN_FREE_MB says how much a site wants)",
+                f"{volume} has {free} MiB free, and {needed} MiB are needed; free space on the node's disk, enlarge "
+                "the volume, or lower K8SPILOT_MIN_FREE_MB",
             )
-        # Some file systems make inodes as they need them, and count none.
-        elif there.f_files and there.f_favail < min(_INODES, there.f_files // 2):
+        # Some file systems allocate inodes on demand, and report none.
+        elif space.f_files and space.f_favail < min(_INODES, space.f_files // 2):
             yield fault(
                 "space",
-                f"{volume} has {there.f_favail} inodes free, and {_INODES} are needed; the node's disk has too many "
-                "files",
+                f"{volume} has {space.f_favail} inodes free, and {_INODES} are needed; remove files from the node's "
+                "disk",
             )
         else:
-            seen.append(f"{volume} {free} MiB")
+            free_spaces.append(f"{volume} {free} MiB")
         if volume == settings.execute and settings.payload_disk_mb > free >= needed:
             yield warning(
                 "space",
-                f"{volume} has {free} MiB free, less than the {settings.payload_disk_mb} MiB that the payload "
-                "container's limit promises; request as much ephemeral storage as the limit is",
+                f"{volume} has {free} MiB free, less than the {settings.payload_disk_mb} MiB of the payload "
+                "container's limit; set the request for ephemeral storage to the limit",
             )
-    if seen:
-        yield good("space", f"free: {', '.join(seen)}")
+    if free_spaces:
+        yield good("space", f"free: {', '.join(free_spaces)}")
 
 
 def _user(settings: Settings) -> Iterator[str]:
@@ -124,14 +124,14 @@ def _user(settings: Settings) -> Iterator[str]:
     if uid != 0 and "engine" in settings.services:
         # HTCondor reads jobs' outputs with its own uid, and follows links.
         yield (
-            f"the pilot runs with uid {uid}, so that a job's output could be the pilot's API token; set runAsUser: 0 "
-            "for it, or give engine and HTCondor a container each (components/restricted)"
+            f"the pilot runs with uid {uid}, so that a job could output the pilot's API token; set runAsUser: 0 "
+            "for it, or run engine and HTCondor in a container each (components/restricted)"
         )
     elif uid != 0 and not _is_known(uid):
-        yield f"the image has no account with the uid {uid}, without which HTCondor does not start; use condor's"
+        yield f"the image has no account with the uid {uid}, and HTCondor does not start; use the uid of condor"
     elif uid != 0 and settings.confine_starter and not has_landlock():
         yield (
-            "the node's kernel has no Landlock, without which a job's output could be the pool's token; use nodes with "
+            "the node's kernel has no Landlock, so that a job could output the pool's token; use nodes with "
             "Linux 5.19 or newer and Landlock enabled, or the base, or set K8SPILOT_CONFINE_STARTER=false if jobs' "
             "owners may have the token"
         )
@@ -141,8 +141,8 @@ def _user(settings: Settings) -> Iterator[str]:
             yield f"the pilot lacks the capabilities {', '.join(missing)}; add them in its securityContext"
     if not _is_known(settings.payload_uid):
         yield (
-            f"the image has no account with the uid {settings.payload_uid} (K8SPILOT_PAYLOAD_UID), by whose name "
-            "HTCondor could run jobs; use 65534, or add a line to /etc/passwd"
+            f"the image has no account with the uid {settings.payload_uid} (K8SPILOT_PAYLOAD_UID), which HTCondor "
+            "needs to run jobs; use 65534, or add a line to /etc/passwd"
         )
 
 
@@ -153,7 +153,7 @@ def _good_user(settings: Settings) -> str:
 
 
 def has_landlock() -> bool:
-    """Ask the kernel, and whatever filters system calls, for landlock(7)."""
+    """Return whether the kernel has landlock(7) and no system call filter forbids it."""
     create_ruleset, version = 444, 1
     return bool(ctypes.CDLL(None).syscall(create_ruleset, None, ctypes.c_size_t(0), version) > 0)
 
@@ -174,21 +174,21 @@ async def htcondor_finding() -> Finding:
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         async with asyncio.timeout(_PROGRAM_SECONDS):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     except (OSError, TimeoutError) as error:
         return fault("HTCondor", f"condor_version does not run ({error or 'no answer'}); use k8spilot's image")
-    return version_finding(said.decode(errors="replace"))
+    return version_finding(output.decode(errors="replace"))
 
 
-def version_finding(said: str) -> Finding:
-    """Judge what condor_version says."""
-    match = _VERSION.search(said)
+def version_finding(output: str) -> Finding:
+    """Check the output of condor_version."""
+    match = _VERSION.search(output)
     if match is None:
-        return fault("HTCondor", f"condor_version says {said[:80]!r}, which is no version; use k8spilot's image")
+        return fault("HTCondor", f"condor_version prints {output[:80]!r} instead of a version; use k8spilot's image")
     version = tuple(int(part) for part in match.groups())
     text = ".".join(match.groups())
     if version < _OLDEST:
         return fault("HTCondor", f"HTCondor {text} is too old; use 25.0 or newer")
     if version[:2] < TESTED:
-        return warning("HTCondor", f"HTCondor {text} is older than {TESTED[0]}.{TESTED[1]}, with which this was tested")
+        return warning("HTCondor", f"HTCondor {text} is older than {TESTED[0]}.{TESTED[1]}, the tested version")
     return good("HTCondor", f"version {text}")

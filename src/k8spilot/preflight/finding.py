@@ -1,4 +1,4 @@
-"""What a check has found: good, to be known, or a fault."""
+"""Findings of the preflight checks: good, a warning, or a fault."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """How much it matters."""
+    """Severity of a finding."""
 
     GOOD = "good"
     WARNING = "warning"
-    """The pilot starts all the same."""
+    """The pilot starts nevertheless."""
     FAULT = "fault"
-    """It does not."""
+    """The pilot does not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,32 +20,32 @@ class Finding:
     """The outcome of one check."""
 
     check: str
-    """What was looked at, in a word or two."""
+    """Subject of the check, in a word or two."""
     verdict: Verdict
     words: str
-    """One sentence: what is wrong and how to mend it, or what was seen."""
+    """One sentence: what is wrong and how to correct it, or the good result."""
 
 
 def good(check: str, words: str) -> Finding:
-    """It is as it should be; `words` say what was seen."""
+    """Return a good finding; `words` are the result."""
     return Finding(check, Verdict.GOOD, words)
 
 
 def warning(check: str, words: str) -> Finding:
-    """It is not, but jobs can run."""
+    """Return a warning: jobs can run nevertheless."""
     return Finding(check, Verdict.WARNING, words)
 
 
 def fault(check: str, words: str) -> Finding:
-    """No job should be taken here."""
+    """Return a fault: the slot must not take jobs."""
     return Finding(check, Verdict.FAULT, words)
 
 
 def judged(check: str, faults: Iterable[str], otherwise: str) -> list[Finding]:
-    """One finding for each of `faults`; if there is none, what was seen `otherwise`."""
+    """Return one fault for each of `faults`, or one good finding with the text `otherwise`."""
     return [fault(check, words) for words in faults] or [good(check, otherwise)]
 
 
 def faults_of(findings: Iterable[Finding]) -> list[str]:
-    """The sentences of the faults."""
-    return [one.words for one in findings if one.verdict is Verdict.FAULT]
+    """Return the sentences of the faults."""
+    return [finding.words for finding in findings if finding.verdict is Verdict.FAULT]

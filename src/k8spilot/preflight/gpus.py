@@ -1,4 +1,4 @@
-"""GPUs: what of a pod's shape keeps jobs from them. A pilot runs without, so all of it is a warning."""
+"""Checks of a pod's GPUs. A pilot runs without GPUs, so that every problem is a warning."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ _CAPABILITIES: Final = "NVIDIA_DRIVER_CAPABILITIES"
 
 
 def gpu_warnings(payload: Json, others: list[Json]) -> Iterator[str]:
-    """List what is wrong, each as a phrase that says what to do.
+    """Yield what is wrong, each as a phrase that says what to do.
 
     Args:
         payload: the payload container in the pod's specification.
@@ -27,36 +27,36 @@ def gpu_warnings(payload: Json, others: list[Json]) -> Iterator[str]:
     visible = variables.get(VISIBLE)
     if visible is not None and (visible == "all" or (promise.nvidia and visible not in _NOTHING)):
         yield (
-            f"take {VISIBLE} out of {name}, or nobody can tell which GPUs are this pod's and jobs get none; the device "
-            "plugin sets it where it is needed"
+            f"remove {VISIBLE} from {name}; otherwise the pod's own GPUs cannot be identified and jobs get none; the "
+            "device plugin sets it where it is needed"
         )
     elif visible and visible not in _NOTHING:
         yield (
-            f"take {VISIBLE}={visible} out of {name} and give it a limit such as nvidia.com/gpu: Kubernetes does not "
-            "know of GPUs that are named without one, and gives them to other pods, too"
+            f"remove {VISIBLE}={visible} from {name} and give it a limit such as nvidia.com/gpu: Kubernetes does not "
+            "count GPUs without a limit, and gives them to other pods, too"
         )
     if promise.nvidia and visible in _NOTHING:
-        yield f"take {VISIBLE}={visible} out of {name}, which may hide the GPUs that the pod asks for"
-    needed = {"utility", "all"} & {one.strip() for one in variables.get(_CAPABILITIES, "all").split(",")}
+        yield f"remove {VISIBLE}={visible} from {name}, which may hide the GPUs that the pod requests"
+    needed = {"utility", "all"} & {variable.strip() for variable in variables.get(_CAPABILITIES, "all").split(",")}
     if not needed:
-        yield f"add utility to {_CAPABILITIES} of {name}, or the GPUs' properties cannot be seen"
+        yield f"add utility to {_CAPABILITIES} of {name}; otherwise the GPUs' properties are not visible"
     if promise.others:
-        yield f"take {', '.join(promise.others)} out of {name}: k8spilot knows GPUs of NVIDIA only, and jobs get none"
+        yield f"remove {', '.join(promise.others)} from {name}: k8spilot supports NVIDIA GPUs only, and jobs get none"
     for other in others:
-        asked = PodRequest.of(other)
-        if asked.nvidia or asked.others:
-            devices = ", ".join([*asked.nvidia, *asked.others])
+        request = PodRequest.of(other)
+        if request.nvidia or request.others:
+            devices = ", ".join([*request.nvidia, *request.others])
             yield f"move the limit {devices} from {other['name']} to {name}, in which the jobs run"
         elif promise.nvidia and other["name"] in (ENGINE, PILOT) and _variables(other).get(VISIBLE) not in _NOTHING:
-            yield f"set {VISIBLE}=void for {other['name']}, so that no node's runtime gives it the GPUs of other pods"
+            yield f"set {VISIBLE}=void for {other['name']}, so that the node's runtime gives it no GPUs of other pods"
 
 
 def _variables(container: Json) -> dict[str, str]:
-    return {one["name"]: str(one.get("value", "")) for one in container.get("env") or ()}
+    return {variable["name"]: str(variable.get("value", "")) for variable in container.get("env") or ()}
 
 
 def found_finding(exchange: Path) -> Finding | None:
-    """What the engine has found, if it has looked yet and there is something to say."""
+    """Return the finding of the engine's GPU discovery; None before it, and where there are no GPUs."""
     gpus = GpuRecord.load(exchange)
     if gpus is None or not (gpus.usable or gpus.verdict.problem):
         return None

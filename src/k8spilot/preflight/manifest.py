@@ -1,8 +1,8 @@
-"""A pilot's manifest, checked where there is no cluster: what `kubectl kustomize` prints, or any list of objects.
+"""Checks of a pilot's manifest without a cluster: the output of `kubectl kustomize`, or any list of objects.
 
-Found are pods, and pod templates in what makes pods; the settings that they get from ConfigMaps and from their own
-environment; the rights that their service account gets. What lies in the cluster only (Secrets, most of the time)
-cannot be judged: it is a warning, if the pod does not start without it.
+The checks find pods and the pod templates of controllers, the settings from ConfigMaps and from the containers'
+environment, and the rights of the service account. Objects that exist in the cluster only (usually Secrets) cannot be
+checked. Such an object is a warning if the pod does not start without it.
 """
 
 import math
@@ -30,7 +30,7 @@ _UNITS: Final = {
 """Suffixes of quantities (apimachinery, resource.Quantity)."""
 
 _MANY: Final = 1_000_000
-"""Binds that a pilot does not live long enough to make."""
+"""Number of binds that no pilot reaches in its life."""
 _UNKNOWN: Final = "unknown-until-it-runs"
 
 
@@ -38,14 +38,14 @@ def manifest_findings(text: str) -> list[Finding]:
     """Check all pods in a manifest.
 
     Raises:
-        SettingsError: it cannot be read, or there is no pod in it.
+        SettingsError: the manifest is invalid, or it has no pod.
     """
     try:
         return _findings(_Objects(text))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SettingsError(
-            f"the manifest has something that is not made as Kubernetes wants it ({type(error).__name__}: {error}); "
-            "`kubectl apply --dry-run=server` says where"
+            f"the manifest has an object of an invalid form ({type(error).__name__}: {error}); "
+            "`kubectl apply --dry-run=server` shows where"
         ) from error
 
 
@@ -53,60 +53,63 @@ def _findings(objects: "_Objects") -> list[Finding]:
     pods = [pod for pod in objects.pods() if PILOT in _names(pod)] or list(objects.pods())
     if not pods:
         raise SettingsError(
-            "the manifest has no Pod, and nothing with a pod template (Job, Deployment); give what `kubectl kustomize` "
-            "prints"
+            "the manifest has no Pod, and no object with a pod template (Job, Deployment); give the output of "
+            "`kubectl kustomize`"
         )
     return [finding for pod in pods for finding in _pod_findings(pod, objects)]
 
 
 class _Objects:
-    """The objects of a manifest."""
+    """Objects of a manifest."""
 
     def __init__(self, text: str) -> None:
         try:
-            documents = [one for one in yaml.safe_load_all(text) if one is not None]
+            documents = [item for item in yaml.safe_load_all(text) if item is not None]
         except yaml.YAMLError as error:
             raise SettingsError(f"the manifest is not YAML: {' '.join(str(error).split())}") from error
-        if wrong := [one for one in documents if not isinstance(one, dict) or "kind" not in one]:
-            raise SettingsError(f"the manifest has something without a kind: {str(wrong[0])[:80]!r}")
-        lists = [one for one in documents if one["kind"] == "List"]
-        self.all: list[Json] = [one for one in documents if one["kind"] != "List"]
-        self.all += [item for one in lists for item in one.get("items") or ()]
+        if wrong := [item for item in documents if not isinstance(item, dict) or "kind" not in item]:
+            raise SettingsError(f"the manifest has an object without a kind: {str(wrong[0])[:80]!r}")
+        lists = [item for item in documents if item["kind"] == "List"]
+        self.all: list[Json] = [item for item in documents if item["kind"] != "List"]
+        self.all += [item for item in lists for item in item.get("items") or ()]
 
     def of(self, *kinds: str) -> list[Json]:
-        """All of some kinds."""
-        return [one for one in self.all if one.get("kind") in kinds]
+        """Return all objects of some kinds."""
+        return [item for item in self.all if item.get("kind") in kinds]
 
     def named(self, kind: str, name: str) -> Json | None:
-        """The one of that name."""
-        return next((one for one in self.of(kind) if one["metadata"].get("name") == name), None)
+        """Return the object of that name, or None."""
+        return next((item for item in self.of(kind) if item["metadata"].get("name") == name), None)
 
     def pods(self) -> Iterator[Json]:
-        """Pods, and what pods would be made of, with what makes them."""
-        for one in self.all:
-            spec = one.get("spec") or {}
+        """Yield pods and pod templates, with their controllers."""
+        for item in self.all:
+            spec = item.get("spec") or {}
             owner = spec.get("jobTemplate", {}).get("spec") or spec
-            found = one if one["kind"] == "Pod" else owner.get("template")
-            if isinstance(found, dict) and "containers" in (found.get("spec") or {}):
-                metadata = {"name": one["metadata"].get("name", ""), "namespace": one["metadata"].get("namespace", "")}
+            pod = item if item["kind"] == "Pod" else owner.get("template")
+            if isinstance(pod, dict) and "containers" in (pod.get("spec") or {}):
+                metadata = {
+                    "name": item["metadata"].get("name", ""),
+                    "namespace": item["metadata"].get("namespace", ""),
+                }
                 yield {
                     "metadata": metadata,
-                    "spec": found["spec"],
-                    "about": f"{one['kind']}/{metadata['name']}",
-                    "kind": one["kind"],
+                    "spec": pod["spec"],
+                    "about": f"{item['kind']}/{metadata['name']}",
+                    "kind": item["kind"],
                     "owner": owner,
                 }
 
 
 def _names(pod: Json) -> set[str]:
-    return {one.get("name", "") for one in pod["spec"]["containers"]}
+    return {item.get("name", "") for item in pod["spec"]["containers"]}
 
 
 def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     about = pod["about"]
-    pilot = next((one for one in pod["spec"]["containers"] if one.get("name") == PILOT), None)
+    pilot = next((item for item in pod["spec"]["containers"] if item.get("name") == PILOT), None)
     if pilot is None:
-        yield fault(about, f"it has no container {PILOT}; name the container that runs k8spilot so")
+        yield fault(about, f"it has no container {PILOT}; give this name to the container that runs k8spilot")
         return
     environment, findings = _environment(pod, pilot, objects)
     yield from findings
@@ -114,9 +117,9 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     try:
         settings = Settings.of(environment)
     except SettingsError as error:
-        # With a ConfigMap that is in the cluster, it may be set there.
+        # The setting may be in a ConfigMap that exists in the cluster only.
         yield (warning if findings else fault)("settings", str(error))
-        # The shape can be judged all the same, by what is set where it is right.
+        # The pod's spec can still be checked with the valid settings.
         places = {name: value for name, value in environment.items() if name in _PLACES}
         try:
             settings = Settings.of({"K8SPILOT_SERVICES": "engine", "POD_NAME": "pod", "POD_NAMESPACE": "all", **places})
@@ -134,19 +137,19 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
 
 
 def _pilot_faults(pilot: Json, spec: Json, environment: Mapping[str, str]) -> Iterator[str]:
-    """What a pilot that runs would find wrong with its own container."""
-    apart = next((one for one in spec.get("initContainers") or () if one.get("name") == ENGINE), None)
-    engine = apart or pilot
+    """Yield faults that a running pilot would find in its own container."""
+    engine_container = next((item for item in spec.get("initContainers") or () if item.get("name") == ENGINE), None)
+    engine = engine_container or pilot
     if ACCOUNT not in {Path(mount["mountPath"]) for mount in engine.get("volumeMounts") or ()}:
         yield (
-            f"mount a projected serviceAccountToken at {ACCOUNT} in {engine['name']}, or it cannot change the image in "
-            "its own pod"
+            f"mount a projected serviceAccountToken at {ACCOUNT} in {engine['name']}; otherwise it cannot change the "
+            "image in its own pod"
         )
-    if apart is not None or "condor" not in environment.get("K8SPILOT_SERVICES", "condor"):
+    if engine_container is not None or "condor" not in environment.get("K8SPILOT_SERVICES", "condor"):
         return
     security = {**(spec.get("securityContext") or {}), **(pilot.get("securityContext") or {})}
     if security.get("runAsUser", 0) != 0 or security.get("runAsNonRoot"):
-        yield f"set runAsUser: 0 for {PILOT}, or HTCondor could not keep a job's sandbox from others"
+        yield f"set runAsUser: 0 for {PILOT}; otherwise HTCondor cannot protect a job's sandbox from other jobs"
     capabilities = security.get("capabilities") or {}
     added, dropped = (set(capabilities.get(what) or ()) for what in ("add", "drop"))
     if missing := [name for name in CAPABILITIES if {name, "ALL"} & dropped and not {name, "ALL"} & added]:
@@ -162,17 +165,17 @@ _PLACES: Final = frozenset(
 
 
 def _environment(pod: Json, container: Json, objects: _Objects) -> tuple[dict[str, str], list[Finding]]:
-    """The variables of a container, as far as the manifest says."""
-    found: dict[str, str] = {}
+    """Return the variables of a container, as far as the manifest defines them."""
+    values: dict[str, str] = {}
     findings = []
     for source in container.get("envFrom") or ():
         reference = source.get("configMapRef")
         if reference is None:
             continue
-        there = objects.named("ConfigMap", reference["name"])
-        if there is not None:
+        config_map = objects.named("ConfigMap", reference["name"])
+        if config_map is not None:
             prefix = source.get("prefix", "")
-            found |= {prefix + key: str(value) for key, value in (there.get("data") or {}).items()}
+            values |= {prefix + key: str(value) for key, value in (config_map.get("data") or {}).items()}
         elif not reference.get("optional"):
             findings.append(
                 warning(
@@ -184,31 +187,31 @@ def _environment(pod: Json, container: Json, objects: _Objects) -> tuple[dict[st
         value = (
             variable.get("value", "") if "valueFrom" not in variable else _value(variable["valueFrom"], pod, objects)
         )
-        found[variable["name"]] = str(value)
-    return found, findings
+        values[variable["name"]] = str(value)
+    return values, findings
 
 
 def _value(source: Json, pod: Json, objects: _Objects) -> str:
-    """What a variable will have; something that can be, where only the cluster knows."""
+    """Return the value of a variable; a placeholder where only the cluster has it."""
     if path := source.get("fieldRef", {}).get("fieldPath"):
         return str(pod["metadata"].get(path.removeprefix("metadata."), "")) or _UNKNOWN
-    if asked := source.get("resourceFieldRef"):
-        return str(_resource(asked, pod))
-    if asked := source.get("configMapKeyRef"):
-        there = objects.named("ConfigMap", asked["name"]) or {}
-        return str((there.get("data") or {}).get(asked["key"], "" if asked.get("optional") else _UNKNOWN))
+    if request := source.get("resourceFieldRef"):
+        return str(_resource(request, pod))
+    if request := source.get("configMapKeyRef"):
+        config_map = objects.named("ConfigMap", request["name"]) or {}
+        return str((config_map.get("data") or {}).get(request["key"], "" if request.get("optional") else _UNKNOWN))
     return _UNKNOWN
 
 
-def _resource(asked: Json, pod: Json) -> int:
-    """A container's limit in units of the divisor, rounded up; 1 where only the node knows."""
+def _resource(request: Json, pod: Json) -> int:
+    """Return a container's limit in units of the divisor, rounded up; 1 where only the node has it."""
     containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
-    owner: Json = next((one for one in containers if one.get("name") == asked.get("containerName")), {})
-    kind, _, resource = str(asked["resource"]).partition(".")
+    owner: Json = next((item for item in containers if item.get("name") == request.get("containerName")), {})
+    kind, _, resource = str(request["resource"]).partition(".")
     amount = (owner.get("resources") or {}).get(kind, {}).get(resource)
     if amount is None:
         return 1
-    return math.ceil(_quantity(amount) / _quantity(asked.get("divisor", "1")))
+    return math.ceil(_quantity(amount) / _quantity(request.get("divisor", "1")))
 
 
 def _quantity(text: object) -> float:
@@ -216,29 +219,29 @@ def _quantity(text: object) -> float:
     try:
         return float(number) * _UNITS[str(text)[len(number) :]]
     except (ValueError, KeyError):
-        raise SettingsError(f"the manifest has the quantity {text!r}, which is none") from None
+        raise SettingsError(f"the manifest has the invalid quantity {text!r}") from None
 
 
 def _job_faults(pod: Json) -> Iterator[Finding]:
-    """See that a Job does not take binds for failures: it counts restarts of init containers (job_controller.go)."""
+    """Check that a Job does not count binds as failures: it counts restarts of init containers (job_controller.go)."""
     if pod["kind"] not in ("Job", "CronJob") or pod["spec"].get("restartPolicy") != "OnFailure":
         return
     limit = pod["owner"].get("backoffLimit", 6)
     if limit < _MANY:
         yield fault(
             pod["about"],
-            f"set backoffLimit: 2147483647 (it is {limit}), or restartPolicy: Never, since a Job takes each change of "
-            "the payload container's image for a failure, and ends the pod",
+            f"set backoffLimit: 2147483647 (it is {limit}), or restartPolicy: Never, because a Job counts each change "
+            "of the payload container's image as a failure, and ends the pod",
         )
 
 
 def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
     account = pod["spec"].get("serviceAccountName", "default")
     bindings = [
-        one
-        for one in objects.of("RoleBinding", "ClusterRoleBinding")
-        for subject in one.get("subjects") or ()
-        if subject.get("kind") == "ServiceAccount" and subject.get("name") == account and _is_near(one, pod)
+        item
+        for item in objects.of("RoleBinding", "ClusterRoleBinding")
+        for subject in item.get("subjects") or ()
+        if subject.get("kind") == "ServiceAccount" and subject.get("name") == account and _is_near(item, pod)
     ]
     if not bindings:
         yield warning(
@@ -247,7 +250,7 @@ def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
             "project's are in manifests/serviceAccount.yaml",
         )
         return
-    roles = [objects.named(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in bindings]
+    roles = [objects.named(item["roleRef"]["kind"], item["roleRef"]["name"]) for item in bindings]
     rules = [rule for role in roles if role is not None for rule in role.get("rules") or ()]
     missing = [
         (resource, verb)
@@ -259,15 +262,15 @@ def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
         yield fault("rights", f"the role of the service account {account} lacks {', '.join(needed)}; add it")
     if wished := [f"{verb} {resource}" for resource, verb in missing if resource in WISHES]:
         yield warning(
-            "rights", f"the role of the service account {account} lacks {', '.join(wished)}, so pods tell less"
+            "rights", f"the role of the service account {account} lacks {', '.join(wished)}, so pods have fewer Events"
         )
     if not missing:
         yield good("rights", f"the service account {account} has the rights that a pilot needs")
 
 
 def _is_near(binding: Json, pod: Json) -> bool:
-    """Whether a binding counts in the pod's namespace; what has none is applied to the same one."""
-    namespaces = {one["metadata"].get("namespace") or "" for one in (binding, pod)} - {""}
+    """Return whether a binding applies to the pod's namespace. Objects without a namespace are in the same one."""
+    namespaces = {item["metadata"].get("namespace") or "" for item in (binding, pod)} - {""}
     return binding["kind"] == "ClusterRoleBinding" or len(namespaces) < 2
 
 
@@ -280,19 +283,18 @@ def _allows(rule: Json, resource: str, verb: str, pod: Json) -> bool:
 
 
 def _missing(pod: Json, objects: _Objects) -> Iterator[Finding]:
-    """Tell of Secrets and ConfigMaps that the pod waits for and the manifest lacks."""
+    """Yield a warning for each Secret and ConfigMap that the pod requires and the manifest lacks."""
     wanted = {
         (kind, source.get("secretName") or source.get("name", ""))
         for volume in pod["spec"].get("volumes") or ()
-        for one in (volume, *(volume.get("projected") or {}).get("sources", ()))
-        for kind, source in (("Secret", one.get("secret")), ("ConfigMap", one.get("configMap")))
+        for item in (volume, *(volume.get("projected") or {}).get("sources", ()))
+        for kind, source in (("Secret", item.get("secret")), ("ConfigMap", item.get("configMap")))
         if source and not source.get("optional")
     }
-    # The cluster makes this one in every namespace.
+    # The cluster creates this ConfigMap in every namespace.
     for kind, name in sorted(wanted - {("ConfigMap", "kube-root-ca.crt")}):
         if objects.named(kind, name) is None:
             yield warning(
                 "volumes",
-                f"the {kind} {name} is neither optional nor in the manifest; make it in the namespace, or the pod does "
-                "not start",
+                f"the {kind} {name} is required and not in the manifest; create it in the namespace before the pod",
             )

@@ -1,4 +1,7 @@
-"""What the pod's token may do: what the pilot needs, and what whoever steals the token would have beyond that."""
+"""Checks of the rights of the pod's token: rights that the pilot needs, and excess rights.
+
+A thief of the token would have the excess rights.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,16 +14,16 @@ from k8spilot.preflight.finding import Finding, fault, good, warning
 from k8spilot.settings import Settings
 
 RIGHTS: Final[Mapping[str, tuple[str, ...]]] = {"pods": ("get", "list", "watch", "patch")}
-"""What the pilot does: it reads and watches its own pod, and changes an image in it, which it names."""
+"""Required rights: the pilot reads and watches its own pod, and changes an image in it, by name."""
 WISHES: Final[Mapping[str, tuple[str, ...]]] = {"events": ("create", "patch")}
-"""What it does where it may: it tells of itself in `kubectl describe pod`."""
+"""Optional rights: the pilot creates Events for `kubectl describe pod`."""
 OF_COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {"pods/ephemeralcontainers": ("patch",), "nodes": ("get",)}
-"""What optional components give it."""
+"""Rights that optional components grant."""
 
 _OF_EVERYBODY: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
-"""Groups in which every account may ask who it is and what it may (system:basic-user)."""
+"""API groups in which every account may ask who it is and what it may (system:basic-user)."""
 _MOST: Final = 12
-"""Rights that are named."""
+"""Number of excess rights that the message lists."""
 _EVERYTHING: Final = "do everything to everything"
 _TRIED: Final = "k8spilot.invalid~1tried"
 
@@ -28,33 +31,33 @@ Json = dict[str, Any]
 
 
 async def rights_findings(settings: Settings, api: Api) -> tuple[list[Finding], str]:
-    """Ask the API server.
+    """Check the rights with the API server.
 
     Returns:
-        Findings, and a sentence about what the token may do beyond what it needs; nothing if there is nothing.
+        Findings, and a sentence about excess rights; empty if there are none.
     """
     missing = await _missing(settings, api)
     rules, more = await asyncio.gather(_rules(settings, api), _is_free(settings, api))
     if beyond := ", ".join(_shortened(list(excess(rules)))):
         beyond = (
-            f"the pod's service account may do more than a pilot needs, and so may whoever steals its token: {beyond}; "
-            "bind no roles to it but the project's"
+            f"the pod's service account may do more than a pilot needs, and a thief of its token could: {beyond}; "
+            "bind only the project's roles to it"
         )
         missing.append(warning("rights", beyond))
     if more is not None:
-        kept = (
-            "an admission policy keeps it to its own pod"
+        authority = (
+            "an admission policy restricts it to its own pod"
             if not more
-            else ("no admission policy keeps it from changing other pods of the namespace (components/own-pod does)")
+            else "no admission policy prevents changes of other pods in the namespace (components/own-pod does)"
         )
-        missing.append(good("authority", kept))
-    return missing or [good("rights", "the service account has those of the project's role")], beyond
+        missing.append(good("authority", authority))
+    return missing or [good("rights", "the service account has the rights of the project's role")], beyond
 
 
 async def _missing(settings: Settings, api: Api) -> list[Finding]:
     wanted = [(resource, verb) for kinds in (RIGHTS, WISHES) for resource, verbs in kinds.items() for verb in verbs]
     allowed = await asyncio.gather(*(_may(settings, api, resource, verb) for resource, verb in wanted))
-    denied = {one for one, may in zip(wanted, allowed, strict=True) if not may}
+    denied = {item for item, may in zip(wanted, allowed, strict=True) if not may}
     findings = []
     if verbs := [verb for resource, verb in wanted if (resource, verb) in denied and resource in RIGHTS]:
         findings.append(
@@ -69,7 +72,7 @@ async def _missing(settings: Settings, api: Api) -> list[Finding]:
             warning(
                 "rights",
                 f"the pod's service account may not create events in the namespace {settings.pod_namespace}, so that "
-                "`kubectl describe pod` tells less; apply the project's manifests there",
+                "`kubectl describe pod` shows no Events of the pilot; apply the project's manifests there",
             )
         )
     return findings
@@ -93,7 +96,7 @@ async def _may(settings: Settings, api: Api, resource: str, verb: str) -> bool:
 
 
 async def _rules(settings: Settings, api: Api) -> list[Json]:
-    """All that the token may do in the namespace, as far as the authorizers tell."""
+    """Return the token's rules in the namespace, as far as the authorizers report them."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -107,7 +110,7 @@ async def _rules(settings: Settings, api: Api) -> list[Json]:
 
 
 async def _is_free(settings: Settings, api: Api) -> bool | None:
-    """Whether the token may change what no pilot changes, tried for show; None where that does not tell."""
+    """Return whether the token may change a label, which no pilot changes, in a dry run; None if that shows nothing."""
     path = f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}"
     label = {"op": "add", "path": f"/metadata/labels/{_TRIED}", "value": ""}
     try:
@@ -121,22 +124,22 @@ async def _is_free(settings: Settings, api: Api) -> bool | None:
 
 
 def excess(rules: Iterable[Json]) -> Iterator[str]:
-    """List what rules (authorization/v1 ResourceRule) allow beyond what a pilot uses: `get, list secrets`."""
+    """Yield the excess rights in rules (authorization/v1 ResourceRule): `get, list secrets`."""
     used = {**RIGHTS, **WISHES, **OF_COMPONENTS}
-    found: dict[str, set[str]] = {}
+    verbs_of: dict[str, set[str]] = {}
     for rule in rules:
         groups = set(rule.get("apiGroups") or ())
         if groups and groups <= _OF_EVERYBODY:
             continue
         for resource in rule.get("resources") or ():
-            known = set(used.get(resource, ())) if groups == {""} else set()
+            used_verbs = set(used.get(resource, ())) if groups == {""} else set()
             names = rule.get("resourceNames") or ()
-            of = "".join(f".{group}" for group in sorted(groups - {""}))
-            what = f"{resource}{of}{f' named {chr(44).join(names)}' if names else ''}"
-            found.setdefault(what, set()).update(set(rule.get("verbs") or ()) - known)
-    for what, verbs in sorted(found.items()):
+            suffix = "".join(f".{group}" for group in sorted(groups - {""}))
+            subject = f"{resource}{suffix}{f' named {chr(44).join(names)}' if names else ''}"
+            verbs_of.setdefault(subject, set()).update(set(rule.get("verbs") or ()) - used_verbs)
+    for subject, verbs in sorted(verbs_of.items()):
         if verbs:
-            yield f"{'do everything to' if '*' in verbs else '/'.join(sorted(verbs))} {what}".replace(
+            yield f"{'do everything to' if '*' in verbs else '/'.join(sorted(verbs))} {subject}".replace(
                 "to *.*", "to everything"
             )
 

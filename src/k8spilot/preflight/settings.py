@@ -1,4 +1,4 @@
-"""Settings that can be read, but are not what they should be."""
+"""Checks of settings that are valid but wrong."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,16 +13,16 @@ from k8spilot.settings.parsers import IMAGE
 
 
 def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
-    """Tell of variables that look like settings and are none."""
+    """Yield a warning for each variable that looks like a setting and is unknown."""
     known = {name.lower() for name in variables()}
     for name in sorted(names):
         if name.startswith("K8SPILOT_") and name.lower() not in known:
-            words = "is no setting of this k8spilot; the page Settings of the documentation lists all"
-            yield warning("settings", f"{name} {words}")
+            message = "is not a setting of this k8spilot; the page Settings of the documentation lists all"
+            yield warning("settings", f"{name} {message}")
 
 
 def expression_finding(settings: Settings) -> Finding:
-    """The operator's expressions are judged where HTCondor's configuration is written."""
+    """Check the operator's expressions, by rendering HTCondor's configuration."""
     if "condor" not in settings.services:
         return good("settings", "all values are valid")
     try:
@@ -33,7 +33,7 @@ def expression_finding(settings: Settings) -> Finding:
 
 
 def policy_findings(settings: Settings) -> list[Finding]:
-    """See whether the operator's own images are among those that the site's policy allows."""
+    """Check whether the site's policy allows the operator's own images."""
     policy = ImagePolicy(settings.allowed_images, settings.require_digest)
     allowed = f"those of {', '.join(policy.allowed)}" if policy.allowed else "any image"
     how = ", named by a digest" if policy.needs_digest else ""
@@ -41,15 +41,15 @@ def policy_findings(settings: Settings) -> list[Finding]:
 
 
 def _against(policy: ImagePolicy, settings: Settings) -> Iterator[str]:
-    """Images of the operator's that the policy refuses, as far as they are known before a job asks."""
+    """Yield the operator's images that the policy refuses, as far as they are known before a job's request."""
     named = [("K8SPILOT_DEFAULT_IMAGE", settings.default_image or "")]
     named += [("K8SPILOT_IMAGE_MAP", rule.replacement) for rule in settings.image_map]
     for name, image in named:
         reference = image.removeprefix("docker://")
         beginning, group, _ = reference.partition("\\")
         if group:
-            if policy.allowed and not any(_meet(beginning, one) for one in policy.allowed):
-                yield f"{name} has {image}, where K8SPILOT_ALLOWED_IMAGES allows nothing; each such job would be held"
+            if policy.allowed and not any(_meet(beginning, place) for place in policy.allowed):
+                yield f"{name} has {image}, which K8SPILOT_ALLOWED_IMAGES does not allow; each such job would be held"
         elif IMAGE.fullmatch(reference):
             try:
                 policy.admit(Reference.parse(reference))
@@ -58,5 +58,5 @@ def _against(policy: ImagePolicy, settings: Settings) -> Iterator[str]:
 
 
 def _meet(beginning: str, place: str) -> bool:
-    """Whether something that begins so can lie in `place`."""
+    """Return whether an image that begins so can lie in `place`."""
     return beginning.startswith(f"{place}/") or f"{place}/".startswith(beginning)

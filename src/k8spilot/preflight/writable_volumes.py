@@ -1,7 +1,7 @@
-"""The folders that the pilot container writes to, whose root file system may be read-only.
+"""Folders that the pilot container writes to. Its root file system may be read-only.
 
-Each can be a volume. The kubelet makes an emptyDir writable for all, and keeps it when it starts the container anew; a
-container's own folder is neither.
+Each folder can be a volume. The kubelet makes an emptyDir writable for everybody, and keeps its content when it
+restarts the container. Neither is true for a container's own folder.
 """
 
 import os
@@ -20,16 +20,16 @@ FOLDERS: Final = {
     Path("/var/tmp"): 0o1777,  # noqa: S108
     Path("/var/lib/condor"): 0o755,
 }
-"""Each with the mode that it has in the image."""
+"""Folders, with the modes that they have in the image."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def make_fresh(root: Path = Path("/"), mounts: Path = _MOUNTS) -> None:
-    """Make those that are volumes as they are in a new container. To be called before anything else runs in it.
+    """Reset the folders that are volumes to their state in a new container. Call this before other code of the pilot.
 
     Raises:
-        SurroundingsError: one cannot be made so.
+        PreflightError: a folder cannot be reset.
     """
     points = {Path(line.split()[4]) for line in mounts.read_text().splitlines()}
     for path, mode in FOLDERS.items():
@@ -41,31 +41,31 @@ def make_fresh(root: Path = Path("/"), mounts: Path = _MOUNTS) -> None:
                 _empty(folder, points)
         except OSError as error:
             raise PreflightError(
-                f"{error.filename} cannot be made ready ({error.strerror}); let {path} be an emptyDir of the pilot "
-                "container's own, or part of its image"
+                f"{error.filename} cannot be prepared ({error.strerror}); make {path} an emptyDir of the pilot "
+                "container only, or a part of its image"
             ) from error
 
 
 def shut_termination_log(log: Path = Path("/dev/termination-log")) -> None:
-    """Keep the pilot container's termination log from the jobs' account, under which users' programs run there.
+    """Close the pilot container's termination log to the jobs' account, under which users' programs run there.
 
-    It is a file on the node's disk that no limit counts, and the kubelet makes it writable for all. Where nobody is
-    root it stays so, and users' programs are confined (condor/starter.c).
+    The log is a file on the node's disk that no limit counts, and the kubelet makes it writable for everybody. Without
+    root it stays writable, and users' programs are confined (condor/starter.c).
 
     Raises:
-        SurroundingsError: it cannot be done.
+        PreflightError: the mode cannot be changed.
     """
     if os.geteuid() == 0 and log.exists():
         try:
             log.chmod(0o600)
         except OSError as error:
             raise PreflightError(
-                f"{log} cannot be kept from jobs ({error.strerror}); let the pilot container have the capability FOWNER"
+                f"{log} cannot be closed to jobs ({error.strerror}); give the pilot container the capability FOWNER"
             ) from error
 
 
 def read_only(root: Path = Path("/")) -> Iterator[Path]:
-    """Those that are there and cannot be written to."""
+    """Yield the folders that exist and are read-only."""
     for path in FOLDERS:
         folder = root / path.relative_to("/")
         if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
@@ -73,7 +73,7 @@ def read_only(root: Path = Path("/")) -> Iterator[Path]:
 
 
 def _empty(folder: Path, points: AbstractSet[Path]) -> None:
-    """Remove all in `folder` but other mounts and the way to them."""
+    """Remove everything in `folder`, except other mounts and the paths to them."""
     for child in folder.iterdir():
         if child in points:
             continue

@@ -1,5 +1,5 @@
-"""Image registries: which image does a reference name, and what is in its configuration.
+"""Image registries: the image that a reference names, and its configuration.
 
-Enter by skopeo.py, which asks a registry with the program of that name. image_index.py reads manifests, without I/O.
-May import model and below.
+Enter by skopeo.py, which queries a registry with the program of that name. image_index.py reads manifests, without I/O.
+This package may import model and below.
 """

@@ -1,9 +1,9 @@
-"""What registries say of images, asked through skopeo.
+"""Queries of image registries through skopeo.
 
-skopeo knows what a registry client must: token authentication, mirrors and insecure registries
-(containers-registries.conf(5)), credentials (containers-auth.json(5)). A failure is sorted by its words
-(model/image_errors.py) into "there is no such image for you", which the user has to know, and "the registry did not
-answer", which is nobody's fault.
+skopeo implements a registry client: token authentication, mirrors and insecure registries
+(containers-registries.conf(5)), credentials (containers-auth.json(5)). The text of a failure is classified
+(model/image_errors.py): the registry does not provide the image, which the user has to know, or the registry did not
+answer, which is not the job's fault.
 """
 
 import asyncio
@@ -26,96 +26,105 @@ from k8spilot.registry.image_index import Choice, architecture, choose, configur
 
 logger = logging.getLogger(__name__)
 
-_SECONDS: Final = 60.0
-_MOST_ANSWERED: Final = 8 * 1024 * 1024
-"""Bytes: skopeo reads documents of 4 MiB at most (internal/iolimits in containers/image)."""
-_MOST_SAID: Final = 64 * 1024
-"""Bytes that are kept of what it says of a failure, in which the registry has words, too."""
-_KEPT: Final = 64
-_NESTED: Final = 3
-"""Manifests that are read until there is one to bind."""
-_IMAGE: Final = ("architecture", "os", "config", "rootfs", "created")
-_CONFIG: Final = ("Entrypoint", "Cmd", "Env", "WorkingDir", "User", "Volumes")
-"""What is read of an image (image-spec, config.md); nothing may look like it to others."""
+_QUERY_SECONDS: Final = 60.0
+_ANSWER_BYTES: Final = 8 * 1024 * 1024
+"""Limit of an answer in bytes: skopeo reads documents of at most 4 MiB (internal/iolimits in containers/image)."""
+_ERROR_BYTES: Final = 64 * 1024
+"""Limit of an error message in bytes; the registry contributes to it."""
+_MOST_CACHED: Final = 64
+_MOST_NESTED: Final = 3
+"""Number of nested indexes that are read."""
+_IMAGE_FIELDS: Final = ("architecture", "os", "config", "rootfs", "created")
+_CONFIG_FIELDS: Final = ("Entrypoint", "Cmd", "Env", "WorkingDir", "User", "Volumes")
+"""Fields of an image's configuration that are read (image-spec, config.md). No other field may look like them to
+another parser."""
 _LOGGED: Final = re.compile(r'level=fatal msg="(?P<message>(?:[^"\\]|\\.)*)"')
 _PREFIX: Final = re.compile(r'^Error parsing image name "[^"]*": ')
-"""What skopeo says first whatever went wrong; the name is right."""
+"""Prefix of skopeo's errors, whatever the error is. The name itself is valid."""
 
 
 class Registry:
-    """Asks registries; remembers what cannot change (configurations, by digest)."""
+    """Queries registries, and caches immutable answers (by digest)."""
 
     def __init__(self, credentials: Path | None = None, program: str = "skopeo") -> None:
         self._credentials = credentials
         self._program = program
-        self._configurations: LruDict[str, Image] = LruDict(_KEPT)
-        """What is used of them: users choose how much there is in one."""
-        self._manifests: LruDict[str, Choice | str] = LruDict(_KEPT)
-        """What manifests say, by digest: which image is ours, of an index; else the configuration's digest."""
+        self._configurations: LruDict[str, Image] = LruDict(_MOST_CACHED)
+        """Used fields of configurations; users choose their size."""
+        self._manifests: LruDict[str, Choice | str] = LruDict(_MOST_CACHED)
+        """Results of manifests, by digest: the entry for this machine, or the digest of the configuration."""
 
     async def digest(self, reference: Reference) -> str:
-        """The digest to bind for what `reference` names now.
+        """Return the digest to bind for the image that `reference` names now.
 
-        It is an index's, where the image has one for each platform, unless clients could choose differently in it.
+        It is the digest of the index if the image has one, unless clients could choose differently in it.
 
         Raises:
-            ImageError: the registry says that there is no such image, or not for us.
-            RegistryUnreachable: it could not be asked.
+            ImageError: the registry does not provide the image.
+            RegistryUnreachable: the registry cannot be queried.
         """
-        asked = reference
-        for _ in range(_NESTED):
-            digest, said = await self._look(asked)
-            if isinstance(said, str) or said.is_sure:
+        target = reference
+        for _ in range(_MOST_NESTED):
+            digest, result = await self._read_manifest(target)
+            if isinstance(result, str) or result.is_sure:
                 return digest
-            asked = replace(asked, digest=said.digest)
+            target = replace(target, digest=result.digest)
         raise ImageError(
-            f"image {reference} is an index of indexes, which clients resolve differently; name one of its images"
+            f"image {reference} is an index of indexes, which clients resolve differently; name one image by its digest"
         )
 
     async def image(self, reference: Reference, digest: str) -> Image:
-        """The configuration of the image of this machine's platform under `digest`.
+        """Return the configuration of the image for this machine's platform under `digest`.
 
         Raises:
-            ImageError, RegistryUnreachable: as above.
+            ImageError: the registry does not provide the image.
+            RegistryUnreachable: the registry cannot be queried.
         """
-        found = self._configurations.get(digest)
-        if found is None:
-            found = await self._read(reference, digest)
-        self._configurations[digest] = found
-        return replace(found, reference=reference)
+        image = self._configurations.get(digest)
+        if image is None:
+            image = await self._read(reference, digest)
+        self._configurations[digest] = image
+        return replace(image, reference=reference)
 
     async def _read(self, reference: Reference, digest: str) -> Image:
-        own, said = digest, await self._known(reference, digest)
-        if isinstance(said, Choice):
-            if not said.is_sure:
-                raise ImageError(f"which image of {digest} clients take is not to be told")
-            own, said = said.digest, await self._known(reference, said.digest)
-            if isinstance(said, Choice):
-                raise ImageError(f"image {reference} is an index of indexes; name one of its images")
-        text = await self._inspect(reference, "--config", "--raw", f"{reference.repository}@{own}")
-        # skopeo asks for the manifest once more, and the registry may have another one for it.
-        if _digest(text) != said:
-            raise ImageError(f"the registry answered {_digest(text)} for the configuration {said} of image {reference}")
-        return replace(_image(reference, digest, text), manifest=own)
+        manifest_digest, result = digest, await self._manifest_result(reference, digest)
+        if isinstance(result, Choice):
+            if not result.is_sure:
+                raise ImageError(f"clients resolve {digest} differently; name one image by its digest")
+            manifest_digest, result = result.digest, await self._manifest_result(reference, result.digest)
+            if isinstance(result, Choice):
+                raise ImageError(f"image {reference} is an index of indexes; name one image by its digest")
+        text = await self._inspect(reference, "--config", "--raw", f"{reference.repository}@{manifest_digest}")
+        # skopeo requests the manifest once more, and the registry may answer with another one.
+        if _digest(text) != result:
+            raise ImageError(
+                f"the registry returned {_digest(text)} for the configuration {result} of image {reference}"
+            )
+        return replace(_image(reference, digest, text), manifest=manifest_digest)
 
-    async def _known(self, reference: Reference, digest: str) -> Choice | str:
-        """What the manifest of that digest says, now or the last time."""
-        said = self._manifests.get(digest)
-        return said if said is not None else (await self._look(replace(reference, digest=digest)))[1]
+    async def _manifest_result(self, reference: Reference, digest: str) -> Choice | str:
+        """Return the result of the manifest with that digest, from the cache or from the registry."""
+        result = self._manifests.get(digest)
+        return result if result is not None else (await self._read_manifest(replace(reference, digest=digest)))[1]
 
-    async def _look(self, asked: Reference) -> tuple[str, Choice | str]:
-        """Read a manifest: its digest, and what it says."""
-        text = await self._inspect(asked, "--raw", asked.source)
-        if asked.digest is not None and (told := _digest(text, asked.digest.partition(":")[0])) != asked.digest:
-            raise ImageError(f"the registry answered {told} when asked for image {asked}; it is corrupt")
+    async def _read_manifest(self, target: Reference) -> tuple[str, Choice | str]:
+        """Read a manifest. Return its digest and its result.
+
+        Raises:
+            ImageError: the registry does not provide the manifest, or it is invalid.
+            RegistryUnreachable: the registry cannot be queried.
+        """
+        text = await self._inspect(target, "--raw", target.source)
+        if target.digest is not None and (actual := _digest(text, target.digest.partition(":")[0])) != target.digest:
+            raise ImageError(f"the registry returned {actual} for image {target}; it is corrupt")
         try:
             manifest = read_json(text, unique=True)
-            said = choose(manifest, architecture()) or configuration_of(manifest)
+            result = choose(manifest, architecture()) or configuration_of(manifest)
         except ValueError as error:
-            raise ImageError(f"the manifest of image {asked} cannot be used: {_said(error)}") from error
+            raise ImageError(f"the manifest of image {target} is invalid: {_reason(error)}") from error
         digest = _digest(text)
-        self._manifests[digest] = said
-        return digest, said
+        self._manifests[digest] = result
+        return digest, result
 
     async def _inspect(self, reference: Reference, *arguments: str) -> bytes:
         *what, source = arguments
@@ -125,20 +134,24 @@ class Registry:
         )
         if status == 0:
             return output
-        words = _words(errors)
-        if not may_pass(words):
-            raise ImageError(f"image {reference} is not available: {words}")
-        raise RegistryUnreachable(f"the registry of image {reference} did not answer: {words}")
+        message = _message(errors)
+        if not may_pass(message):
+            raise ImageError(f"image {reference} is not available: {message}")
+        raise RegistryUnreachable(f"the registry of image {reference} did not answer: {message}")
 
 
 def _digest(text: bytes, algorithm: str = "sha256") -> str:
-    """The digest of a document (image-spec, descriptor.md, Digests); raises ImageError for an unknown algorithm."""
+    """Return the digest of a document (image-spec, descriptor.md, Digests).
+
+    Raises:
+        ImageError: the algorithm is unknown.
+    """
     if algorithm not in ("sha256", "sha384", "sha512"):
-        raise ImageError(f"images cannot be named by a digest of {algorithm} here; name it by one of sha256")
+        raise ImageError(f"a digest of {algorithm} is not supported; use a sha256 digest")
     return f"{algorithm}:{hashlib.new(algorithm, text).hexdigest()}"
 
 
-def _said(error: ValueError) -> str:
+def _reason(error: ValueError) -> str:
     return f"it is not JSON ({error})" if isinstance(error, (json.JSONDecodeError, UnicodeError)) else str(error)
 
 
@@ -150,24 +163,26 @@ async def _run(command: Sequence[str], reference: Reference) -> tuple[int, bytes
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-    except OSError as error:  # no memory, no process: nothing that a job is to blame for
+    except OSError as error:  # no memory or process: not the job's fault
         raise RegistryUnreachable(f"{command[0]} cannot be started ({error.strerror})") from error
     try:
         assert process.stdout is not None
         assert process.stderr is not None
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_QUERY_SECONDS):
             output, errors = await asyncio.gather(
-                _beginning(process.stdout, _MOST_ANSWERED + 1), _beginning(process.stderr, _MOST_SAID)
+                _beginning(process.stdout, _ANSWER_BYTES + 1), _beginning(process.stderr, _ERROR_BYTES)
             )
             await process.wait()
     except TimeoutError:
-        raise RegistryUnreachable(f"the registry of image {reference} did not answer within {_SECONDS:.0f} s") from None
+        raise RegistryUnreachable(
+            f"the registry of image {reference} did not answer within {_QUERY_SECONDS:.0f} s"
+        ) from None
     finally:
         if process.returncode is None:
             process.kill()
-            await process.communicate()  # it does not count as ended before all that it has written is read
-    if len(output) > _MOST_ANSWERED:
-        raise ImageError(f"what the registry answers about image {reference} has more than {_MOST_ANSWERED >> 20} MiB")
+            await process.communicate()  # asyncio reports the end only after all output is read
+    if len(output) > _ANSWER_BYTES:
+        raise ImageError(f"the registry's answer about image {reference} has more than {_ANSWER_BYTES >> 20} MiB")
     assert process.returncode is not None
     return process.returncode, output, errors.decode("utf-8", "replace")
 
@@ -180,12 +195,12 @@ async def _beginning(stream: asyncio.StreamReader, most: int) -> bytes:
     return bytes(kept)
 
 
-def _words(errors: str) -> str:
-    """Skopeo's own sentence, out of its log line."""
+def _message(errors: str) -> str:
+    """Return skopeo's own sentence from its log line."""
     match = _LOGGED.search(errors)
-    words = match["message"].replace('\\"', '"') if match else errors
-    words = _PREFIX.sub("", words)
-    return " ".join(words.split())[:400]
+    message = match["message"].replace('\\"', '"') if match else errors
+    message = _PREFIX.sub("", message)
+    return " ".join(message.split())[:400]
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -195,29 +210,29 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _image(reference: Reference, digest: str, text: bytes) -> Image:
-    """The image that has the configuration `text`."""
+    """Return the image with the configuration `text`."""
     try:
-        found = fields(read_json(text, unique=True), _IMAGE)
-        settings = fields(found.get("config") or {}, _CONFIG)
+        values = fields(read_json(text, unique=True), _IMAGE_FIELDS)
+        settings = fields(values.get("config") or {}, _CONFIG_FIELDS)
     except ValueError as error:
-        raise ImageError(f"the configuration of image {reference} cannot be used: {_said(error)}") from error
-    if not found.get("architecture") or "rootfs" not in found:
-        # The runtime would start it as an empty root file system (image-spec, config.md: both are required).
-        raise ImageError(f"{reference} is no container image but some other artifact; name an image")
+        raise ImageError(f"the configuration of image {reference} is invalid: {_reason(error)}") from error
+    if not values.get("architecture") or "rootfs" not in values:
+        # The runtime would start it with an empty root file system (image-spec, config.md: both fields are required).
+        raise ImageError(f"{reference} is not a container image but another artifact; name an image")
     try:
         return Image(
             reference=reference,
             digest=digest,
             identifier=_digest(text),
-            architecture=str(found["architecture"]),
-            os=str(found.get("os", "linux")),
+            architecture=str(values["architecture"]),
+            os=str(values.get("os", "linux")),
             entrypoint=_texts(settings.get("Entrypoint")),
             command=_texts(settings.get("Cmd")),
             environment=_texts(settings.get("Env")),
             directory=str(settings.get("WorkingDir") or ""),
             user=str(settings.get("User") or ""),
             volumes=tuple(dict(settings.get("Volumes") or {})),
-            created=str(found.get("created") or "0001-01-01T00:00:00Z"),
+            created=str(values.get("created") or "0001-01-01T00:00:00Z"),
         )
     except (AttributeError, TypeError, ValueError) as error:
-        raise ImageError(f"the configuration of image {reference} is not one; it is corrupt") from error
+        raise ImageError(f"the configuration of image {reference} is corrupt; push the image again") from error

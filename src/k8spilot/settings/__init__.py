@@ -1,6 +1,6 @@
-"""What an operator can set: one environment variable for each field.
+"""Settings of an operator: one environment variable for each field.
 
-fields.py has the settings, parsers.py the kinds of values. May import common.
+fields.py has the settings, parsers.py the types of values. This package may import common.
 """
 
 from k8spilot.settings.fields import (

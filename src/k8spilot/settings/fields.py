@@ -1,7 +1,7 @@
-"""What an operator can set: one environment variable per field.
+"""Settings of an operator: one environment variable for each field.
 
-Names that OSPool's pilots have mean here what they mean there; the project's own begin with K8SPILOT_.
-An empty variable counts as not set.
+Names of OSPool's pilots have the same meaning as there. The project's own names begin with K8SPILOT_. An empty variable
+counts as not set.
 """
 
 import os
@@ -16,18 +16,18 @@ from k8spilot.settings import parsers
 from k8spilot.settings.parsers import ImageRule
 
 SENDS_CREDENTIALS: Final = "X-K8spilot-Sends-Credentials"
-"""Header by which HTCondor's docker client says that its job sends credentials (docker_send_credentials)."""
+"""Header of HTCondor's docker client for a job that sends credentials (docker_send_credentials)."""
 KILLING_SECONDS: Final = 20
-"""How long HTCondor waits for a starter that it has told to kill its job at once (KILLING_TIMEOUT)."""
+"""Seconds that HTCondor waits for a starter that kills its job at once (KILLING_TIMEOUT)."""
 
 MARGIN_SECONDS: Final = 20
-"""What ends beside the job within the pod's grace period: HTCondor's daemons and the payload container."""
+"""Seconds of the pod's grace period for the end of HTCondor's daemons and the payload container."""
 
 PILOT: Final = "pilot"
-"""Name of the container that k8spilot runs in."""
+"""Name of the container that runs k8spilot."""
 
 ENGINE: Final = "engine"
-"""Name of the container of the engine, where that has one of its own (components/restricted)."""
+"""Name of the engine's container, if the engine has its own (components/restricted)."""
 
 Service = Literal["engine", "condor"]
 
@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 
 def _of(read: Callable[[str], Value], default: Value, variable: str = "", *, secret: bool = False) -> Value:
-    """A field that `read` makes of its variable's text; without a name of its own that is K8SPILOT_ and the field's."""
+    """Return a field whose value `read` parses from a variable; by default K8SPILOT_ and the field's name."""
     value: Value = field(default=default, repr=not secret, metadata={"read": read, "variable": variable})
     return value
 
@@ -138,8 +138,8 @@ class Settings:
     # --- Jobs, images and logs ---
 
     services: tuple[Service, ...] = _of(parsers.several(parsers.one_of(get_args(Service))), ("engine", "condor"))
-    """What `k8spilot run` starts: the engine, which serves the Docker sockets; HTCondor; or both, separated by a
-    comma."""
+    """Services that `k8spilot run` starts: the engine, which serves the Docker sockets; HTCondor; or both, separated
+    by a comma."""
 
     payload_container: str = _of(parsers.plain, "payload")
     """Name of the payload container."""
@@ -178,7 +178,7 @@ class Settings:
     matches counts."""
 
     unmapped_images: Unmapped | None = _of(parsers.one_of(get_args(Unmapped)), None)
-    """What happens to jobs whose image is a file that no rule maps: `hold` them, or `leave` them to other execution
+    """Treatment of jobs whose image is a file that no rule maps: `hold` them, or `leave` them to other execution
     points. Not set: `leave` in OSPool's pools, `hold` in others."""
 
     allowed_images: tuple[str, ...] = _of(parsers.repositories, ())
@@ -215,7 +215,7 @@ class Settings:
     """The exchange volume: payload-init and its socket."""
 
     socket: Path = _of(parsers.absolute, Path("/run/k8spilot/docker.sock"))
-    """The socket on which the Docker Engine API is served."""
+    """Socket of the Docker Engine API."""
 
     execute: Path = _of(parsers.absolute, Path("/var/lib/condor/execute"))
     """The volume of the jobs' sandboxes. The payload container mounts it at the same path."""
@@ -234,17 +234,17 @@ class Settings:
 
     @property
     def htcondor_socket(self) -> Path:
-        """The socket on which the same API is served to HTCondor's docker client alone."""
+        """Socket of the same API for HTCondor's docker client only."""
         return self.socket.with_name(f"htcondor-{self.socket.name}")
 
     @property
     def sockets(self) -> tuple[Path, Path]:
-        """The Docker sockets, in the order of their descriptors (supervisor/supervisor.py)."""
+        """Docker sockets, in the order of their descriptors (supervisor/supervisor.py)."""
         return (self.socket, self.htcondor_socket)
 
     @property
     def accept_seconds(self) -> int:
-        """How long new jobs are taken."""
+        """Seconds in which the pilot takes new jobs."""
         longest = self.accept_jobs_for_hours * 3600
         if self.glidein_max_walltime is not None:
             longest = min(longest, self.glidein_max_walltime - self.retirement_hours * 3600)
@@ -252,60 +252,60 @@ class Settings:
 
     @property
     def life_seconds(self) -> int:
-        """How long jobs may run."""
+        """Seconds in which jobs may run."""
         return self.accept_seconds + round(self.retirement_hours * 3600)
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read the process's environment.
+        """Return the settings of the process's environment.
 
         Raises:
-            SettingsError: a variable is missing or has a value that it cannot have.
+            SettingsError: a variable is missing or invalid.
         """
         return cls.of(os.environ)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Read an environment.
+        """Return the settings of an environment.
 
         Raises:
-            SettingsError: as above.
+            SettingsError: a variable is missing or invalid.
         """
         texts = {name.lower(): text for name, text in environment.items() if text}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         faults = []
-        for name, one in variables().items():
+        for name, setting in variables().items():
             if text := texts.get(name.lower()):
                 try:
-                    found[one.name] = one.metadata["read"](text)
+                    values[setting.name] = setting.metadata["read"](text)
                 except ValueError as error:
                     faults.append(f"{name} is {text!r}, but {error}")
         if faults:
             raise SettingsError("; ".join(faults))
-        return cls(**found)
+        return cls(**values)
 
     def __post_init__(self) -> None:
-        """See that they make sense together.
+        """Check that the settings are consistent.
 
         Raises:
-            SettingsError: they do not.
+            SettingsError: they are not.
         """
-        if missing := [name for name, there in self._needed() if not there]:
+        if missing := [name for name, value in self._needed() if not value]:
             raise SettingsError(f"{' and '.join(missing)} must be set in the environment of the pilot container")
         if (self.ccb_range_low is None) != (self.ccb_range_high is None):
-            raise SettingsError("CCB_RANGE_LOW and CCB_RANGE_HIGH must be set both or not at all")
+            raise SettingsError("CCB_RANGE_LOW and CCB_RANGE_HIGH must be set together")
         low, high = self.ccb_range_low, self.ccb_range_high
         if low and high and low > high:
             raise SettingsError(f"CCB_RANGE_LOW ({low}) must not be above CCB_RANGE_HIGH ({high})")
         wall = self.glidein_max_walltime
         if wall is not None and self.retirement_hours * 3600 >= wall:
             raise SettingsError(
-                f"RETIREMENT_HOURS ({self.retirement_hours:g}) must be less than GLIDEIN_Max_Walltime ({wall} s), or "
-                "no job could be taken"
+                f"RETIREMENT_HOURS ({self.retirement_hours:g}) must be less than GLIDEIN_Max_Walltime ({wall} s); "
+                "otherwise the pilot takes no job"
             )
 
     def _needed(self) -> list[tuple[str, object]]:
-        """Variables without which the chosen services cannot work, and whether they are there."""
+        """Return the required variables of the services, with their values."""
         needed: list[tuple[str, object]] = [
             ("POD_NAME", self.pod_name),
             ("POD_NAMESPACE", self.pod_namespace),
@@ -322,5 +322,5 @@ class Settings:
 
 
 def variables() -> dict[str, Field[Any]]:
-    """The settings by the names of their environment variables."""
-    return {one.metadata["variable"] or f"K8SPILOT_{one.name.upper()}": one for one in fields(Settings)}
+    """Return the settings by the names of their environment variables."""
+    return {setting.metadata["variable"] or f"K8SPILOT_{setting.name.upper()}": setting for setting in fields(Settings)}

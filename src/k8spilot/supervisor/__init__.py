@@ -1,5 +1,5 @@
-"""The first process of the pilot container: starts the engine and HTCondor, and starts the engine again when it dies.
+"""The supervisor: the first process of the pilot container, which starts the engine and HTCondor.
 
-supervisor.py is run as a file, without site-packages, to be small. So it imports nothing of k8spilot; others import the
-names of its exit statuses, signals and variables from it.
+supervisor.py runs as a file, without site-packages, to be small. It imports nothing of k8spilot. Other packages import
+its exit statuses, signals and variables.
 """

@@ -1,5 +1,5 @@
-"""What an operator sees of a pilot: metrics, probes, Events, and its status.
+"""Telemetry for operators: metrics, probes, Events, and the status of a pilot.
 
-Enter by service.py, which connects and serves them all. slot_recorder.py receives what happens to the slot;
-event_recorder.py limits how many Events that makes. May import docker and below.
+Enter by service.py, which connects and serves them all. slot_recorder.py records the events of the slot;
+event_recorder.py limits the number of Kubernetes Events. This package may import docker and below.
 """

@@ -1,8 +1,8 @@
-"""The TCP port for metrics and probes.
+"""The exporter: the TCP port for metrics and probes.
 
-Whatever can reach the pod can connect to it, and so can the job, which shares its network. So it is read-only and knows
-no secrets; an address may have a few connections, each is good for one request and ends after some seconds. A job can
-take the port before an engine that is started again does: then the pilot goes on without, and tries again.
+Every client that reaches the pod can connect, including the job, which shares the pod's network. Therefore the port is
+read-only and serves no secrets. An address may have a few connections; each serves one request and ends after some
+seconds. A job can take the port before a restarted engine does: the pilot then runs without the port, and retries.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler
 
 logger = logging.getLogger(__name__)
 
-_AGAIN_SECONDS: Final = 20.0
+_RETRY_SECONDS: Final = 20.0
 _CONNECTION_SECONDS: Final = 15.0
 _CONNECTIONS: Final = 32
 _OF_ONE_ADDRESS: Final = 4
@@ -27,24 +27,24 @@ _OWN: Final = "the pod"
 
 
 class _Connection(LimitedRequestHandler):
-    """One connection, for a while."""
+    """A connection with a time limit."""
 
     __slots__ = ("_end",)
 
     _end: asyncio.TimerHandle | None
 
     def origin(self, transport: asyncio.Transport) -> str:
-        """Its address."""
-        return _who(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
+        """Return the client's address."""
+        return _origin(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Whatever it does, it ends."""
+        """Start the connection's time limit."""
         assert isinstance(transport, asyncio.Transport)
         self._end = asyncio.get_running_loop().call_later(_CONNECTION_SECONDS, transport.abort)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """It has ended."""
+        """Stop the time limit."""
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(exc)
@@ -54,8 +54,8 @@ _QUIET: Final = logging.getLogger("k8spilot.telemetry.access")
 _QUIET.disabled = True
 
 
-def _who(peer: Sequence[object] | None, own: Sequence[object] | None) -> str:
-    """Whose connection it is: that of an address, or of something in the pod, which has many of them."""
+def _origin(peer: Sequence[object] | None, own: Sequence[object] | None) -> str:
+    """Return the origin of a connection: its address, or one name for the pod, which has many addresses."""
     if not peer or not own:
         return _OWN
     address = str(peer[0])
@@ -66,15 +66,15 @@ def _who(peer: Sequence[object] | None, own: Sequence[object] | None) -> str:
 
 
 async def keep_open(port: int, app: web.Application, taken: Callable[[str], None]) -> None:
-    """Serve `app` on `port` until cancelled; `taken` is told once that somebody else has the port."""
-    # Its errors are of clients, who send what they like.
+    """Serve `app` on `port` until cancelled. Call `taken` once if another process has the port."""
+    # Errors here come from clients, which can send anything.
     runner = web.AppRunner(app, access_log=None, handle_signals=False, logger=_QUIET)
     await runner.setup()
     manager = runner.server
     assert manager is not None
     loop, door = asyncio.get_running_loop(), ConnectionLimiter(_CONNECTIONS, _OF_ONE_ADDRESS)
     idle: dict[LimitedRequestHandler, None] = {}
-    told = False
+    is_reported = False
 
     def make() -> _Connection:
         return _Connection(door, idle, manager, loop=loop, access_log=_QUIET, logger=_QUIET, keepalive_timeout=0)
@@ -84,17 +84,17 @@ async def keep_open(port: int, app: web.Application, taken: Callable[[str], None
             try:
                 server = await loop.create_server(make, port=port)
             except OSError as error:
-                words = (
+                message = (
                     f"TCP port {port} cannot be used ({error.strerror}), so there are no metrics and probes are not "
                     "answered; the job may have taken it, and then its end frees it"
                 )
-                logger.log(logging.DEBUG if told else logging.WARNING, "%s; trying again.", words)
-                if not told:
-                    taken(words)
-                told = True
-                await asyncio.sleep(_AGAIN_SECONDS)
+                logger.log(logging.DEBUG if is_reported else logging.WARNING, "%s; retrying.", message)
+                if not is_reported:
+                    taken(message)
+                is_reported = True
+                await asyncio.sleep(_RETRY_SECONDS)
             else:
-                logger.info("Metrics and probes are answered on port %d.", port)
+                logger.info("Metrics and probes are served on port %d.", port)
                 async with server:
                     await server.serve_forever()
     finally:
@@ -102,7 +102,7 @@ async def keep_open(port: int, app: web.Application, taken: Callable[[str], None
 
 
 def application(routes: Sequence[web.RouteDef]) -> web.Application:
-    """What is served there."""
+    """Return the application that serves `routes`."""
     app = web.Application(client_max_size=_BODY_LIMIT)
     app.add_routes(routes)
     app.on_response_prepare.append(_close)

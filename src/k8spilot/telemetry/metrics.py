@@ -1,7 +1,7 @@
-"""What Prometheus is told.
+"""Metrics for Prometheus.
 
-Counters count from the start of the engine. What is counted elsewhere, or is a state, is read when Prometheus asks. No
-label has a value that users choose: a job's name or image as one would make a series for each.
+Counters count from the start of the engine. States, and values that other parts count, are read at each request. No
+label has a value that users choose: a label with a job's name or image would create a series for each.
 """
 
 from collections import Counter as Count
@@ -51,34 +51,34 @@ HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
     "fault": "any other failure",
 }
 
-_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
-"""From a bind of an image that is on the node to the usual time limit of one."""
+_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
+"""Buckets in seconds, from a bind of an image that the node has to the usual time limit of a bind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """How a pilot is at this moment."""
+    """State of a pilot at this moment."""
 
     version: str
     state: PayloadState
     restarts: int
-    """Engines that died in this container before this one."""
+    """Number of engines that died in this container before this one."""
     requests: Mapping[tuple[str, str], int] = field(default_factory=Count)
-    """To the API server, by verb and status."""
+    """Requests to the API server, by verb and status."""
     reachable: bool = True
     heard: float | None = None
-    """When the API server sent something last, seconds since the epoch."""
+    """Last time the API server sent anything, in seconds since the epoch."""
     running_since: datetime | None = None
-    """When the job began, if there is one."""
+    """Start of the job; None without a job."""
     pulling_since: datetime | None = None
-    """Since when the node is waited for, which pulls an image that nobody wants any more, while that is so."""
+    """Start of the node's pull of an image that no job needs any more; None without such a pull."""
 
 
 class Metrics:
-    """The counters, and the text that Prometheus reads."""
+    """Counters, and their text for Prometheus."""
 
     def __init__(self) -> None:
-        # They are a series more for each, that tells nothing but when the engine started.
+        # A created series shows only when the engine started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._binds = self._counter(
@@ -89,7 +89,7 @@ class Metrics:
         self._seconds = Histogram(
             "k8spilot_bind_duration_seconds",
             "Time of a successful bind, from the request until the image runs, including the pull",
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         self._events = Counter(
@@ -114,15 +114,15 @@ class Metrics:
         self._holds.labels(kind).inc()
 
     def suppress(self) -> None:
-        """Count an Event that is not made."""
+        """Count a suppressed Event."""
         self._events.inc()
 
     def text(self, now: Now, more: Iterable[Metric] = ()) -> bytes:
-        """All of it in Prometheus' text format, with how the pilot is now and what else there is to tell."""
+        """Return all metrics in Prometheus' text format: the counters, the state now, and more families."""
         return generate_latest(_Together(self._registry, now, more))
 
     def _counter(self, name: str, words: str, label: str, values: Iterable[str]) -> Counter:
-        """A counter whose series are all there from the start, so that a rate sees the first one, too."""
+        """Create a counter with all its series, so that a rate includes the first increment."""
         counter = Counter(f"k8spilot_{name}_total", words, [label], registry=self._registry)
         for value in values:
             counter.labels(value)
@@ -130,7 +130,7 @@ class Metrics:
 
 
 class _Together(Collector):
-    """The counters, and what is read when Prometheus asks."""
+    """Collector of the counters and of the values that are read at each request."""
 
     def __init__(self, counters: Collector, now: Now, more: Iterable[Metric]) -> None:
         self._counters = counters
@@ -138,14 +138,14 @@ class _Together(Collector):
         self._more = more
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all families."""
         yield from self._counters.collect()
         yield from _families(self._now)
         yield from self._more
 
 
 def _families(now: Now) -> Iterator[Metric]:
-    """How the pilot is now."""
+    """Yield the families of the pilot's present state."""
     yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
     states = GaugeMetricFamily(
         "k8spilot_state", "1 for the current state of the payload container, 0 for the others", labels=["state"]
@@ -180,18 +180,18 @@ def _families(now: Now) -> Iterator[Metric]:
 
 
 def _gauge(name: str, words: str, value: float, **labels: str) -> Metric:
-    found = GaugeMetricFamily(f"k8spilot_{name}", words, labels=list(labels))
-    found.add_metric(list(labels.values()), value)
-    return found
+    family = GaugeMetricFamily(f"k8spilot_{name}", words, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
 
 
 def _moment(name: str, words: str, value: float | None) -> Metric:
-    found = GaugeMetricFamily(f"k8spilot_{name}", words)
+    family = GaugeMetricFamily(f"k8spilot_{name}", words)
     if value is not None:
-        found.add_metric([], value)
-    return found
+        family.add_metric([], value)
+    return family
 
 
 def wall_time(loop_time: float, now: float) -> float:
-    """A moment of the event loop's clock, at which it is `now`, in seconds since the epoch."""
+    """Return a time of the event loop's clock, whose current time is `now`, in seconds since the epoch."""
     return datetime.now(UTC).timestamp() - (now - loop_time)

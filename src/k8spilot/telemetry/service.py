@@ -1,4 +1,4 @@
-"""All of it together, for the composition root."""
+"""The telemetry service: connects metrics, Events, probes and status, and serves them."""
 
 import asyncio
 import os
@@ -28,24 +28,24 @@ from k8spilot.telemetry.slot_recorder import SlotRecorder
 from k8spilot.telemetry.status import Observed, Status
 
 _SAME_SECONDS: Final = 1.0
-"""Metrics are not made more often than this: whoever can connect can ask for them."""
+"""Minimum age of the metrics before they are rendered again. Every client that can connect can request them."""
 _LAST_SECONDS: Final = 3.0
-"""For the last Event; the supervisor gives an engine 10 s to end."""
+"""Limit of the last Events at the end. The supervisor gives an engine 10 s to end."""
 
 
 class Recorders:
-    """What counts and tells of what happens, from the engine's first moment on."""
+    """Metrics and recorders of events, from the start of the engine."""
 
     def __init__(self, settings: Settings, api: Api) -> None:
         self.metrics = Metrics()
         events = Events(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
         self.events = EventRecorder(events, self.metrics.suppress)
         self.slot = SlotRecorder(self.metrics, self.events)
-        """Is to be told of what happens."""
+        """Records the events of the slot."""
 
 
 class Telemetry:
-    """What looks at a pilot's parts, and tells."""
+    """Observes the parts of a pilot, and reports on them."""
 
     def __init__(
         self, settings: Settings, observed: Observed, recorders: Recorders, idle_image: Callable[[], str]
@@ -54,7 +54,7 @@ class Telemetry:
         self._observed = observed
         self._recorders = recorders
         self.gpu_metrics = GpuMetrics(settings, observed.pod, idle_image, recorders.slot.gpus_unmeasured, self._age)
-        """Measures the GPUs."""
+        """Measures the GPUs after the discovery."""
         self._status = Status(observed, recorders.slot, settings.socket)
         self._text = (0.0, b"")
         self.routes = [
@@ -63,17 +63,17 @@ class Telemetry:
             web.get(engine_api.INVENTORY, self._tell_inventory),
             *self.gpu_metrics.routes,
         ]
-        """For the Docker socket, which only root and HTCondor reach."""
+        """Routes for the Docker socket, which only root and HTCondor can reach."""
 
     async def heed(self, log: str, line: str) -> None:
-        """Read what HTCondor's daemons log: file, line."""
+        """Handle a log line of HTCondor's daemons: name of the file, line."""
         await self._recorders.slot.heed(log, line)
 
     @asynccontextmanager
     async def telling(self, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
-        """Tell whoever asks, and the pod's Events, for as long as the context lasts."""
+        """Serve metrics and probes, and create Events, for as long as the context lasts."""
         recorder = self._recorders.slot
-        work = [tasks.create_task(restarting(self._recorders.events.run, "telling Events"), name="Events")]
+        work = [tasks.create_task(restarting(self._recorders.events.run, "the event recorder"), name="Events")]
         if port := self._settings.metrics_port:
             app = application(
                 [
@@ -83,7 +83,7 @@ class Telemetry:
                 ]
             )
             serving = partial(keep_open, port, app, recorder.port_taken)
-            work.append(tasks.create_task(restarting(serving, "serving metrics"), name="metrics"))
+            work.append(tasks.create_task(restarting(serving, "the metrics server"), name="metrics"))
         self._observed.pod.connectivity.returned = recorder.returned
         recorder.recovered(self._observed.restarts)
         try:
@@ -115,14 +115,14 @@ class Telemetry:
             yield from families(meter, self.gpu_metrics.up, self._is_jobs)
 
     def _is_jobs(self, pid: int) -> bool:
-        """Whether a process of the pod is the job's: nothing else that uses GPUs has its uid."""
+        """Return whether a process of the pod belongs to the job: no other program with this uid uses GPUs."""
         try:
             return os.stat(f"/proc/{pid}").st_uid == self._settings.payload_uid  # noqa: PTH116
         except OSError:
             return False
 
     def _age(self) -> float | None:
-        """How long the job has run, in seconds."""
+        """Return how long the job has run, in seconds; None without a job."""
         since = self._observed.payload.running_since
         return None if since is None else (datetime.now(UTC) - since).total_seconds()
 

@@ -1,4 +1,7 @@
-"""The status: what runs, since when, and what last went wrong. `k8spilot status` shows it (k8spilot/cli/status.py)."""
+"""The status of a pilot: its slot, HTCondor, the API server and the last faults.
+
+`k8spilot status` shows it (k8spilot/cli/status.py).
+"""
 
 import asyncio
 import time
@@ -38,7 +41,7 @@ class Observed:
 
 
 class Status:
-    """Everything that the status tells of."""
+    """Parts of a pilot that the status reports on."""
 
     def __init__(self, observed: Observed, recorder: SlotRecorder, socket: Path) -> None:
         self._observed = observed
@@ -47,19 +50,19 @@ class Status:
         self._began = datetime.now(UTC)
 
     async def json(self) -> Json:
-        """All of it; the slot's part is asked of the startd."""
+        """Return the status as JSON. The startd provides the slot's part."""
         pod, payload, gpus = self._observed.pod, self._observed.payload, self._observed.gpus
         init_server = self._observed.init_server
         condor, dead = await asyncio.gather(self._condor(), health.dead(self._socket))
-        problems = [one for one in (dead, health.unready(pod, init_server, payload.abandoned_pull)) if one]
+        problems = [fault for fault in (dead, health.unready(pod, init_server, payload.abandoned_pull)) if fault]
         if condor is not None and not condor["up"]:
-            problems.append("HTCondor's startd does not answer; its words are in the pilot's log")
+            problems.append("HTCondor's startd does not answer; read its messages in the pilot's log")
         if pod.connectivity.words:
             problems.append(f"no image can be bound: {pod.connectivity.words}")
         if gpus.verdict.problem:
             problems.append(f"GPUs: {gpus.verdict.problem}")
-        away = pod.connectivity.since
-        faults = [one.json() for one in self._recorder.faults]
+        unreachable_since = pod.connectivity.since
+        faults = [fault.json() for fault in self._recorder.faults]
         return {
             "fit": not problems,
             "problems": problems,
@@ -70,8 +73,8 @@ class Status:
             "htcondor": condor,
             "gpus": {key: value for key, value in gpus.json().items() if key != "evidence"},
             "api": {
-                "reachable": away is None,
-                "away_since": None if away is None else _of_loop(away),
+                "reachable": unreachable_since is None,
+                "away_since": None if unreachable_since is None else _of_loop(unreachable_since),
                 "last_contact": None if pod.api.heard is None else _of_loop(pod.api.heard),
                 "requests": pod.api.requests.total(),
             },
@@ -87,14 +90,14 @@ class Status:
         ad = await self._observed.startd_ad.look(("Name", *_WORDS, *_MOMENTS))
         if ad is None:
             return {"up": False}
-        words = {name: ad[key] for key, name in _WORDS.items() if key in ad}
+        texts = {name: ad[key] for key, name in _WORDS.items() if key in ad}
         moments = {name: _text(datetime.fromtimestamp(ad[key], UTC)) for key, name in _MOMENTS.items() if key in ad}
         retiring = bool(ad.get("GLIDEIN_ToRetire", time.time() + 1) <= time.time())
-        return {"up": True, "name": ad.get("Name"), **words, **moments, "retiring": retiring}
+        return {"up": True, "name": ad.get("Name"), **texts, **moments, "retiring": retiring}
 
 
 def _slot(payload: PayloadContainer) -> Json:
-    """What has the payload container."""
+    """Return the state of the payload container."""
     running = payload.running_since
     busy = payload.state is not PayloadState.IDLE
     return {

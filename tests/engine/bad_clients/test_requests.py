@@ -39,7 +39,7 @@ async def test_what_is_no_request_is_refused_in_one_sentence(simulator: Simulate
     async with unharmed(simulator):
         answer = await answered(simulator, request_)
         assert status(answer) == 400
-        assert message(answer).startswith("the request cannot be read (")
+        assert message(answer).startswith("the request is invalid (")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_who_does_not_finish_a_request_is_hung_up_on(
     async with unharmed(simulator):
         answer = await answered(simulator, request_)
         assert status(answer) == 408
-        assert message(answer) == "the request did not come to its end in time"
+        assert message(answer) == "the request was not complete in time"
 
 
 async def test_a_header_byte_by_byte_is_too_slow(simulator: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     async with unharmed(simulator):
         answer = await answered(simulator, HEAD + b"Content-Length: 100\r\n\r\n{", ends=False)
         assert status(answer) == 408
-        assert "did not come within" in message(answer)
+        assert "did not arrive within" in message(answer)
 
 
 async def test_half_a_request_from_who_hangs_up_leaves_nothing(simulator: Simulated) -> None:

@@ -209,7 +209,7 @@ async def test_a_volume_that_the_job_has_too_is_not_trusted(node: Node) -> None:
     await node.pod.until(lambda pod: pod["spec"]["initContainers"][0].get("volumeMounts"))
     async with node.measured(TWO):
         await eventually(lambda: node.told, "it is told")
-    assert "another container has the volume" in node.told[0]
+    assert "another container also mounts the volume" in node.told[0]
     assert node.containers() == []
 
 

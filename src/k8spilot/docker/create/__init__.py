@@ -1,5 +1,5 @@
-"""POST /containers/create: a request becomes a specification, and its image is bound.
+"""POST /containers/create: turns a request into a specification, and binds its image.
 
-Enter by handler.py. The others have no I/O: specification.py translates the request; options.py and devices.py refuse
-what a pod cannot do, with a reason for the user.
+Enter by handler.py. The other modules have no I/O: specification.py translates the request; options.py and devices.py
+refuse unsupported options, with a reason for the user.
 """

@@ -1,6 +1,6 @@
-"""Docker's options, as a pod can have them: which are taken, which change nothing, and which are refused, and why.
+"""Docker's options in a pod: supported ones, ignored ones, and refused ones with their reasons.
 
-What is not listed here is refused by its name. Nothing is dropped in silence.
+An option that is not listed is refused by name. No option is dropped silently.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,120 +12,124 @@ IGNORED: Final = {
     "User": "jobs run under the payload container's uid, which the pod fixes",
     "GroupAdd": "as User",
     "Hostname": "a pod's containers share the pod's host name",
-    "CpuShares": "the pod's own resources are the job's: one job at a time has them all",
+    "CpuShares": "a job has all resources of the pod: the slot runs one job at a time",
     "CpusetCpus": "as CpuShares",
     "Memory": "as CpuShares; the slot's memory is the payload container's limit",
     "CapDrop": "the payload container has no capabilities",
     "SecurityOpt": "the payload container cannot gain privileges; other options are refused",
-    "Init": "payload-init is what --init asks for",
-    "LogConfig": "output goes to who is attached, as with the log driver none",
+    "Init": "payload-init does the work of --init",
+    "LogConfig": "output goes to the attached clients, as with the log driver none",
 }
-"""Options that HTCondor always gives and that the pod has settled already."""
+"""Options that HTCondor always sends, and that the pod has fixed already."""
 
-_TAKEN: Final = frozenset(
+_SUPPORTED: Final = frozenset(
     {"Image", "Entrypoint", "Cmd", "Env", "WorkingDir", "Labels", "HostConfig", "Binds", "Tty", "OpenStdin"}
     | {"ExposedPorts", "PortBindings", "AutoRemove", "ShmSize", "Devices", "DeviceRequests"}
-    # What concerns the client alone, or says what _LIMITS checks once more.
+    # Options that concern the client only, or that _LIMITS checks again.
     | {"AttachStdin", "AttachStdout", "AttachStderr", "StdinOnce", "ConsoleSize", "ContainerIDFile", "NetworkingConfig"}
 )
 
 _DEFAULTS: Final = {"MemorySwappiness": -1, "CgroupnsMode": "private", "StopSignal": "SIGTERM"}
-"""What clients send without having been asked to."""
+"""Values that clients send by default."""
 
 
 def check_options(body: Mapping[str, Any]) -> None:
-    """See whether a pod can have all that the body of a `docker create` asks for, by its options alone.
+    """Check the options in the body of a `docker create`.
 
     Raises:
-        Refused: it cannot, an option is not of its kind, or no image is named.
+        Refused: a pod does not support an option, an option has the wrong type, or there is no image.
     """
     check_shapes(body)
     host = body.get("HostConfig") or {}
-    for part in (body, host):  # "" and 0 are nothing here, whatever it is
+    for part in (body, host):  # "" and 0 count as unset
         _check({key: value for key, value in part.items() if value}, _HOST_SHAPES)
     if not body.get("Image"):
-        raise Refused("no image is named; set container_image or docker_image in the submit file")
-    for key, (fine, reason) in _LIMITS.items():
+        raise Refused("the job names no image; set container_image or docker_image in the submit file")
+    for key, (is_allowed, reason) in _LIMITS.items():
         for part in (body, host):
-            if part.get(key) and not fine(part[key]):
+            if part.get(key) and not is_allowed(part[key]):
                 raise Refused(f"{reason} (docker option {key}: {short(part[key])})")
     for key, value in (*body.items(), *host.items()):
-        if key not in _TAKEN | IGNORED.keys() | _LIMITS.keys() and value and value != _DEFAULTS.get(key):
+        if key not in _SUPPORTED | IGNORED.keys() | _LIMITS.keys() and value and value != _DEFAULTS.get(key):
             raise Refused(f"k8spilot does not serve the docker option {key} ({short(value)})")
 
 
 def check_shapes(body: Mapping[str, Any]) -> None:
-    """See whether what requests to create and to execute have in common is of its kind; raises Refused."""
+    """Check the types of the options that requests to create and to execute have in common.
+
+    Raises:
+        Refused: an option has the wrong type.
+    """
     _check(body, _SHAPES)
 
 
 def short(value: object) -> str:
-    """A value of a request, as long as it may be in a sentence."""
+    """Return a value of a request, shortened to 80 characters for an error message."""
     text = str(value)[:81]
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _nothing(_value: object) -> bool:
+def _never(_value: object) -> bool:
     return False
 
 
 def _are_binds(mounts: Any) -> bool:
-    """Whether all are as HTCondor asks for DOCKER_MOUNT_VOLUMES: `--mount type=bind,source=...,target=...`."""
+    """Return whether all mounts have the form of DOCKER_MOUNT_VOLUMES: `--mount type=bind,source=...,target=...`."""
     known = {"Type", "Source", "Target", "ReadOnly"}
-    return all(isinstance(one, dict) and one.keys() <= known and one.get("Type") == "bind" for one in mounts)
+    return all(isinstance(item, dict) and item.keys() <= known and item.get("Type") == "bind" for item in mounts)
 
 
 def _one_of(*allowed: object) -> Callable[[Any], bool]:
-    return lambda value: all(one in allowed for one in (value if isinstance(value, list) else [value]))
+    return lambda value: all(item in allowed for item in (value if isinstance(value, list) else [value]))
 
 
 _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "Volumes": (_nothing, "anonymous volumes are not available: a pod's volumes are fixed when it starts"),
+    "Volumes": (_never, "anonymous volumes are not available: a pod's volumes are fixed when it starts"),
     "Mounts": (
         _are_binds,
-        "mounts of anything but folders are not available: a pod's volumes are fixed when it starts",
+        "only bind mounts are available: a pod's volumes are fixed when it starts",
     ),
-    "Tmpfs": (_nothing, "a tmpfs cannot be added: a pod's volumes are fixed when it starts; use /tmp"),
-    "VolumesFrom": (_nothing, "volumes of another container are not available in a pod"),
-    "Privileged": (_nothing, "privileged containers are not available: the pod has no privileges to give"),
+    "Tmpfs": (_never, "a tmpfs cannot be added: a pod's volumes are fixed when it starts; use /tmp"),
+    "VolumesFrom": (_never, "volumes of another container are not available in a pod"),
+    "Privileged": (_never, "a privileged container is not available: the pod has no privileges"),
     "CapAdd": (
         _one_of("SYS_PTRACE", "CAP_SYS_PTRACE"),
-        "capabilities are not available: the pod has none to give",
+        "capabilities are not available: the pod has none",
     ),
     "SecurityOpt": (
         _one_of("no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"),
-        "security options are the pod's and cannot be changed by a job",
+        "the pod fixes the security options, and a job cannot change them",
     ),
     "NetworkMode": (
         _one_of("default", "bridge", "nat"),
-        "the job has the pod's network and no other; leave docker_network_type unset in the submit file",
+        "the job has only the pod's network; leave docker_network_type unset in the submit file",
     ),
     "PublishAllPorts": (
-        _nothing,
-        "publish ports one by one: which ones an image exposes says nothing of which it serves",
+        _never,
+        "publish ports one by one: the ports that an image exposes need not be the ones that it serves",
     ),
-    "ReadonlyRootfs": (_nothing, "a read-only root file system is the pod's to set"),
-    "PidMode": (_one_of("private"), "the process namespace is the pod's and cannot be changed by a job"),
+    "ReadonlyRootfs": (_never, "the pod fixes whether the root file system is read-only"),
+    "PidMode": (_one_of("private"), "the pod fixes the process namespace, and a job cannot change it"),
     "IpcMode": (
         _one_of("private", "shareable"),
-        "the IPC namespace is the pod's and cannot be changed by a job",
+        "the pod fixes the IPC namespace, and a job cannot change it",
     ),
-    "UTSMode": (_nothing, "the host name is the pod's and cannot be changed by a job"),
-    "UsernsMode": (_nothing, "the user namespace is the pod's and cannot be changed by a job"),
-    "Runtime": (_nothing, "the container runtime is the node's and cannot be chosen by a job"),
-    "Ulimits": (_nothing, "limits of processes are the pod's and cannot be changed by a job"),
-    "Sysctls": (_nothing, "kernel settings are the pod's and cannot be changed by a job"),
-    "Dns": (_nothing, "name resolution is the pod's and cannot be changed by a job"),
-    "ExtraHosts": (_nothing, "name resolution is the pod's and cannot be changed by a job"),
-    "Links": (_nothing, "links to other containers are not available in a pod"),
-    "StorageOpt": (_nothing, "storage options are the node's and cannot be changed by a job"),
-    "CgroupParent": (_nothing, "the control group is the pod's and cannot be changed by a job"),
+    "UTSMode": (_never, "the pod fixes the host name, and a job cannot change it"),
+    "UsernsMode": (_never, "the pod fixes the user namespace, and a job cannot change it"),
+    "Runtime": (_never, "the node fixes the container runtime, and a job cannot choose it"),
+    "Ulimits": (_never, "the pod fixes the limits of processes, and a job cannot change them"),
+    "Sysctls": (_never, "the pod fixes kernel settings, and a job cannot change them"),
+    "Dns": (_never, "the pod fixes name resolution, and a job cannot change it"),
+    "ExtraHosts": (_never, "the pod fixes name resolution, and a job cannot change it"),
+    "Links": (_never, "links to other containers are not available in a pod"),
+    "StorageOpt": (_never, "the node fixes storage options, and a job cannot change them"),
+    "CgroupParent": (_never, "the pod fixes the control group, and a job cannot change it"),
     "RestartPolicy": (
         lambda value: value.get("Name", "") in ("", "no"),
-        "HTCondor restarts jobs; docker's restart policy is not served",
+        "HTCondor restarts jobs; k8spilot does not support docker's restart policy",
     ),
 }
-"""Option (of the request or of its HostConfig) -> what of it is fine, and the sentence for everything else."""
+"""Option (of the request or of its HostConfig) -> test of the allowed values, and the sentence for all others."""
 
 
 def _is_text(value: object) -> bool:
@@ -133,7 +137,7 @@ def _is_text(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(_is_text(one) for one in value)
+    return isinstance(value, list) and all(_is_text(item) for item in value)
 
 
 def _is_text_or_texts(value: object) -> bool:
@@ -145,11 +149,11 @@ def _is_object(value: object) -> bool:
 
 
 def _is_object_of_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(_is_text(one) for pair in value.items() for one in pair)
+    return isinstance(value, dict) and all(_is_text(item) for pair in value.items() for item in pair)
 
 
 def _are_objects(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _are_bindings(value: object) -> bool:
@@ -185,10 +189,10 @@ _HOST_SHAPES: Final[_Shapes] = {
     "RestartPolicy": (_is_object, "an object"),
     "ShmSize": (_is_size, "a number of bytes"),
 }
-"""What is taken of a request, and what each must be, in words too."""
+"""Options that are read, with the test of their type and its name."""
 
 
 def _check(part: Mapping[str, Any], shapes: _Shapes) -> None:
-    for key, (fits, words) in shapes.items():
+    for key, (fits, type_name) in shapes.items():
         if part.get(key) is not None and not fits(part[key]):
-            raise Refused(f"the docker option {key} is to be {words} and is none ({short(part[key])})")
+            raise Refused(f"the docker option {key} must be {type_name}, but is {short(part[key])}")

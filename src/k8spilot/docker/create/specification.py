@@ -1,7 +1,7 @@
-"""From Docker's words to ours and back; no input or output here.
+"""Translation of a `docker create` into a specification; no I/O.
 
-`docker create` sends an Engine API ContainerConfig with a HostConfig in it. What a pod can do is taken; what it cannot
-do is refused with a sentence that reaches the user as the hold reason (options.py lists both).
+`docker create` sends a ContainerConfig of the Engine API with a HostConfig. Options that a pod supports are translated.
+Other options are refused with a sentence that becomes the user's hold reason (options.py lists both).
 """
 
 import re
@@ -21,39 +21,39 @@ from k8spilot.model.image import Image
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", re.ASCII)
 
 REMOVED: Final = (b"KUBERNETES_*",)
-"""What Kubernetes adds to every container's environment, and no job expects."""
+"""Variables that Kubernetes adds to every container's environment, which no job expects."""
 
 _COUNT: Final = re.compile(r"[0-9]{1,4}")
 _TERMINAL: Final = "TERM=xterm"
-"""What Docker adds to the environment of a command with a terminal (CreateDaemonEnvironment in moby)."""
+"""Variable that Docker adds to the environment of a command with a terminal (CreateDaemonEnvironment in moby)."""
 
 _HTCONDOR_SHELL: Final = ("/bin/bash", "-i")
 _PLAIN_SHELL: Final = b"/bin/sh"
-"""What condor_ssh_to_job asks for (docker_proc.cpp, AcceptSSHClient), and what many images have in its place."""
+"""Shell of condor_ssh_to_job (docker_proc.cpp, AcceptSSHClient), and its replacement in images without bash."""
 
-_OWN_TEMPORARY: Final = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 -- the payload container's
-"""What `mount_under_scratch` usually asks for: folders that every job finds empty here anyway."""
+_OWN_TEMPORARY: Final = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 -- in the payload container
+"""Usual folders of `mount_under_scratch`, which are empty for every job anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """What the payload container has, as far as a job can ask for it."""
+    """Resources of the payload container that a job can request."""
 
     execute: str
-    """The folder that it shares with HTCondor."""
+    """Folder that it shares with HTCondor."""
     volumes: frozenset[str] = frozenset()
-    """Where it has volumes mounted."""
+    """Mount paths of its volumes."""
     shared_memory: int = 0
     """Size of its /dev/shm in bytes."""
     used_ports: Callable[[], AbstractSet[int]] = frozenset
-    """Looks up the TCP ports of the pod that are in use."""
+    """Returns the TCP ports of the pod that are in use."""
     gpus: GpuRecord = field(default_factory=GpuRecord)
-    """The devices that it has."""
+    """Its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """A `docker create`, understood."""
+    """A parsed `docker create`."""
 
     image: str
     entrypoint: tuple[str, ...] | None
@@ -63,66 +63,66 @@ class Specification:
     labels: Mapping[str, str]
     terminal: bool
     reads: bool
-    """Whether it has a standard input."""
+    """Whether the command has a standard input."""
     removes_itself: bool
     ports: tuple[str, ...]
-    """What it publishes, as `8080/tcp`."""
+    """Published ports, such as `8080/tcp`."""
     asked: Mapping[str, Any]
-    """The whole request, which `docker inspect` shows again."""
+    """The whole request, which `docker inspect` returns."""
 
     @property
     def is_job(self) -> bool:
-        """Whether HTCondor made it (docker-api.cpp, HTCONDOR_LABEL), and not somebody by hand."""
+        """Whether HTCondor created the container (docker-api.cpp, HTCONDOR_LABEL), and not a person."""
         return self.labels.get("org.htcondorproject") == "True"
 
     @property
     def gpus(self) -> int | None:
-        """How many GPUs the job has asked HTCondor for; None where that is not told (condor/scripts/docker-client.sh).
+        """Number of GPUs that the job requested from HTCondor; None if unknown (condor/scripts/docker-client.sh).
 
-        A job can have it say any number: that changes what it is told of GPUs that it has anyway.
+        A job can set any number. That changes only the list of GPUs in its environment: it has all of them anyway.
         """
-        told = self.labels.get("k8spilot.gpus", "")
-        return int(told) if _COUNT.fullmatch(told) else None
+        label = self.labels.get("k8spilot.gpus", "")
+        return int(label) if _COUNT.fullmatch(label) else None
 
     def resolve(self, image: Image) -> Command:
-        """The command to run in `image`, by Docker's rules for entrypoint and command.
+        """Return the command to run in `image`, by Docker's rules for entrypoint and command.
 
         Raises:
-            Refused: neither names a program, or a text cannot be passed to one.
+            Refused: there is no program, or a text cannot be passed to one.
         """
         entrypoint = image.entrypoint if self.entrypoint is None else self.entrypoint
         command = self.command or (image.command if self.entrypoint is None else ())
-        environment = [one for one in self.environment if "=" in one]
-        if self.is_job and not any(one.startswith("HOME=") for one in environment):
+        environment = [text for text in self.environment if "=" in text]
+        if self.is_job and not any(text.startswith("HOME=") for text in environment):
             environment.append(f"HOME={self.directory or '/'}")
-        if self.terminal and not any(one.startswith("TERM=") for one in environment):
+        if self.terminal and not any(text.startswith("TERM=") for text in environment):
             environment.append(_TERMINAL)
-        removed = [_raw(one) for one in self.environment if "=" not in one]
-        found = Command(
-            arguments=tuple(_raw(one) for one in (*entrypoint, *command)),
-            environment=tuple(_raw(one) for one in environment),
+        removed = [_raw(text) for text in self.environment if "=" not in text]
+        result = Command(
+            arguments=tuple(_raw(text) for text in (*entrypoint, *command)),
+            environment=tuple(_raw(text) for text in environment),
             removed=(*REMOVED, *removed),
             directory=_raw(self.directory or image.directory or "/"),
         )
-        _check(found)
-        return found
+        _check(result)
+        return result
 
 
 def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
-    """Understand the body of a `docker create`.
+    """Parse the body of a `docker create`.
 
     Raises:
-        Refused: it asks for what a pod cannot do.
+        Refused: a pod cannot fulfil it.
     """
     check_options(body)
     host = body.get("HostConfig") or {}
     for bind in (*(host.get("Binds") or ()), *map(_as_bind, host.get("Mounts") or ())):
         _check_bind(bind, place)
     check_devices(host.get("Devices") or (), host.get("DeviceRequests") or (), place.gpus)
-    if (wanted := host.get("ShmSize") or 0) > place.shared_memory:
+    if (requested := host.get("ShmSize") or 0) > place.shared_memory:
         raise Refused(
-            f"the job asks for {wanted} bytes of shared memory, and /dev/shm of the pod has {place.shared_memory}; ask "
-            "for less, or the site for a larger one (docker option --shm-size)"
+            f"the job requests {requested} bytes of shared memory, but /dev/shm of the pod has {place.shared_memory}; "
+            "request less, or ask the site for a larger /dev/shm (docker option --shm-size)"
         )
     return Specification(
         image=str(body["Image"]),
@@ -140,38 +140,42 @@ def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
 
 
 def execution_command(job: Command, body: Mapping[str, Any], *, is_job: bool) -> Command:
-    """The command of a `docker exec` beside `job`, in whose environment and directory it runs.
+    """Return the command of a `docker exec` beside `job`, in the job's environment and directory.
 
     Raises:
-        Refused: it names no program, or a text cannot be passed to one.
+        Refused: there is no program, or a text cannot be passed to one.
     """
     check_shapes(body)
     arguments = _strings(body.get("Cmd")) or ()
     terminal = (_TERMINAL,) if body.get("Tty") else ()
-    found = replace(
+    result = replace(
         job,
-        arguments=tuple(_raw(one) for one in arguments),
-        environment=(*job.environment, *(_raw(one) for one in (*terminal, *(_strings(body.get("Env")) or ())))),
+        arguments=tuple(_raw(text) for text in arguments),
+        environment=(*job.environment, *(_raw(text) for text in (*terminal, *(_strings(body.get("Env")) or ())))),
         directory=_raw(str(body["WorkingDir"])) if body.get("WorkingDir") else job.directory,
         otherwise=_PLAIN_SHELL if is_job and arguments == _HTCONDOR_SHELL else None,
     )
-    _check(found)
-    return found
+    _check(result)
+    return result
 
 
 def check_name(name: str) -> None:
-    """Raise Refused unless `name` is one that Docker takes (daemon/names in moby)."""
+    """Check a container's name by Docker's rules (daemon/names in moby).
+
+    Raises:
+        Refused: the name is invalid.
+    """
     if not _NAME.fullmatch(name):
         raise Refused(f"'{short(name)}' is not a container name; use letters, digits, _, . and -")
 
 
 def _check_bind(bind: str, place: SlotLimits) -> None:
-    source, _, rest = bind.partition(":")
-    target, _, options = rest.partition(":")
+    source, _, remainder = bind.partition(":")
+    target, _, options = remainder.partition(":")
     path = PurePosixPath(source)
     shared = path.is_relative_to(place.execute) and ".." not in path.parts
-    there = (source == target and (shared or target in place.volumes)) or (shared and target in _OWN_TEMPORARY)
-    if there and options in ("", "rw", "z", "Z"):
+    is_available = (source == target and (shared or target in place.volumes)) or (shared and target in _OWN_TEMPORARY)
+    if is_available and options in ("", "rw", "z", "Z"):
         return
     raise Refused(
         f"{source} cannot be mounted at {target}: a pod's volumes are fixed when it starts, and the job "
@@ -181,24 +185,24 @@ def _check_bind(bind: str, place: SlotLimits) -> None:
 
 
 def _as_bind(mount: Mapping[str, Any]) -> str:
-    """A mount as `docker --volume` has it."""
+    """Return a mount in the format of `docker --volume`."""
     return f"{mount.get('Source', '')}:{mount.get('Target', '')}" + (":ro" if mount.get("ReadOnly") else "")
 
 
 def _ports(bindings: Mapping[str, Any], place: SlotLimits) -> tuple[str, ...]:
-    """Ports to publish: a pod has an address of its own, at which each has the number that it has inside."""
+    """Return the ports to publish. A pod has its own address, where each port has the number that it has inside."""
     for port, hosts in bindings.items():
         number, _, protocol = port.partition("/")
         if not number.isdecimal() or not 0 < int(number) < 65536:
-            raise Refused(f"'{short(port)}' is no port to publish")
+            raise Refused(f"'{short(port)}' is not a port that can be published")
         for host in hosts or ():
             if host.get("HostPort") not in ("", None, "0", number):
                 raise Refused(
                     f"port {port} cannot be published as {host['HostPort']}: a pod's address has the container's own "
-                    "ports; ask for the same number"
+                    "ports; publish it with the same number"
                 )
         if protocol in ("", "tcp") and int(number) in place.used_ports():
-            raise Refused(f"port {port} is in use by the execution point; let the service listen on another one")
+            raise Refused(f"port {port} is in use by the execution point; let the service listen on another port")
     return tuple(bindings)
 
 
@@ -212,7 +216,7 @@ def _check(command: Command) -> None:
 def _strings(value: Sequence[str] | str | None) -> tuple[str, ...] | None:
     if value is None:
         return None
-    return (value,) if isinstance(value, str) else tuple(str(one) for one in value)
+    return (value,) if isinstance(value, str) else tuple(str(text) for text in value)
 
 
 def _raw(text: str) -> bytes:

@@ -1,6 +1,6 @@
-"""What the probe has seen in the payload container, as data; no input or output here.
+"""Evidence of the probe in the payload container, as data without I/O.
 
-It travels as JSON, from the probe to the engine, and lies in the pod for engines that come later.
+The probe sends it to the engine as JSON. The pod stores it for later engines.
 """
 
 from collections.abc import Mapping
@@ -12,34 +12,34 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU, or a part of one that is a device of its own (MIG)."""
+    """A GPU, or a MIG device."""
 
     uuid: str
-    """Its name everywhere in k8spilot, as NVML has it: GPU-8f9c2d75-..., MIG-..."""
+    """Name in all of k8spilot, from NVML: GPU-8f9c2d75-..., MIG-..."""
     name: str = ""
     index: int | None = None
-    """NVML's; in a container counted from 0."""
+    """NVML's index; a container counts from 0."""
     minor: int | None = None
-    """Of its node /dev/nvidia<minor>."""
+    """Minor number of its node /dev/nvidia<minor>."""
     pci: str = ""
-    """domain:bus:device.function."""
+    """PCI address: domain:bus:device.function."""
     memory_mb: int | None = None
-    """All of its memory, in MiB."""
+    """Total memory, in MiB."""
     capability: str = ""
-    """CUDA's compute capability, as 9.0."""
+    """CUDA's compute capability, such as 9.0."""
     ecc: bool | None = None
     clock_mhz: int | None = None
-    """The highest of its multiprocessors."""
+    """Highest clock of its multiprocessors, in MHz."""
     cores: int | None = None
-    """CUDA cores."""
+    """Number of CUDA cores."""
     units: int | None = None
-    """Multiprocessors, where they are told."""
+    """Number of multiprocessors, if the driver reports it."""
     divided: bool = False
-    """It is in MIG mode: its parts are devices, it is none itself."""
+    """Whether the GPU is in MIG mode: its parts are devices, and it is not a device itself."""
     parent: str = ""
-    """Of a part, the uuid of the whole."""
+    """UUID of the whole GPU, for a MIG device."""
     instance: tuple[int, int] | None = None
-    """Of a part, the numbers of its GPU instance and compute instance."""
+    """Numbers of the GPU instance and the compute instance, for a MIG device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,73 +55,73 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What the driver says when it is asked through its library."""
+    """The driver's answers through its library."""
 
     error: str = ""
-    """Why it could not be asked."""
+    """Reason of a failed query; empty if it succeeded."""
     version: str = ""
-    """As 580.159.04."""
+    """Version of the driver, such as 580.159.04."""
     cuda: int | None = None
-    """The newest CUDA that it runs, as 13000."""
+    """Newest CUDA version that the driver supports, such as 13000."""
     devices: tuple[Device, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that was seen."""
+    """All evidence of a probe."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Those of the environment that have to do with GPUs."""
+    """Environment variables that concern GPUs."""
     mounts: tuple[str, ...] = ()
-    """What lies in the folder of mounts that stand for devices, by path below it."""
+    """Entries of the folder of mounts that stand for devices, by path below it."""
     nodes: tuple[Node, ...] = ()
-    """All of /dev."""
+    """Device nodes of /dev."""
     cgroup: tuple[str, ...] | None = None
-    """The rules of the device cgroup; None where they cannot be read, as with cgroup v2."""
+    """Rules of the device cgroup; None where they cannot be read, as with cgroup v2."""
     capabilities: int = 0
-    """The bounding set."""
+    """Bounding set of capabilities."""
     groups: tuple[int, ...] = ()
-    """Supplementary ones: the node can give some with its devices (CDI's additionalGids)."""
+    """Supplementary groups: the node can add groups with its devices (CDI's additionalGids)."""
     files: tuple[Device, ...] = ()
-    """What the driver's files in /proc tell of GPUs of the node; they need not be the container's."""
+    """GPUs of the node in the driver's files in /proc. They may belong to other containers."""
     driver: Driver = field(default_factory=Driver)
     seconds: float = 0.0
-    """How long it took to see all of this."""
+    """Duration of the probe in seconds."""
 
     def json(self) -> Json:
-        """For `of`."""
+        """Return a JSON object for `of`."""
         return asdict(self)
 
     @classmethod
-    def of(cls, found: Json) -> "Evidence":
-        """Read what `json` has made.
+    def of(cls, values: Json) -> "Evidence":
+        """Read an object of `json`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the object has another form.
         """
         try:
-            driver = found["driver"]
+            driver = values["driver"]
             return cls(
                 **{
-                    **found,
-                    "mounts": tuple(found["mounts"]),
-                    "nodes": tuple(Node(**one) for one in found["nodes"]),
-                    "cgroup": None if found["cgroup"] is None else tuple(found["cgroup"]),
-                    "groups": tuple(found["groups"]),
-                    "files": _devices(found["files"]),
+                    **values,
+                    "mounts": tuple(values["mounts"]),
+                    "nodes": tuple(Node(**node) for node in values["nodes"]),
+                    "cgroup": None if values["cgroup"] is None else tuple(values["cgroup"]),
+                    "groups": tuple(values["groups"]),
+                    "files": _devices(values["files"]),
                     "driver": Driver(**{**driver, "devices": _devices(driver["devices"])}),
                 }
             )
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"this is not what a probe says ({error!r})") from error
+            raise ValueError(f"this is not the output of a probe ({error!r})") from error
 
     def allows(self, minor: int) -> bool:
-        """Whether /dev/nvidia<minor> is there and may be used, as far as can be seen."""
-        node = next((one for one in self.nodes if one.path == f"/dev/nvidia{minor}"), None)
+        """Return whether /dev/nvidia<minor> exists and may be used, as far as the evidence shows."""
+        node = next((node for node in self.nodes if node.path == f"/dev/nvidia{minor}"), None)
         return node is not None and self.covers(node)
 
     def covers(self, node: Node) -> bool:
-        """Whether the device cgroup lets a node be used, as far as it can be read."""
+        """Return whether the device cgroup allows a node, as far as it can be read."""
         return self.cgroup is None or any(_covers(rule, node) for rule in self.cgroup)
 
     @property
@@ -137,7 +137,10 @@ _SYS_ADMIN = 21
 
 
 def _covers(rule: str, node: Node) -> bool:
-    """Whether a line of devices.list (Documentation/admin-guide/cgroup-v1/devices.rst) lets a node be used."""
+    """Return whether a line of devices.list allows a node.
+
+    Format: Documentation/admin-guide/cgroup-v1/devices.rst.
+    """
     match rule.split():
         case ["a" as kind, numbers, access] | ["b" | "c" as kind, numbers, access]:
             major, _, minor = numbers.partition(":")
@@ -150,7 +153,8 @@ def _covers(rule: str, node: Node) -> bool:
     return False
 
 
-def _devices(found: list[Json]) -> tuple[Device, ...]:
+def _devices(values: list[Json]) -> tuple[Device, ...]:
     return tuple(
-        Device(**{**one, "instance": None if one.get("instance") is None else tuple(one["instance"])}) for one in found
+        Device(**{**value, "instance": None if value.get("instance") is None else tuple(value["instance"])})
+        for value in values
     )

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs, listed by its driver: through NVML, and from its files in /proc where there is no NVML."""
+"""NVIDIA's GPUs, listed by its driver: through NVML, or from its files in /proc where there is no NVML."""
 
 import ctypes
 import re
@@ -14,39 +14,39 @@ T = TypeVar("T")
 FILES: Final = Path("/proc/driver/nvidia")
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _TRIES: Final = 3
-_AGAIN_SECONDS: Final = 0.3
+_RETRY_SECONDS: Final = 0.3
 _MIB: Final = 1024 * 1024
 
 
 def driver() -> Driver:
-    """Ask the driver; where it cannot be asked, the answer says why."""
+    """Query the driver. The result has the reason if the query fails."""
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError:
-        # What is there without a GPU, and a library less to load.
-        return Driver(error=f"{_LIBRARY} is not there")
+        # The usual case without a GPU: pynvml is not loaded.
+        return Driver(error=f"{_LIBRARY} is missing")
     import pynvml  # noqa: PLC0415 -- most pods have no GPU
 
     for left in reversed(range(_TRIES)):
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            # A node's runtime that takes a container's right to its devices away for a moment: NVIDIA's first one does.
+            # NVIDIA's legacy runtime removes a container's right to its devices for a moment.
             if left:
-                time.sleep(_AGAIN_SECONDS)
+                time.sleep(_RETRY_SECONDS)
                 continue
             return Driver(error=f"NVML does not start: {error}")
         break
     try:
         return Driver(
-            version=_text(_told(pynvml.nvmlSystemGetDriverVersion)),
-            cuda=_told(pynvml.nvmlSystemGetCudaDriverVersion),
+            version=_text(_query(pynvml.nvmlSystemGetDriverVersion)),
+            cuda=_query(pynvml.nvmlSystemGetCudaDriverVersion),
             devices=tuple(_devices(pynvml)),
         )
     except pynvml.NVMLError as error:
         return Driver(error=f"NVML does not list its devices: {error}")
     finally:
-        _told(pynvml.nvmlShutdown)
+        _query(pynvml.nvmlShutdown)
 
 
 def _devices(nvml: Any) -> Iterator[Device]:
@@ -54,7 +54,7 @@ def _devices(nvml: Any) -> Iterator[Device]:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError_NoPermission:
-            continue  # another container's
+            continue  # it belongs to another container
         whole = _device(nvml, handle, index)
         yield whole
         if whole.divided:
@@ -62,35 +62,41 @@ def _devices(nvml: Any) -> Iterator[Device]:
 
 
 def _device(nvml: Any, handle: Any, index: int) -> Device:
-    memory, pci = _told(nvml.nvmlDeviceGetMemoryInfo, handle), _told(nvml.nvmlDeviceGetPciInfo, handle)
-    capability, mode = _told(nvml.nvmlDeviceGetCudaComputeCapability, handle), _told(nvml.nvmlDeviceGetMigMode, handle)
-    ecc = _told(nvml.nvmlDeviceGetEccMode, handle)
+    memory, pci = _query(nvml.nvmlDeviceGetMemoryInfo, handle), _query(nvml.nvmlDeviceGetPciInfo, handle)
+    capability, mode = (
+        _query(nvml.nvmlDeviceGetCudaComputeCapability, handle),
+        _query(nvml.nvmlDeviceGetMigMode, handle),
+    )
+    ecc = _query(nvml.nvmlDeviceGetEccMode, handle)
     return Device(
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        name=_text(_told(nvml.nvmlDeviceGetName, handle)),
+        name=_text(_query(nvml.nvmlDeviceGetName, handle)),
         index=index,
-        minor=_told(nvml.nvmlDeviceGetMinorNumber, handle),
+        minor=_query(nvml.nvmlDeviceGetMinorNumber, handle),
         pci=_text(pci.busIdLegacy) if pci is not None else "",
         memory_mb=memory.total // _MIB if memory is not None else None,
         capability=f"{capability[0]}.{capability[1]}" if capability is not None else "",
         ecc=bool(ecc[0]) if ecc is not None else None,
-        clock_mhz=_told(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
-        cores=_told(nvml.nvmlDeviceGetNumGpuCores, handle),
+        clock_mhz=_query(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+        cores=_query(nvml.nvmlDeviceGetNumGpuCores, handle),
         divided=mode is not None and mode[0] == nvml.NVML_DEVICE_MIG_ENABLE,
     )
 
 
 def _parts(nvml: Any, handle: Any, whole: Device) -> Iterator[Device]:
-    """The MIG devices of a GPU that the container sees. What they do not tell themselves is as of the whole."""
-    for number in range(_told(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        part = _told(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+    """Yield the MIG devices of a GPU that the container sees.
+
+    Values that they do not report come from the whole GPU.
+    """
+    for number in range(_query(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = _query(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
         if part is None:
-            continue  # none has this number, or another container has it
-        memory, attributes = _told(nvml.nvmlDeviceGetMemoryInfo, part), _told(nvml.nvmlDeviceGetAttributes_v2, part)
-        instance = (_told(nvml.nvmlDeviceGetGpuInstanceId, part), _told(nvml.nvmlDeviceGetComputeInstanceId, part))
+            continue  # the number is free, or another container has the device
+        memory, attributes = _query(nvml.nvmlDeviceGetMemoryInfo, part), _query(nvml.nvmlDeviceGetAttributes_v2, part)
+        instance = (_query(nvml.nvmlDeviceGetGpuInstanceId, part), _query(nvml.nvmlDeviceGetComputeInstanceId, part))
         yield Device(
             uuid=_text(nvml.nvmlDeviceGetUUID(part)),
-            name=_text(_told(nvml.nvmlDeviceGetName, part)) or whole.name,
+            name=_text(_query(nvml.nvmlDeviceGetName, part)) or whole.name,
             index=whole.index,
             pci=whole.pci,
             memory_mb=memory.total // _MIB if memory is not None else None,
@@ -103,12 +109,12 @@ def _parts(nvml: Any, handle: Any, whole: Device) -> Iterator[Device]:
         )
 
 
-def _told(ask: Callable[..., T], *arguments: Any) -> T | None:
-    """What NVML answers; None where this device or this driver has no answer."""
+def _query(call: Callable[..., T], *arguments: Any) -> T | None:
+    """Return NVML's answer; None where the device or the driver has none."""
     import pynvml  # noqa: PLC0415
 
     try:
-        return ask(*arguments)
+        return call(*arguments)
     except pynvml.NVMLError:
         return None
 
@@ -118,27 +124,27 @@ def _text(value: str | bytes | None) -> str:
 
 
 def files(folder: Path = FILES) -> Iterator[Device]:
-    """GPUs of the node from the driver's own files; memory and capability are not among what they tell."""
+    """Yield GPUs of the node from the driver's files, which lack memory and capability."""
     for path in sorted(folder.glob("gpus/*/information")):
         try:
-            told = dict(re.findall(r"^([^:\n]+):\s*(.*?)\s*$", path.read_text(), re.MULTILINE))
+            values = dict(re.findall(r"^([^:\n]+):\s*(.*?)\s*$", path.read_text(), re.MULTILINE))
         except OSError:
             continue
-        if not (uuid := told.get("GPU UUID", "")).startswith("GPU-") or "?" in uuid:
-            continue  # a GPU that the driver has not begun with
-        minor = told.get("Device Minor", "")
+        if not (uuid := values.get("GPU UUID", "")).startswith("GPU-") or "?" in uuid:
+            continue  # the driver has not initialized the GPU
+        minor = values.get("Device Minor", "")
         yield Device(
             uuid=uuid,
-            name=told.get("Model", ""),
+            name=values.get("Model", ""),
             minor=int(minor) if minor.isdecimal() else None,
-            pci=told.get("Bus Location", path.parent.name),
+            pci=values.get("Bus Location", path.parent.name),
         )
 
 
 def version(folder: Path = FILES) -> str:
-    """The driver's version from its own file; nothing where there is no driver."""
+    """Return the driver's version from its own file; empty without a driver."""
     try:
-        found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)", (folder / "version").read_text())
+        match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)(?:\s|$)", (folder / "version").read_text())
     except OSError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""What a pod's specification promises its payload container of GPUs."""
+"""GPUs that a pod's specification requests for its payload container."""
 
 import re
 from collections.abc import Mapping
@@ -10,72 +10,76 @@ Json = dict[str, Any]
 _NVIDIA: Final = re.compile(r"(?:[^/]+\.)?nvidia\.com/(?:gpu(?:[.-][^/]+)?|mig-[^/]+)")
 _OTHERS: Final = re.compile(r"(?:amd\.com/gpu|gpu\.intel\.com/|habana\.ai/|aws\.amazon\.com/neuron|google\.com/tpu).*")
 _SHARED: Final = ".shared"
-"""What NVIDIA's device plugin puts behind the name of a resource that several pods have (renameByDefault)."""
+"""Suffix of resources that several pods share, from NVIDIA's device plugin (renameByDefault)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """The payload container's limits, as far as they are about devices."""
+    """The payload container's limits for devices."""
 
     nvidia: Mapping[str, int] = field(default_factory=dict)
-    """Resources of NVIDIA's device plugin, and how many of each."""
+    """Resources of NVIDIA's device plugin, with the number of each."""
     others: Mapping[str, int] = field(default_factory=dict)
     """Accelerators of other vendors."""
     unknown: tuple[str, ...] = ()
-    """Extended resources that may be anything; most of them bring no GPU (smarter-devices/fuse)."""
+    """Other extended resources. Most of them bring no GPU (smarter-devices/fuse)."""
     uncounted: tuple[str, ...] = ()
-    """What may bring any number of GPUs: claims (dynamic resource allocation), or limits that nobody can look at."""
+    """Requests for any number of GPUs: claims (dynamic resource allocation), or limits that cannot be read."""
 
     @property
     def count(self) -> int:
-        """How many NVIDIA devices; those of `unknown` and `uncounted` are not in it."""
+        """Number of NVIDIA devices, without `unknown` and `uncounted`."""
         return sum(self.nvidia.values())
 
     @property
     def shared(self) -> bool:
-        """Whether several of them may be one device."""
+        """Whether several of them may be the same device."""
         return any(name.endswith(_SHARED) for name in self.nvidia)
 
     @property
     def words(self) -> str:
-        """As `nvidia.com/gpu: 2`."""
+        """Text such as `nvidia.com/gpu: 2`."""
         return ", ".join([*(f"{name}: {count}" for name, count in self.nvidia.items()), *self.unknown, *self.uncounted])
 
     def json(self) -> Json:
-        """For `of_json`."""
+        """Return a JSON object for `of_json`."""
         return asdict(self)
 
     @classmethod
-    def of_json(cls, found: Json) -> "PodRequest":
-        """Read what `json` has made; raises ValueError for anything else."""
+    def of_json(cls, values: Json) -> "PodRequest":
+        """Read an object of `json`.
+
+        Raises:
+            ValueError: the object has another form.
+        """
         try:
-            return cls(**{**found, **{name: tuple(found[name]) for name in ("unknown", "uncounted")}})
+            return cls(**{**values, **{name: tuple(values[name]) for name in ("unknown", "uncounted")}})
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"this is no promise of GPUs ({error!r})") from error
+            raise ValueError(f"this is not a request of GPUs ({error!r})") from error
 
     @classmethod
     def of(cls, container: Json | None) -> "PodRequest":
         """Read a container of a pod's specification, as JSON."""
         resources: Json = (container or {}).get("resources") or {}
-        asked = {
+        requests = {
             name: _count(amount)
             for name, amount in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.items()
-            # Extended resources have a domain that is not Kubernetes' own.
+            # The domain of an extended resource is not a domain of Kubernetes.
             if "/" in name and not re.match(r"(?:[^/]+\.)?kubernetes\.io/", name)
         }
-        asked = {name: count for name, count in asked.items() if count}
-        nvidia = {name: count for name, count in asked.items() if _NVIDIA.fullmatch(name)}
-        others = {name: count for name, count in asked.items() if _OTHERS.fullmatch(name)}
-        rest = [f"{name}: {count}" for name, count in asked.items() if name not in nvidia and name not in others]
+        requests = {name: count for name, count in requests.items() if count}
+        nvidia = {name: count for name, count in requests.items() if _NVIDIA.fullmatch(name)}
+        others = {name: count for name, count in requests.items() if _OTHERS.fullmatch(name)}
+        rest = [f"{name}: {count}" for name, count in requests.items() if name not in nvidia and name not in others]
         claims = [f"claim {claim['name']}" for claim in resources.get("claims") or ()]
         return cls(nvidia, others, tuple(rest), tuple(claims))
 
 
 def _count(amount: object) -> int:
-    """Of extended resources there are whole numbers; `1k` is one of them."""
+    """Return a quantity of an extended resource, which is a whole number such as `1k`."""
     match = re.fullmatch(r"(\d+)([kMG]?)", str(amount))
     return int(match[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[match[2]] if match else 0
 
 
-UNKNOWN: Final = PodRequest(uncounted=("what is not known here",))
-"""Of a container whose pod nobody can look at."""
+UNKNOWN: Final = PodRequest(uncounted=("an unknown request",))
+"""Request of a container whose pod cannot be read."""

@@ -1,7 +1,7 @@
-"""The probe: looks for GPUs in the container that it runs in, and prints what it has seen as JSON.
+"""The probe: finds GPUs in its own container, and prints evidence as JSON.
 
-The engine runs it in the payload container under the idle image, before any job has run there: what it sees then is
-true. It needs no settings, imports little, and works where there is no GPU.
+The engine runs the probe in the payload container under the idle image, before the first job: its evidence can be
+trusted then. The probe needs no settings, imports little, and works without GPUs.
 """
 
 import json
@@ -19,21 +19,21 @@ from k8spilot.gpu.discovery import nvidia
 from k8spilot.gpu.discovery.evidence import Driver, Evidence, Node
 
 MOUNTS: Final = "var/run/nvidia-container-devices"
-"""Where NVIDIA's device plugin mounts /dev/null once for each device, by its id (strategy volume-mounts)."""
+"""Folder in which NVIDIA's device plugin mounts /dev/null for each device, by its id (strategy volume-mounts)."""
 VARIABLES: Final = ("NVIDIA_", "CUDA_", "CDI_", "ROCR_", "HIP_", "AMD_", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL")
 _CGROUP: Final = ("sys/fs/cgroup/devices/devices.list", "sys/fs/cgroup/devices.list")
-_DEPTH: Final = 6
-_MOST: Final = 1024
+_MOST_LEVELS: Final = 6
+_MOST_ENTRIES: Final = 1024
 
 
 def probe(root: Path = Path("/"), environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Evidence:
-    """Look; `root` is another folder in tests."""
+    """Return the evidence. `root` differs in tests only."""
     began = time.perf_counter()
     driver = nvidia.driver()
     files = root / nvidia.FILES.relative_to("/")
     if driver.error and not driver.version:
         driver = Driver(error=driver.error, version=nvidia.version(files))
-    seen = Evidence(
+    evidence = Evidence(
         variables={name: value for name, value in sorted(environment.items()) if name.startswith(VARIABLES)},
         mounts=tuple(sorted(_mounts(root / MOUNTS))),
         nodes=tuple(sorted(_nodes(root / "dev", root), key=lambda node: node.path)),
@@ -43,16 +43,16 @@ def probe(root: Path = Path("/"), environment: "os._Environ[str] | dict[str, str
         files=tuple(nvidia.files(files)),
         driver=driver,
     )
-    return replace(seen, seconds=round(time.perf_counter() - began, 4))
+    return replace(evidence, seconds=round(time.perf_counter() - began, 4))
 
 
 def _mounts(folder: Path) -> Iterator[str]:
-    """Paths of all that is no folder below `folder`, and of folders without anything in them."""
+    """Yield the paths of files and of empty folders below `folder`."""
     if not folder.is_dir():
         return
     for place, folders, names in os.walk(folder):
         here = Path(place).relative_to(folder)
-        if len(here.parts) >= _DEPTH:
+        if len(here.parts) >= _MOST_LEVELS:
             folders.clear()
         yield from (str(here / name) for name in names)
         if not names and not folders and here.parts:
@@ -60,12 +60,12 @@ def _mounts(folder: Path) -> Iterator[str]:
 
 
 def _nodes(folder: Path, root: Path) -> Iterator[Node]:
-    """The device nodes of /dev, but terminals and what else has a file system of its own there."""
-    pending, seen = [folder], 0
-    while pending and seen < _MOST:
+    """Yield the device nodes of /dev, without terminals and other file systems."""
+    pending, count = [folder], 0
+    while pending and count < _MOST_ENTRIES:
         with suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
-                seen += 1
+                count += 1
                 with suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     path = Path(entry.path)
@@ -96,7 +96,7 @@ def _capabilities(root: Path) -> int:
 
 
 def main() -> int:
-    """Print what is seen."""
+    """Print the evidence."""
     json.dump(probe().json(), sys.stdout)
     return 0
 

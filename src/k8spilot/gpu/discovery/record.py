@@ -1,6 +1,6 @@
-"""The pod's GPUs, found once, and kept for every engine that comes later in the same pod.
+"""The record of the pod's GPUs: found once, and stored for later engines of the same pod.
 
-What is kept is what was seen, not what was made of it. It lies where nobody but root of the pilot container can write.
+The record has the evidence, not the verdict. Only root of the pilot container can write to it.
 """
 
 import json
@@ -17,7 +17,7 @@ from k8spilot.gpu.discovery.verdict import STRATEGIES, GpuVerdict, judge
 from k8spilot.gpu.htcondor.inventory import inventory, names
 
 FILE: Final = "gpus.json"
-"""In the exchange volume, which the payload container has read-only."""
+"""File name in the exchange volume, which the payload container mounts read-only."""
 _FORMAT: Final = "k8spilot-gpus-1"
 
 Json = dict[str, Any]
@@ -25,60 +25,60 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class GpuRecord:
-    """What is known of the GPUs of this pod."""
+    """The GPUs of this pod: the request, and the evidence."""
 
     promise: PodRequest = field(default_factory=PodRequest)
     evidence: Evidence = field(default_factory=Evidence)
     failure: str = ""
-    """Why the payload container could not be looked into; then nothing was seen."""
+    """Reason why the probe did not run in the payload container; there is no evidence then."""
 
     @cached_property
     def verdict(self) -> GpuVerdict:
-        """What is to be made of it."""
+        """The verdict on the evidence."""
         if not self.failure:
             return judge(self.evidence, self.promise)
-        asked = ", ".join([*self.promise.nvidia, *self.promise.others])
-        problem = f"the pod asks for {asked}, but {self.failure}; jobs get none" if asked else ""
+        request = ", ".join([*self.promise.nvidia, *self.promise.others])
+        problem = f"the pod requests {request}, but {self.failure}; jobs get none" if request else ""
         return GpuVerdict(reasons=(self.failure,), problem=problem)
 
     @property
     def usable(self) -> tuple[Device, ...]:
-        """The devices that jobs may have."""
+        """The devices that jobs may use."""
         return self.verdict.usable
 
     @property
     def inventory(self) -> str:
-        """They, for HTCondor."""
+        """The inventory of the usable devices for HTCondor."""
         return inventory(self.usable, self.evidence.driver)
 
     @property
     def words(self) -> str:
-        """All of it in a line, without a stop."""
+        """The verdict in one line, without a full stop."""
         if self.verdict.problem:
             return self.verdict.problem
         if not self.usable:
             return "no GPU"
-        kinds = sorted({one.name or "GPU of an unknown kind" for one in self.usable})
+        kinds = sorted({device.name or "GPU of unknown type" for device in self.usable})
         return f"{len(self.usable)} x {', '.join(kinds)}: {', '.join(names(self.usable))} ({self.verdict.strategy})"
 
     def json(self) -> Json:
-        """For whoever asks: the verdict and what it stands on."""
-        found = self.verdict
+        """Return the verdict and its evidence as JSON."""
+        verdict = self.verdict
         return {
-            "strategy": found.strategy,
-            "meaning": STRATEGIES[found.strategy],
-            "reasons": list(found.reasons),
+            "strategy": verdict.strategy,
+            "meaning": STRATEGIES[verdict.strategy],
+            "reasons": list(verdict.reasons),
             "promised": self.promise.words or None,
-            "expected": list(found.expected),
-            "observed": [one.uuid for one in found.observed],
-            "usable": [one.uuid for one in found.usable],
-            "problem": found.problem or None,
+            "expected": list(verdict.expected),
+            "observed": [device.uuid for device in verdict.observed],
+            "usable": [device.uuid for device in verdict.usable],
+            "problem": verdict.problem or None,
             "words": self.words,
             "evidence": self.evidence.json(),
         }
 
     def save(self, folder: Path) -> None:
-        """Keep it in `folder`."""
+        """Store the record in `folder`."""
         text = {
             _FORMAT: {
                 "promise": self.promise.json(),
@@ -89,35 +89,35 @@ class GpuRecord:
         aside = folder / f".{FILE}.new"
         aside.write_text(json.dumps(text))
         aside.chmod(0o644)
-        os.replace(aside, folder / FILE)  # noqa: PTH105 -- the atomic one is meant
+        os.replace(aside, folder / FILE)  # noqa: PTH105 -- atomic
 
     @classmethod
     def load(cls, folder: Path) -> "GpuRecord | None":
-        """What was kept in `folder`; None if nothing was."""
+        """Return the record in `folder`, or None if there is none."""
         try:
-            found = json.loads((folder / FILE).read_text())[_FORMAT]
-            return cls(PodRequest.of_json(found["promise"]), Evidence.of(found["evidence"]), found["failure"])
+            stored = json.loads((folder / FILE).read_text())[_FORMAT]
+            return cls(PodRequest.of_json(stored["promise"]), Evidence.of(stored["evidence"]), stored["failure"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
-            return cls(failure=f"what an earlier engine has found cannot be read ({error!r})")
+            return cls(failure=f"the GPU record of an earlier engine cannot be read ({error!r})")
 
 
 def report(gpus: GpuRecord) -> Iterator[str]:
-    """What is known, for people, a line each."""
-    found = gpus.verdict
-    yield f"strategy   {found.strategy}: {STRATEGIES[found.strategy]}"
-    for at, reason in enumerate(found.reasons):
-        yield f"{'' if at else 'evidence':10} {reason}"
-    yield from _devices("expected", found.expected)
-    yield from _devices("observed", [_line(one) for one in found.observed])
-    yield from _devices("usable", [_line(one) for one in found.usable])
-    yield f"problem    {found.problem}." if found.problem else "problem    none"
+    """Yield the verdict for people, line by line."""
+    verdict = gpus.verdict
+    yield f"strategy   {verdict.strategy}: {STRATEGIES[verdict.strategy]}"
+    for position, reason in enumerate(verdict.reasons):
+        yield f"{'' if position else 'evidence':10} {reason}"
+    yield from _devices("expected", verdict.expected)
+    yield from _devices("observed", [_line(device) for device in verdict.observed])
+    yield from _devices("usable", [_line(device) for device in verdict.usable])
+    yield f"problem    {verdict.problem}." if verdict.problem else "problem    none"
 
 
-def _devices(word: str, lines: "list[str] | tuple[str, ...]") -> Iterator[str]:
-    for at, line in enumerate(lines or ("none",)):
-        yield f"{'' if at else word:10} {line}"
+def _devices(label: str, lines: "list[str] | tuple[str, ...]") -> Iterator[str]:
+    for position, line in enumerate(lines or ("none",)):
+        yield f"{'' if position else label:10} {line}"
 
 
 def _line(device: Device) -> str:

@@ -1,5 +1,5 @@
-"""Measures the GPUs with an ephemeral container, the GPU metrics container.
+"""Measurement of the GPUs with an ephemeral container, the GPU metrics container.
 
-Enter by container.py, which starts that container and follows its life. sampler.py is the program in it; server.py
+Enter by container.py, which starts that container and follows its life. sampler.py is the program in it. server.py
 receives its messages (protocol.py), and meter.py adds them up.
 """

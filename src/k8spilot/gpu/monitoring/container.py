@@ -1,8 +1,9 @@
-"""The GPUs' figures: an ephemeral container that measures them, its life, and who gets what it says.
+"""The GPU metrics container: an ephemeral container that measures the GPUs, and its life.
 
-The pilot container has no GPU; the payload container has, and runs images of users. So one more container is added to
-the pod, once, with this image and the same devices. Nothing of a pod's ephemeral containers can be changed or taken
-away, so there are at most three in a pod's life, whatever happens to the engine meanwhile: the pod's own spec counts.
+The pilot container has no GPU. The payload container has the GPUs, but runs images of users. So the engine adds one
+more container to the pod, with the pilot's image and the same devices. Kubernetes cannot change or remove a pod's
+ephemeral containers. Therefore a pod has at most three in its life. The engine counts them in the pod's spec, so that
+its restarts do not matter.
 """
 
 import asyncio
@@ -32,34 +33,35 @@ from k8spilot.settings import Settings
 logger = logging.getLogger(__name__)
 
 PREFIX: Final = "gpu-metrics-"
-"""Begins the names of the ephemeral containers; a number follows."""
+"""Prefix of the ephemeral containers' names; a number follows."""
 MOST: Final = 3
-"""Ephemeral containers in a pod's life."""
+"""Limit of ephemeral containers in a pod's life."""
 REPORT_SECONDS: Final = 10.0
-"""How often HTCondor is told."""
+"""Seconds between reports to HTCondor."""
 
 _START_SECONDS: Final = 180.0
-"""How long a container may wait for its start: the image is on the node already."""
+"""Limit of a container's start. The image is on the node already."""
 _SILENT_SECONDS: Final = 600.0
-"""One that says nothing for so long hangs, in the driver for one."""
+"""Silence after which a container counts as hung, for example in the driver."""
 _LOOK_SECONDS: Final = 30.0
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "RunContainerError"})
 _FAULTY_SECONDS: Final = 600.0
-"""A driver that was renewed is not the one whose library a container has got: it needs another container."""
+"""Seconds of faults after which the container is replaced: a container keeps the library of the driver at its start."""
 _PAUSES: Final = (0.0, 30.0, 300.0)
-"""Before the first container, the second, the third, unless the one before could not have the devices at all."""
+"""Pauses in seconds before the first, second and third container. A container that could not get the devices at all
+is replaced at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoredGpus:
-    """The pod's GPUs, as the discovery has found them."""
+    """The pod's GPUs, from the discovery."""
 
     strategy: str
-    """How the payload container got them (gpu/discovery/verdict.py)."""
+    """Strategy by which the payload container got them (gpu/discovery/verdict.py)."""
     expected: Sequence[str]
-    """Their ids, as it was told."""
+    """Their ids in the payload container's variables or mounts."""
     uuids: Sequence[str]
-    """Those that jobs may have, by NVML's names, in the order in which jobs see them."""
+    """NVML names of the GPUs that jobs may use, in the order in which jobs see them."""
 
 
 class GpuMetrics:
@@ -73,14 +75,14 @@ class GpuMetrics:
         tell: Callable[[str], None],
         age: Callable[[], float | None],
     ) -> None:
-        """Make it.
+        """Initialize without I/O.
 
         Args:
-            settings: of the pilot.
-            pod: the own one.
-            image: reference of our own image, by digest.
-            tell: is told once why there are no figures.
-            age: for how many seconds the job has run; None where none does.
+            settings: settings of the pilot.
+            pod: the own pod.
+            image: returns the reference of the pilot's image, by digest.
+            tell: receives one sentence if the GPUs cannot be measured.
+            age: returns the job's age in seconds; None without a job.
         """
         self._settings = settings
         self._pod = pod
@@ -88,77 +90,78 @@ class GpuMetrics:
         self._tell = tell
         self._found: MonitoredGpus | None = None
         self.meter: Meter | None = None
-        """The devices' figures, once there are devices."""
+        """Figures of the devices; None without devices."""
         self.up = False
-        """Whether a sampler tells of them now."""
+        """Whether a sampler sends figures now."""
         self._there = asyncio.Event()
         self._useless: dict[str, str] = {}
-        """Containers that measure no more, and why."""
+        """Containers that no longer measure, with the reason."""
         self._unstarted: set[str] = set()
         self._verdict = ""
-        """What is wrong with the sampler that said hello last."""
+        """Fault of the latest sampler."""
         self._faulty_since: float | None = None
         self._age = age
         self.routes = [web.get(engine_api.GPU_MONITOR, self._monitor)]
 
     async def run(self, found: MonitoredGpus) -> None:
-        """Measure until cancelled, or until that turns out to be impossible."""
+        """Measure until cancelled, or until measuring turns out to be impossible."""
         if not found.uuids:
             return
         self._found = found
-        if self.meter is None:  # after a fault this is run again, and who reads goes on reading
+        if self.meter is None:  # after a fault this runs again, and readers continue
             self.meter = Meter(found.uuids, asyncio.get_running_loop().time)
         self._there.set()
         folder = self._settings.gpu_metrics
         volume = self._volume(folder)
         if volume is None:
             self._give_up(
-                f"the pilot has no volume at {folder}, over which they would come; use the pod of k8spilot's manifests"
+                f"the pilot has no volume at {folder} for the sampler's socket; use the pod of k8spilot's manifests"
             )
             return
         if self._others_have(volume):
             self._give_up(
-                f"another container has the volume {volume}, too, and jobs could put figures of their own there"
+                f"another container also mounts the volume {volume}, where jobs could write false figures; mount it "
+                "only in the pilot"
             )
             return
         async with SamplerServer(folder, self._judge, self._take, self._lost):
             await self._keep(found, volume)
-            await asyncio.Event().wait()  # the kubelet may yet start one that it could not
+            await asyncio.Event().wait()  # the kubelet may still start a delayed container
 
     async def _keep(self, found: MonitoredGpus, volume: str) -> None:
-        """Have a container that measures, as long as there may be another one."""
+        """Keep a container that measures, as long as the pod may have another one."""
         payload = self._settings.payload_container
         ways = attempts(found.strategy, found.expected, found.uuids, self._pod.pod, payload)
         if isinstance(ways, Hopeless):
             self._give_up(ways.words)
             return
         while True:
-            there = ephemerals(self._pod.pod, PREFIX)
-            if there and there[-1].name not in self._useless:
-                await self._follow(there[-1].name)
+            containers = ephemerals(self._pod.pod, PREFIX)
+            if containers and containers[-1].name not in self._useless:
+                await self._follow(containers[-1].name)
                 continue
-            hopeless = {one.environment.get(VISIBLE) for one in there if self._is_hopeless(one)}
-            way = next((one for one in ways if one.visible not in hopeless), None)
-            if way is None or len(there) >= MOST:
-                self._give_up(self._why(there, ways[-1]))
+            hopeless = {container.environment.get(VISIBLE) for container in containers if self._is_hopeless(container)}
+            way = next((attempt for attempt in ways if attempt.visible not in hopeless), None)
+            if way is None or len(containers) >= MOST:
+                self._give_up(self._why(containers, ways[-1]))
                 return
-            if there and not self._is_hopeless(there[-1]):
-                await asyncio.sleep(_PAUSES[len(there)])
-            if not await self._add(way, f"{PREFIX}{len(there) + 1}", volume):
+            if containers and not self._is_hopeless(containers[-1]):
+                await asyncio.sleep(_PAUSES[len(containers)])
+            if not await self._add(way, f"{PREFIX}{len(containers) + 1}", volume):
                 return
 
     async def _add(self, way: Attempt, name: str, volume: str) -> bool:
-        """Add a container, and wait until it is seen in the pod; False if that is not to be."""
+        """Add a container, and wait until it is in the pod. Return whether it was added."""
         back_off = BackOff(2.0, 300.0)
-        asked = self._container(way, name, volume)
+        request = self._container(way, name, volume)
         while True:
             try:
-                # One whose answer was lost is there by now, and asked for again it changes nothing.
-                await add(self._pod, asked)
+                # A repeated request changes nothing: an answer may have been lost.
+                await add(self._pod, request)
                 break
             except Forbidden as error:
                 self._give_up(
-                    "the pilot may not add a container to its pod: give its Role the verb patch of "
+                    "the pilot may not add a container to its pod; give its Role the verb patch of "
                     f"pods/ephemeralcontainers, as the component gpu-metrics does ({error})"
                 )
                 return False
@@ -166,26 +169,26 @@ class GpuMetrics:
                 if await self._is_there(name):
                     break
                 self._give_up(
-                    "the cluster takes no ephemeral container in the pod; see which policy of the namespace is against "
-                    f"it ({error})"
+                    "the cluster rejects an ephemeral container in the pod; check the namespace's admission policies "
+                    f"({error})"
                 )
                 return False
             except ClusterError as error:
                 pause = back_off.pause(error)
-                logger.warning("The GPU sampler's container cannot be added: %s; trying again in %.0f s.", error, pause)
+                logger.warning("The GPU metrics container cannot be added: %s; retrying in %.0f s.", error, pause)
                 await asyncio.sleep(pause)
         logger.info("Ephemeral container %s measures the GPUs, with NVIDIA_VISIBLE_DEVICES=%s.", name, way.visible)
         await self._pod.until(lambda pod: _named(pod, name))
         return True
 
     async def _is_there(self, name: str) -> bool:
-        """Whether an engine before this one has just added that container: it died, and its PATCH came late."""
+        """Return whether an earlier engine added the container: that engine died, and its PATCH arrived late."""
         with suppress(ClusterError):
             await self._pod.refresh()
         return _named(self._pod.pod, name) is not None
 
     def _container(self, way: Attempt, name: str, volume: str) -> dict[str, Any]:
-        """What is added. Its root file system can be written to, by it alone: NVIDIA's hooks write there, too."""
+        """Return the container to add. Its root file system is writable, because NVIDIA's hooks write there."""
         folder = str(self._settings.gpu_metrics)
         mounts = [(volume, folder), *way.mounts]
         return {
@@ -196,7 +199,7 @@ class GpuMetrics:
             "args": [f"{self._settings.gpu_sample_seconds:g}"],
             "env": [{"name": key, "value": value} for key, value in way.environment.items()],
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "volumeMounts": [{"name": one, "mountPath": path} for one, path in mounts],
+            "volumeMounts": [{"name": name_, "mountPath": path} for name_, path in mounts],
             "securityContext": {
                 "runAsUser": UID,
                 "runAsGroup": UID,
@@ -207,75 +210,80 @@ class GpuMetrics:
         }
 
     async def _follow(self, name: str) -> None:
-        """Wait until the container `name` is of no use any more."""
+        """Wait until the container `name` no longer measures."""
         loop = asyncio.get_running_loop()
-        seen = await self._until(name, _START_SECONDS, lambda one: one.running or one.ended)
-        if seen is None or not (seen.running or seen.ended):
-            self._useless[name] = "it did not start: " + (seen.words if seen is not None else "")
+        state = await self._until(name, _START_SECONDS, lambda container: container.running or container.ended)
+        if state is None or not (state.running or state.ended):
+            self._useless[name] = "it did not start: " + (state.words if state is not None else "")
             self._unstarted.add(name)
-            logger.warning("The GPU sampler %s is of no use: %s.", name, self._useless[name])
+            logger.warning("The GPU metrics container %s does not measure: %s.", name, self._useless[name])
             return
         last = loop.time()
-        while not seen.ended:
-            later = await self._until(name, _LOOK_SECONDS, lambda one: one.ended)
-            seen = later or seen
+        while not state.ended:
+            newer = await self._until(name, _LOOK_SECONDS, lambda container: container.ended)
+            state = newer or state
             last = loop.time() if self.up else last
-            if not seen.ended and loop.time() - last > _SILENT_SECONDS:
-                self._useless[name] = "it runs, and says nothing"
+            if not state.ended and loop.time() - last > _SILENT_SECONDS:
+                self._useless[name] = "it runs, but sends nothing"
                 break
         else:
-            self._useless[name] = self._verdict or seen.words or "it has ended"
+            self._useless[name] = self._verdict or state.words or "it has ended"
             self._verdict = ""
-        logger.warning("The GPU sampler %s is of no use any more: %s.", name, self._useless[name])
+        logger.warning("The GPU metrics container %s no longer measures: %s.", name, self._useless[name])
 
     async def _until(self, name: str, seconds: float, wanted: Callable[[Ephemeral], bool]) -> Ephemeral | None:
-        """How the container is, once it is so, or at the end of that time."""
+        """Return the container once it is in the state `wanted`, or at the end of that time."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._pod.until(
-                    lambda pod: one if (one := _named(pod, name)) is not None and wanted(one) else None
+                    lambda pod: (
+                        container if (container := _named(pod, name)) is not None and wanted(container) else None
+                    )
                 )
         except TimeoutError:
             return _named(self._pod.pod, name)
 
-    def _is_hopeless(self, one: Ephemeral) -> bool:
-        """Whether what it was told does not get the devices: then the same again would not, either."""
-        return one.status == UNWANTED or one.reason in _NOT_STARTED or one.name in self._unstarted
+    def _is_hopeless(self, container: Ephemeral) -> bool:
+        """Return whether the container's configuration cannot get the devices, so that a repetition would fail, too."""
+        return container.status == UNWANTED or container.reason in _NOT_STARTED or container.name in self._unstarted
 
-    def _why(self, there: Sequence[Ephemeral], way: Attempt) -> str:
-        last = there[-1]
-        words = self._useless.get(last.name) or last.words
+    def _why(self, containers: Sequence[Ephemeral], way: Attempt) -> str:
+        last = containers[-1]
+        message = self._useless.get(last.name) or last.words
         if self._is_hopeless(last):
-            return f"the container {last.name} does not get them ({words}); an administrator can {way.help}"
+            return f"the container {last.name} does not get them ({message}); an administrator can {way.help}"
         return (
-            f"{len(there)} containers that measured them have ended, the last one so: {words}; a new pod has new ones"
+            f"{len(containers)} containers that measured them have ended, the last one with: {message}; a new pod "
+            "starts again with the first"
         )
 
-    def _give_up(self, words: str) -> None:
-        """Say so, once."""
-        words = f"The GPUs' use is not measured, and not known to HTCondor: {words}."
-        logger.warning("%s", words)
-        self._tell(words)
+    def _give_up(self, message: str) -> None:
+        """Log and report, once, that the GPUs are not measured."""
+        message = f"The GPUs' utilization is not measured, and HTCondor does not know it: {message}."
+        logger.warning("%s", message)
+        self._tell(message)
 
     def _volume(self, folder: Path) -> str | None:
-        """The volume that the engine has at `folder`."""
+        """Return the name of the volume that the engine mounts at `folder`."""
         mounts = self._mounts(without=self._settings.payload_container)
-        return next((str(one["name"]) for one in mounts if one["mountPath"] == str(folder)), None)
+        return next((str(mount["name"]) for mount in mounts if mount["mountPath"] == str(folder)), None)
 
     def _others_have(self, volume: str) -> bool:
-        """Whether anybody but the engine has it: jobs could put figures of their own there."""
+        """Return whether another container mounts the volume: jobs could write false figures there."""
         return [mount["name"] for mount in self._mounts()].count(volume) != 1
 
     def _mounts(self, without: str = "") -> list[dict[str, Any]]:
-        """What the pod's containers have mounted, but for those that came later."""
+        """Return the mounts of the pod's containers, without ephemeral containers."""
         spec = self._pod.pod["spec"]
         every = (*spec.get("initContainers", []), *spec["containers"])
-        return [mount for one in every if one["name"] != without for mount in one.get("volumeMounts", [])]
+        return [
+            mount for container in every if container["name"] != without for mount in container.get("volumeMounts", [])
+        ]
 
-    # --- what samplers say ---
+    # --- messages of samplers ---
 
     def _judge(self, hello: Hello) -> bool:
-        """Whether the sampler sees the pod's GPUs, all of them: figures of others would be somebody else's."""
+        """Return whether the sampler sees all of the pod's GPUs. Figures of other GPUs would belong to other pods."""
         assert self._found is not None
         missing = [uuid for uuid in self._found.uuids if uuid not in hello.devices]
         if missing:
@@ -290,15 +298,15 @@ class GpuMetrics:
         assert self.meter is not None
         now = asyncio.get_running_loop().time()
         self.meter.take(figures)
-        faults = {one.fault for uuid, one in figures.devices.items() if uuid in self.meter.gpus}
+        faults = {device.fault for uuid, device in figures.devices.items() if uuid in self.meter.gpus}
         broken = bool(figures.fault) or ("" not in faults)
         if not broken:
             self._faulty_since = None
         elif self._faulty_since is None:
             self._faulty_since = now
-            logger.warning("The GPUs cannot be measured now: %s.", figures.fault or ", ".join(sorted(faults)))
+            logger.warning("The GPUs cannot be measured at the moment: %s.", figures.fault or ", ".join(sorted(faults)))
         if broken and self._faulty_since is not None and now - self._faulty_since > _FAULTY_SECONDS:
-            self._verdict = figures.fault or "its devices are all lost"
+            self._verdict = figures.fault or "all its devices are lost"
             return False
         return True
 
@@ -307,10 +315,10 @@ class GpuMetrics:
         if self.meter is not None:
             self.meter.lose()
 
-    # --- who asks ---
+    # --- requests of HTCondor's monitor ---
 
     async def _monitor(self, request: web.Request) -> web.StreamResponse:
-        """GET /k8spilot/gpu/monitor: what HTCondor's monitor prints, for as long as it listens."""
+        """Serve GET /k8spilot/gpu/monitor: the output of HTCondor's monitor, until the client disconnects."""
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         await self._there.wait()
@@ -331,4 +339,4 @@ class GpuMetrics:
 
 
 def _named(pod: dict[str, Any], name: str) -> Ephemeral | None:
-    return next((one for one in ephemerals(pod, PREFIX) if one.name == name), None)
+    return next((container for container in ephemerals(pod, PREFIX) if container.name == name), None)

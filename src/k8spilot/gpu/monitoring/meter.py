@@ -1,7 +1,7 @@
-"""What the GPUs did, added up from what the sampler tells; and what HTCondor and Prometheus get of it.
+"""The meter: sums the sampler's figures for HTCondor and Prometheus; pure, with the caller's clock.
 
-Unknown is never zero. Time of which the driver said nothing counts as the time around it of which it did, and a figure
-that is not known at all is not told. Pure: the clock is the caller's.
+Unknown is never zero. An interval without figures counts like the intervals around it. An unknown figure is not
+reported.
 """
 
 import math
@@ -15,31 +15,31 @@ from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
 
 MIB: Final = 2**20
 _STALE_SECONDS: Final = 20.0
-"""What was said longer ago than this is not so any more."""
-_PARTS: Final = 720
-"""Messages that are kept for a reader that does not ask: an hour's."""
+"""Age at which figures become unknown."""
+_MOST_PARTS: Final = 720
+"""Messages kept for an idle reader: an hour's."""
 
 
 @dataclass
 class Gpu:
-    """One device of the pod's, since the engine's start."""
+    """One device of the pod, since the engine's start."""
 
     uuid: str
     busy: float = 0.0
-    """Seconds in which it was busy, of the `known` ones."""
+    """Busy seconds within the `known` ones."""
     known: float = 0.0
     last: DeviceFigures | None = None
-    """What was said last, while that is so."""
+    """Latest figures; None when they are too old."""
     heard: float = 0.0
 
     @property
     def total(self) -> int | None:
-        """Bytes that it has."""
+        """Memory in bytes; None if unknown."""
         return None if self.last is None else self.last.total
 
 
 class Meter:
-    """The pod's devices. Others, which a sampler may see too, are somebody else's."""
+    """The pod's devices. Other devices that a sampler sees belong to other pods."""
 
     def __init__(self, uuids: Sequence[str], clock: Callable[[], float]) -> None:
         self.gpus = {uuid: Gpu(uuid) for uuid in uuids}
@@ -47,33 +47,33 @@ class Meter:
         self._readers: WeakSet[Reader] = WeakSet()
 
     def take(self, figures: Figures) -> None:
-        """Add what the sampler says."""
+        """Add the sampler's figures."""
         now = self._clock()
         for uuid, gpu in self.gpus.items():
-            one = figures.devices.get(uuid)
-            gpu.last, gpu.heard = one, now
-            if one is None:
+            device = figures.devices.get(uuid)
+            gpu.last, gpu.heard = device, now
+            if device is None:
                 continue
-            if one.busy is not None:
-                gpu.busy += one.busy
-                gpu.known += one.known
+            if device.busy is not None:
+                gpu.busy += device.busy
+                gpu.known += device.known
             for reader in self._readers:
-                reader.see(uuid, _Part(now - figures.seconds, one.busy, one.known, one.peak))
+                reader.see(uuid, _Part(now - figures.seconds, device.busy, device.known, device.peak))
 
     def lose(self) -> None:
-        """Nothing is known of this moment: the sampler is gone."""
+        """Mark the current figures as unknown: the sampler is gone."""
         for gpu in self.gpus.values():
             gpu.last = None
 
     def now(self) -> Iterator[Gpu]:
-        """All devices, with what is known of them now."""
+        """Yield all devices with their current figures."""
         for gpu in self.gpus.values():
             if gpu.last is not None and self._clock() - gpu.heard > _STALE_SECONDS:
                 gpu.last = None
             yield gpu
 
     def reader(self) -> "Reader":
-        """Somebody who wants to know of the time since he asked last."""
+        """Return a new reader with its own position."""
         reader = Reader(self, self._clock)
         self._readers.add(reader)
         return reader
@@ -81,18 +81,18 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """One device in an interval; None is what is not known."""
+    """Utilization of one device in an interval; None if unknown."""
 
     uuid: str
     busy: float | None
-    """Seconds."""
+    """Busy seconds."""
     peak: int | None
-    """Bytes of memory."""
+    """Peak of the memory in use, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A device in the time of one message."""
+    """One device in the interval of one message."""
 
     began: float
     busy: float | None
@@ -102,56 +102,56 @@ class _Part:
 
 @dataclass
 class _Since:
-    """What is to be told of a device."""
+    """Unreported figures of a device."""
 
     when: float
-    """Until then its use has been told."""
-    parts: deque[_Part] = field(default_factory=lambda: deque(maxlen=_PARTS))
+    """End of the reported interval."""
+    parts: deque[_Part] = field(default_factory=lambda: deque(maxlen=_MOST_PARTS))
 
 
 @dataclass(eq=False)
 class Reader:
-    """Asks now and then."""
+    """Sums the utilization since its last read."""
 
     _meter: Meter
     _clock: Callable[[], float]
     _since: dict[str, _Since] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._asked = self._clock()
+        self._read_at = self._clock()
         for uuid in self._meter.gpus:
-            self._since[uuid] = _Since(self._asked)
+            self._since[uuid] = _Since(self._read_at)
 
     def see(self, uuid: str, part: _Part) -> None:
-        """Remember what was said."""
+        """Add the figures of one message."""
         self._since[uuid].parts.append(part)
 
     def read(self, age: float | None = None) -> list[GpuUsage]:
-        """What the devices did since this was asked last; those of which nothing is known are left out.
+        """Return the utilization since the last read, without devices of unknown utilization.
 
-        A job's average is what it is told of, divided by the time since HTCondor was told last before the job began
-        (startd_named_classad.cpp, AggregateFrom: FirstUpdate). So what was measured while the job ran is told as if it
-        had been so for all of that time; then the quotient is the job's own, whenever it began. Messages that are in
-        part of the time before the job, of another one for instance, are left out. Where nothing is known of the whole
-        interval it becomes part of the next one.
+        HTCondor computes a job's average as the reported sum, divided by the time since the last report before the
+        job's start (startd_named_classad.cpp, AggregateFrom: FirstUpdate). Therefore a measurement within the job's
+        time is scaled to the whole interval. The quotient is then the job's own utilization, whenever the job started.
+        A message that is partly from before the job is left out: it may be from another job. An interval without
+        figures becomes a part of the next interval.
 
         Args:
-            age: of the job in seconds; None where none runs.
+            age: age of the job in seconds; None without a job.
         """
-        now, found = self._clock(), []
+        now, usages = self._clock(), []
         began = -math.inf if age is None else now - age
         for uuid, since in self._since.items():
-            parts = [one for one in since.parts if one.began >= began]
+            parts = [part for part in since.parts if part.began >= began]
             since.parts.clear()
-            known = sum(one.known for one in parts if one.busy is not None)
+            known = sum(part.known for part in parts if part.busy is not None)
             busy = None
             if known > 0:
-                # Time before the last reading, of which nothing was known and in which no job began, is left out.
-                passed = now - (since.when if age is not None else max(since.when, self._asked))
-                busy = sum(one.busy for one in parts if one.busy is not None) / known * passed
+                # Time before the last read is left out if it has no figures and no job started in it.
+                passed = now - (since.when if age is not None else max(since.when, self._read_at))
+                busy = sum(part.busy for part in parts if part.busy is not None) / known * passed
                 since.when = now
-            peak = max((one.peak for one in parts if one.peak is not None), default=None)
+            peak = max((part.peak for part in parts if part.peak is not None), default=None)
             if busy is not None or peak is not None:
-                found.append(GpuUsage(uuid, busy, peak))
-        self._asked = now
-        return found
+                usages.append(GpuUsage(uuid, busy, peak))
+        self._read_at = now
+        return usages

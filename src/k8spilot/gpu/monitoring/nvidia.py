@@ -1,7 +1,7 @@
-"""What NVML says of how busy its devices are, and of their memory.
+"""Utilization and memory of NVIDIA's devices, read through NVML.
 
-Stands on pynvml and the standard library alone, since it is loaded by the sampler (sampler.py). NVML's own description
-of each call is in nvml.h. What a driver or a device cannot tell is None here, and never 0.
+The sampler (sampler.py) loads this module, which therefore uses only pynvml and the standard library. nvml.h describes
+each call. A value that a driver or device cannot report is None, never 0.
 """
 
 import logging
@@ -15,21 +15,21 @@ import pynvml
 from k8spilot.gpu.monitoring.nvidia_gpm import Gpm
 from k8spilot.gpu.monitoring.vendor import GpuProcess, Reading, ReadingFault
 
-logger = logging.getLogger("k8spilot.gpu.monitoring.sampler")  # whose program this is a part of
+logger = logging.getLogger("k8spilot.gpu.monitoring.sampler")  # the program that loads this module
 
 _MICROSECONDS: Final = 1e6
 _GAP_SECONDS: Final = 2.0
-"""Samples come every 20 to 1000 ms. Where none came for longer, some are missing, and what they said is not known."""
-_CANNOT: Final = frozenset(
+"""Samples come every 20 to 1000 ms. In a longer gap samples are missing, and the utilization is unknown."""
+_UNSUPPORTED: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
     }
 )
-"""The device or the driver never says this."""
-_MAY_NOT: Final = _CANNOT | {pynvml.NVML_ERROR_NO_PERMISSION}
-_ALL_FAILS: Final = frozenset(
+"""Errors of a value that the device or the driver never reports."""
+_UNSUPPORTED_OR_FORBIDDEN: Final = _UNSUPPORTED | {pynvml.NVML_ERROR_NO_PERMISSION}
+_FATAL: Final = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -38,33 +38,33 @@ _ALL_FAILS: Final = frozenset(
         pynvml.NVML_ERROR_RESET_REQUIRED,
     }
 )
-"""Not of one figure: the device or the driver is gone."""
-_TELLS_PROCESSES: Final = (535, 113)
-"""The first driver that gives process ids of the caller's PID namespace. Before it the list has the node's, or none."""
-_NOTHING_NEW: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS})
-"""pynvml raises the latter where there is nothing to return (nvmlDeviceGetProcessUtilization)."""
-_NO_MIG: Final = frozenset({*_CANNOT, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
+"""Errors of the device or the driver, not of one value."""
+_FIRST_WITH_PROCESSES: Final = (535, 113)
+"""First driver version that lists process ids of the caller's PID namespace. Older drivers list the node's, or none."""
+_NO_NEW_SAMPLES: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS})
+"""pynvml raises NVML_SUCCESS where there is nothing to return (nvmlDeviceGetProcessUtilization)."""
+_NO_MIG: Final = frozenset({*_UNSUPPORTED, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
 
 
 class Nvidia:
-    """The devices that NVML shows to this process."""
+    """Devices that NVML shows to this process."""
 
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
         self._up = False
 
     def open(self) -> None:
-        """Find the devices; again, after a fault: their samples go on where they were.
+        """Find the devices, also again after a fault. Their samples continue.
 
         Raises:
-            Fault: there is no NVML, or it has no driver.
+            ReadingFault: there is no NVML, or NVML has no driver.
         """
         self.close()
         before = self._devices
         try:
             pynvml.nvmlInit()
             self._up = True
-            self._devices = {one.uuid: one for one in _devices(tells_processes(self.driver()))}
+            self._devices = {device.uuid: device for device in _devices(tells_processes(self.driver()))}
         except pynvml.NVMLError as error:
             raise _fault(error) from error
         for uuid, device in self._devices.items():
@@ -72,7 +72,7 @@ class Nvidia:
                 device.seen = before[uuid].seen
 
     def close(self) -> None:
-        """Let go of the driver: one that is held cannot be unloaded."""
+        """Release the driver: a driver in use cannot be unloaded."""
         if self._up:
             self._up = False
             for device in self._devices.values():
@@ -82,11 +82,11 @@ class Nvidia:
 
     @property
     def uuids(self) -> list[str]:
-        """The devices' names, with their prefixes: GPU-... and MIG-..."""
+        """UUIDs of the devices, with their prefixes: GPU-... and MIG-..."""
         return list(self._devices)
 
     def driver(self) -> str | None:
-        """The driver's version, if it tells."""
+        """Return the driver's version, or None if it is unknown."""
         with suppress(pynvml.NVMLError):
             return str(pynvml.nvmlSystemGetDriverVersion())
         return None
@@ -95,21 +95,21 @@ class Nvidia:
         """Read every device.
 
         Args:
-            processes: whose device it is, too: that takes longer.
+            processes: also read the processes that use it, which takes longer.
         """
         return {uuid: device.read(processes) for uuid, device in self._devices.items()}
 
 
 class _Device:
-    """One GPU, or one MIG device."""
+    """A GPU, or a MIG device."""
 
     def __init__(self, handle: Any, uuid: str, *, lists_processes: bool, is_mig: bool = False) -> None:
         self.uuid = uuid
         self.seen = 0
-        """Time stamp of the last sample of its utilisation (microseconds), 0 before the first."""
+        """Time stamp of the latest utilization sample, in microseconds; 0 before the first."""
         self._handle = handle
         self._ways = [self._monitored] if is_mig else [self._samples, self._rate]
-        """How its utilisation can be had, the best first; those that it does not have are taken out."""
+        """Methods to read the utilization, the best first. Unsupported methods are removed."""
         self._rated: float | None = None
         self._gpm: Gpm | None = None
         self._memory_kinds: list[int | None] = [pynvml.nvmlMemory_v2, None]
@@ -117,7 +117,7 @@ class _Device:
         self._rates_processes = not is_mig
         self._processes_seen = 0
         self._trouble = ""
-        """Why the utilisation was not to be had last."""
+        """Reason of the latest failure to read the utilization."""
 
     def read(self, processes: bool) -> Reading:
         reading = Reading()
@@ -136,55 +136,55 @@ class _Device:
                 reading.memory, reading.total = int(memory.used), int(memory.total)
                 break
             except pynvml.NVMLError as error:
-                if error.value not in _CANNOT:
+                if error.value not in _UNSUPPORTED:
                     raise
                 del self._memory_kinds[0]
-        if self._trouble and reading.memory is None:  # then nothing is known of it
+        if self._trouble and reading.memory is None:  # then nothing of the device is known
             reading.fault = self._trouble
         if processes and self._lists_processes:
             reading.processes = self._processes()
 
     def _read_utilisation(self, reading: Reading) -> None:
-        """Nothing else is lost where only this fails."""
+        """Read the utilization. A failure here does not affect the other values."""
         while self._ways:
             try:
                 reading.busy, reading.known = self._ways[0]()
             except pynvml.NVMLError as error:
-                if error.value in _ALL_FAILS:
+                if error.value in _FATAL:
                     raise
-                if error.value in _MAY_NOT:
+                if error.value in _UNSUPPORTED_OR_FORBIDDEN:
                     del self._ways[0]
                     continue
                 self._rated = None
                 if str(error) != self._trouble:
                     self._trouble = str(error)
-                    logger.warning("The utilisation of %s cannot be read now: %s.", self.uuid, error)
+                    logger.warning("The utilization of %s cannot be read at the moment: %s.", self.uuid, error)
                 return
             break
         self._trouble = ""
 
     def _samples(self) -> tuple[float, float]:
-        """Seconds busy, of so many that are known of: from the driver's own samples, which leave no time out."""
+        """Return the busy and the known seconds, from the driver's own samples, which leave no gaps."""
         try:
             _, samples = pynvml.nvmlDeviceGetSamples(self._handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, self.seen)
         except pynvml.NVMLError as error:
-            if error.value in _NOTHING_NEW:
+            if error.value in _NO_NEW_SAMPLES:
                 return 0.0, 0.0
             raise
-        if not self.seen:  # the first ones are of before we came, and of the spike that NVML's own start makes
-            self.seen = max((one.timeStamp for one in samples), default=0)
+        if not self.seen:  # the first samples are from before the start, or from the spike of NVML's own start
+            self.seen = max((sample.timeStamp for sample in samples), default=0)
             return 0.0, 0.0
         busy = known = 0.0
-        for one in samples:
-            seconds = (one.timeStamp - self.seen) / _MICROSECONDS
+        for sample in samples:
+            seconds = (sample.timeStamp - self.seen) / _MICROSECONDS
             if 0 < seconds <= _GAP_SECONDS:
                 known += seconds
-                busy += seconds * min(one.sampleValue.uiVal, 100) / 100
-            self.seen = max(self.seen, one.timeStamp)
+                busy += seconds * min(sample.sampleValue.uiVal, 100) / 100
+            self.seen = max(self.seen, sample.timeStamp)
         return busy, known
 
     def _rate(self) -> tuple[float, float]:
-        """As above, from what the driver says of the last moment."""
+        """Return the same as `_samples`, from the driver's current utilization."""
         now, before = time.monotonic(), self._rated
         percent = pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu
         self._rated = now
@@ -193,65 +193,69 @@ class _Device:
         return (now - before) * min(percent, 100) / 100, now - before
 
     def _monitored(self) -> tuple[float, float]:
-        """As above, of a MIG device."""
+        """Return the same as `_samples`, for a MIG device."""
         if self._gpm is None:
             self._gpm = Gpm(self._handle)
         return self._gpm.read()
 
     def close(self) -> None:
-        """Give back what it has of the driver."""
+        """Release the resources of the driver."""
         if self._gpm is not None:
             with suppress(pynvml.NVMLError):
                 self._gpm.close()
             self._gpm = None
 
     def _processes(self) -> list[GpuProcess] | None:
-        """Who has a context there; process ids are those of our PID namespace."""
+        """Return the processes with a context on the device; process ids are those of this PID namespace."""
         try:
-            found = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+            processes = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except pynvml.NVMLError as error:
-            if error.value not in _MAY_NOT:
+            if error.value not in _UNSUPPORTED_OR_FORBIDDEN:
                 raise
             self._lists_processes = False
             return None
         shares = self._shares() if self._rates_processes else {}
         return [
-            GpuProcess(int(one.pid), None if one.usedGpuMemory is None else int(one.usedGpuMemory), shares.get(one.pid))
-            for one in found
+            GpuProcess(
+                int(process.pid),
+                None if process.usedGpuMemory is None else int(process.usedGpuMemory),
+                shares.get(process.pid),
+            )
+            for process in processes
         ]
 
     def _shares(self) -> dict[int, float]:
-        """How busy each process kept the device since this was asked last, 0 to 1."""
+        """Return each process's utilization of the device since the last call, 0 to 1."""
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._handle, self._processes_seen)
         except pynvml.NVMLError as error:
-            if error.value not in _MAY_NOT | _NOTHING_NEW:
+            if error.value not in _UNSUPPORTED_OR_FORBIDDEN | _NO_NEW_SAMPLES:
                 raise
-            self._rates_processes = error.value in _NOTHING_NEW
+            self._rates_processes = error.value in _NO_NEW_SAMPLES
             return {}
-        found: dict[int, list[int]] = {}
+        utilizations: dict[int, list[int]] = {}
         for sample in samples:
             if sample.timeStamp > self._processes_seen:
-                found.setdefault(int(sample.pid), []).append(min(sample.smUtil, 100))
-        self._processes_seen = max((one.timeStamp for one in samples), default=self._processes_seen)
-        return {pid: sum(values) / len(values) / 100 for pid, values in found.items()}
+                utilizations.setdefault(int(sample.pid), []).append(min(sample.smUtil, 100))
+        self._processes_seen = max((sample.timeStamp for sample in samples), default=self._processes_seen)
+        return {pid: sum(values) / len(values) / 100 for pid, values in utilizations.items()}
 
 
 def tells_processes(driver: str | None) -> bool:
-    """Whether a driver of this version says which of our own processes use a device."""
+    """Return whether a driver of this version lists the processes of this PID namespace."""
     version = re.match(r"(\d+)\.(\d+)", driver or "")
-    return version is not None and (int(version[1]), int(version[2])) >= _TELLS_PROCESSES
+    return version is not None and (int(version[1]), int(version[2])) >= _FIRST_WITH_PROCESSES
 
 
 def _devices(lists_processes: bool) -> list[_Device]:
-    """All devices that can be measured. One that is lost is left out, and so is a GPU that has become MIG devices."""
-    found = []
+    """Return all devices that can be measured, without lost ones and without GPUs that are divided into MIG devices."""
+    devices = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         with suppress(pynvml.NVMLError):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(_Device(handle, str(pynvml.nvmlDeviceGetUUID(handle)), lists_processes=lists_processes))
-            found.extend(_mig_devices(handle, lists_processes))
-    return found
+            devices.append(_Device(handle, str(pynvml.nvmlDeviceGetUUID(handle)), lists_processes=lists_processes))
+            devices.extend(_mig_devices(handle, lists_processes))
+    return devices
 
 
 def _mig_devices(parent: Any, lists_processes: bool) -> list[_Device]:
@@ -263,13 +267,13 @@ def _mig_devices(parent: Any, lists_processes: bool) -> list[_Device]:
         if error.value in _NO_MIG:
             return []
         raise
-    found = []
+    devices = []
     for index in range(most):
         with suppress(pynvml.NVMLError):
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(parent, index)
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-            found.append(_Device(handle, uuid, lists_processes=lists_processes, is_mig=True))
-    return found
+            devices.append(_Device(handle, uuid, lists_processes=lists_processes, is_mig=True))
+    return devices
 
 
 def _fault(error: Any) -> ReadingFault:

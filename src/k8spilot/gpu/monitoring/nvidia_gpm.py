@@ -1,6 +1,6 @@
-"""How busy a MIG device is: NVML's performance monitoring (GPM), which Hopper and later GPUs have.
+"""Utilization of a MIG device from NVML's performance monitoring (GPM), which Hopper and later GPUs have.
 
-Nothing else of NVML tells it. Two samples are taken at different times, and a metric is of the time between.
+No other call of NVML reports it. A metric covers the time between two samples.
 """
 
 import time
@@ -10,28 +10,28 @@ from typing import Any, Final
 import pynvml
 
 _METRIC: Final = pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
-"""Per cent of the time in which anything ran, as the utilisation of a whole GPU is."""
+"""Percentage of the time with any activity, as in the utilization of a whole GPU."""
 
 
 class Gpm:
-    """One GPU instance. If that is divided further, its figures are of all of its parts."""
+    """A GPU instance. If it is divided further, the figures cover all of its parts."""
 
     def __init__(self, mig: Any) -> None:
-        """Find it; `mig` is NVML's handle of the MIG device.
+        """Find the instance; `mig` is NVML's handle of the MIG device.
 
         Raises:
-            NVMLError: the device has none (NVML_ERROR_NOT_SUPPORTED).
+            NVMLError: the device has no GPM (NVML_ERROR_NOT_SUPPORTED).
         """
         self._parent = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)
         if not pynvml.nvmlGpmQueryDeviceSupport(self._parent).isSupportedDevice:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         self._instance = c_uint(pynvml.nvmlDeviceGetGpuInstanceId(mig))
         self._samples = [pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()]
-        """The one before, and the next."""
+        """The previous sample, and the next one."""
         self._when: float | None = None
 
     def read(self) -> tuple[float, float]:
-        """Seconds busy, of so many since it was read last."""
+        """Return the busy and the known seconds since the last read."""
         now, before = time.monotonic(), self._when
         pynvml.nvmlGpmMigSampleGet(self._parent, self._instance, self._samples[1])
         self._samples.reverse()
@@ -48,6 +48,6 @@ class Gpm:
         return (now - before) * min(max(metric.value, 0.0), 100.0) / 100, now - before
 
     def close(self) -> None:
-        """Give the samples back."""
+        """Free the samples."""
         while self._samples:
             pynvml.nvmlGpmSampleFree(self._samples.pop())

@@ -1,7 +1,8 @@
-"""What the sampler says to the engine, checked: it stands in a container with drivers of others in it.
+"""Messages of the sampler to the engine, and their validation.
 
-A message is one packet of JSON. Nothing in it is taken on trust: sizes have bounds, numbers have ranges, names have a
-form in which they can stand in HTCondor's configuration and in a metric's label.
+The sampler's container also has driver code of others. A message is one packet of JSON. The engine trusts nothing in
+it: sizes have bounds, numbers have ranges, and names have a form that is safe in HTCondor's configuration and in a
+metric's label.
 """
 
 import math
@@ -16,44 +17,44 @@ from k8spilot.gpu.monitoring.vendor import GpuProcess
 T = TypeVar("T")
 
 SIZE: Final = 64 * 1024
-"""Bytes of a message, at most."""
-_DEVICES: Final = 128
-_PROCESSES: Final = 64
+"""Limit of a message, in bytes."""
+_MOST_DEVICES: Final = 128
+_MOST_PROCESSES: Final = 64
 _LONGEST_SECONDS: Final = 7 * 86400.0
-"""A sampler tells of the time since it was heard last."""
-_BYTES: Final = 2**50
-_PIDS: Final = 2**31
-_WORDS: Final = 400
+"""Longest interval of a message: a sampler reports on the time since its last message."""
+_MOST_BYTES: Final = 2**50
+_MOST_PIDS: Final = 2**31
+_TEXT_LENGTH: Final = 400
 
 UUID: Final = re.compile(r"(GPU|MIG)-[0-9A-Za-z-]{1,64}(/[0-9]{1,4}/[0-9]{1,4})?")
-"""As NVML names devices; before driver 470 a MIG device was MIG-GPU-<uuid>/<instance>/<instance>."""
+"""Names of devices in NVML. Before driver 470 a MIG device was MIG-GPU-<uuid>/<instance>/<instance>."""
 
 
 class Nonsense(Exception):
-    """A message that a sampler of ours does not send."""
+    """Raised when a message does not have the form of a sampler's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first one: what the sampler sees."""
+    """The first message: the devices that the sampler sees."""
 
     driver: str | None
     devices: tuple[str, ...]
     fault: str
-    """Why it sees nothing, in the words of the vendor's library."""
+    """Reason why it sees no devices, as the vendor's library reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFigures:
-    """One device since the message before; None is what is not known."""
+    """Figures of one device since the last message; None if unknown."""
 
     busy: float | None = None
-    """Seconds in which it was busy, of the `known` ones."""
+    """Busy seconds within the `known` ones."""
     known: float = 0.0
     memory: int | None = None
-    """Bytes in use now."""
+    """Memory in use now, in bytes."""
     peak: int | None = None
-    """The most since the message before."""
+    """Peak of the memory in use since the last message, in bytes."""
     total: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
     fault: str = ""
@@ -61,7 +62,7 @@ class DeviceFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured since the message before."""
+    """Measurements since the last message."""
 
     seconds: float
     fault: str
@@ -69,86 +70,96 @@ class Figures:
 
 
 def hello(data: bytes) -> Hello:
-    """Read the first message. Raises Nonsense."""
-    found = _object(data, "hello", "driver", "devices", "fault")
-    if found["hello"] != 1:
-        raise Nonsense(f"it speaks version {str(found['hello'])[:20]}")
-    return Hello(_or_none(_words)(found["driver"]), _several(_uuid, _DEVICES)(found["devices"]), _words(found["fault"]))
+    """Read the first message.
+
+    Raises:
+        Nonsense: the message is invalid.
+    """
+    value = _object(data, "hello", "driver", "devices", "fault")
+    if value["hello"] != 1:
+        raise Nonsense(f"it speaks version {str(value['hello'])[:20]}")
+    return Hello(
+        _optional(_text)(value["driver"]), _list_of(_uuid, _MOST_DEVICES)(value["devices"]), _text(value["fault"])
+    )
 
 
 def figures(data: bytes) -> Figures:
-    """Read one of the others. Raises Nonsense."""
-    found = _object(data, "seconds", "fault", "devices")
-    devices = found["devices"]
-    if not isinstance(devices, dict) or len(devices) > _DEVICES:
-        raise Nonsense("devices are no object, or too many")
+    """Read one of the later messages.
+
+    Raises:
+        Nonsense: the message is invalid.
+    """
+    value = _object(data, "seconds", "fault", "devices")
+    devices = value["devices"]
+    if not isinstance(devices, dict) or len(devices) > _MOST_DEVICES:
+        raise Nonsense("devices are not an object, or there are too many")
     read = Figures(
-        _seconds(found["seconds"]), _words(found["fault"]), {_uuid(k): _device(v) for k, v in devices.items()}
+        _seconds(value["seconds"]), _text(value["fault"]), {_uuid(k): _device(v) for k, v in devices.items()}
     )
-    for uuid, one in read.devices.items():
-        # What a driver's own clock says may be a little more than has passed.
-        if one.known > read.seconds * 1.2 + 3 or (one.busy or 0) > one.known + 1e-6:
-            raise Nonsense(f"{uuid} was busy for {one.busy} s of {one.known} s in {read.seconds} s")
+    for uuid, device in read.devices.items():
+        # The driver's clock may run slightly faster.
+        if device.known > read.seconds * 1.2 + 3 or (device.busy or 0) > device.known + 1e-6:
+            raise Nonsense(f"{uuid} was busy for {device.busy} s of {device.known} s in {read.seconds} s")
     return read
 
 
 def _object(data: bytes, *fields: str) -> dict[str, Any]:
     try:
-        found = read_json(data)
+        value = read_json(data)
     except ValueError:
-        raise Nonsense("it is no JSON") from None
-    return _fields(found, *fields)
+        raise Nonsense("it is not JSON") from None
+    return _fields(value, *fields)
 
 
-def _fields(found: Any, *fields: str) -> dict[str, Any]:
-    if not isinstance(found, dict) or set(found) != set(fields):
-        raise Nonsense(f"it is no object of {', '.join(fields)}")
-    return found
+def _fields(value: Any, *fields: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != set(fields):
+        raise Nonsense(f"it is not an object of {', '.join(fields)}")
+    return value
 
 
-def _device(found: Any) -> DeviceFigures:
-    found = _fields(found, *DeviceFigures.__slots__)
+def _device(value: Any) -> DeviceFigures:
+    value = _fields(value, *DeviceFigures.__slots__)
     return DeviceFigures(
-        busy=_or_none(_seconds)(found["busy"]),
-        known=_seconds(found["known"]),
-        memory=_or_none(_bytes)(found["memory"]),
-        peak=_or_none(_bytes)(found["peak"]),
-        total=_or_none(_bytes)(found["total"]),
-        processes=_or_none(_several(_process, _PROCESSES))(found["processes"]),
-        fault=_words(found["fault"]),
+        busy=_optional(_seconds)(value["busy"]),
+        known=_seconds(value["known"]),
+        memory=_optional(_bytes)(value["memory"]),
+        peak=_optional(_bytes)(value["peak"]),
+        total=_optional(_bytes)(value["total"]),
+        processes=_optional(_list_of(_process, _MOST_PROCESSES))(value["processes"]),
+        fault=_text(value["fault"]),
     )
 
 
-def _process(found: Any) -> GpuProcess:
-    if not isinstance(found, list) or len(found) != 3:
-        raise Nonsense("a process is no list of three")
-    pid, memory, share = found
-    return GpuProcess(_whole(pid, _PIDS), _or_none(_bytes)(memory), _or_none(_share)(share))
+def _process(value: Any) -> GpuProcess:
+    if not isinstance(value, list) or len(value) != 3:
+        raise Nonsense("a process is not a list of three")
+    pid, memory, share = value
+    return GpuProcess(_whole(pid, _MOST_PIDS), _optional(_bytes)(memory), _optional(_share)(share))
 
 
-def _or_none(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+def _optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
     return lambda value: None if value is None else read(value)
 
 
-def _several(read: Callable[[Any], T], most: int) -> Callable[[Any], tuple[T, ...]]:
+def _list_of(read: Callable[[Any], T], most: int) -> Callable[[Any], tuple[T, ...]]:
     def of(value: Any) -> tuple[T, ...]:
         if not isinstance(value, list) or len(value) > most:
-            raise Nonsense(f"it is no list of {most} at most")
-        return tuple(read(one) for one in value)
+            raise Nonsense(f"it is not a list of at most {most}")
+        return tuple(read(item) for item in value)
 
     return of
 
 
 def _uuid(value: Any) -> str:
     if not isinstance(value, str) or not UUID.fullmatch(value):
-        raise Nonsense("a device has no name such as NVML gives")
+        raise Nonsense("a device's name is not an NVML name")
     return value
 
 
-def _words(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _WORDS:
-        raise Nonsense(f"words are no text of {_WORDS} characters at most")
-    return "".join(one if one.isprintable() else " " for one in value)
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _TEXT_LENGTH:
+        raise Nonsense(f"a text is not a string of at most {_TEXT_LENGTH} characters")
+    return "".join(item if item.isprintable() else " " for item in value)
 
 
 def _whole(value: Any, most: int) -> int:
@@ -158,7 +169,7 @@ def _whole(value: Any, most: int) -> int:
 
 
 def _bytes(value: Any) -> int:
-    return _whole(value, _BYTES)
+    return _whole(value, _MOST_BYTES)
 
 
 def _number(value: Any, most: float) -> float:

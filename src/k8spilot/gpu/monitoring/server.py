@@ -1,8 +1,8 @@
 """The engine's end of the sampler's socket.
 
-The socket lies in a volume that only the engine's container and the sampler's have. Where the engine is root, nobody
-else can write there (engine/app.py). The kernel tells who connects. What comes is checked (messages.py) and read at the
-engine's own pace: a sampler that talks without end waits.
+Only the engine's container and the sampler's container mount the volume with the socket. If the engine is root, no
+other user can write there (engine/app.py). The kernel identifies the client. The engine validates messages
+(protocol.py) and reads them at its own pace: a sampler that sends without end has to wait.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from k8spilot.gpu.monitoring.sampler import END, GO, RENEW, SOCKET
 logger = logging.getLogger(__name__)
 
 UID: Final = 65533
-"""The sampler's: nobody else's in the pod, neither the pilot's nor the jobs'."""
+"""The sampler's uid. No other container of the pod has it."""
 
 _HELLO_SECONDS: Final = 10.0
 _PACE_SECONDS: Final = 0.5
 _SILENT_SECONDS: Final = 60.0
-"""One that says nothing for so long hangs, in the driver for one: it tells every few seconds."""
+"""Silence after which a sampler counts as hung, for example in the driver: it reports every few seconds."""
 
 
 class SamplerServer:
-    """Where samplers connect to, one at a time."""
+    """Accepts samplers, one at a time."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class SamplerServer:
         lost: Callable[[], None],
         uid: int = UID,
     ) -> None:
-        """Make it.
+        """Initialize without I/O.
 
         Args:
-            folder: where the volume is mounted.
-            judge: whether a sampler is wanted, by what it says first.
-            take: is given what it says then; whether it is to go on.
-            lost: is told that a sampler that was wanted is gone.
-            uid: that samplers have.
+            folder: mount path of the volume.
+            judge: returns whether a sampler is accepted, from its hello.
+            take: receives each later message, and returns whether the sampler should continue.
+            lost: called when an accepted sampler is gone.
+            uid: uid of the samplers.
         """
         self._folder = folder
         self._judge = judge
@@ -77,7 +77,9 @@ class SamplerServer:
         path, is_root = self._folder / SOCKET, os.geteuid() == 0
         aside = path.with_name(f".{path.name}.new")
         aside.unlink(missing_ok=True)
-        before = os.umask(0o177 if is_root else 0o111)  # who is not root cannot give it away; no other uid gets there
+        before = os.umask(
+            0o177 if is_root else 0o111
+        )  # without root the owner cannot change; no other uid reaches the folder
         try:
             self._socket.bind(str(aside))
         finally:
@@ -93,21 +95,21 @@ class SamplerServer:
             try:
                 connection, _ = await loop.sock_accept(self._socket)
             except OSError as error:
-                logger.warning("A connection of the GPU sampler could not be taken: %s.", error)
+                logger.warning("A connection of the GPU sampler could not be accepted: %s.", error)
                 await asyncio.sleep(1)
                 continue
             with connection:
                 try:
-                    await self._hear(connection)
+                    await self._handle(connection)
                 except (OSError, TimeoutError, Nonsense) as error:
-                    logger.warning("The GPU sampler is cut off: %s", str(error) or type(error).__name__)
+                    logger.warning("The GPU sampler is disconnected: %s", str(error) or type(error).__name__)
             await asyncio.sleep(_PACE_SECONDS)
 
-    async def _hear(self, connection: socket.socket) -> None:
+    async def _handle(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         pid, uid = peer_of(connection)
         if uid != self._uid:
-            logger.warning("Process %d of uid %d is no GPU sampler.", pid, uid)
+            logger.warning("Process %d of uid %d is not a GPU sampler.", pid, uid)
             return
         async with asyncio.timeout(_HELLO_SECONDS):
             wanted = self._judge(hello(await loop.sock_recv(connection, SIZE)))

@@ -1,16 +1,16 @@
-"""What a sampler reads of a device, whoever made it: the seam for vendors (nvidia_readings.py is one)."""
+"""Interface of a vendor's GPUs for the sampler (nvidia.py implements it)."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class ReadingFault(Exception):
-    """The vendor's library says that it cannot work; its words."""
+    """Raised when the vendor's library cannot work; the text is the library's message."""
 
-    def __init__(self, words: str, *, is_absent: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, is_absent: bool = False) -> None:
+        super().__init__(message)
         self.is_absent = is_absent
-        """There is no such library: nothing of the vendor's is in this container."""
+        """Whether the library is missing, so that this container has no GPUs of the vendor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,43 +19,47 @@ class GpuProcess:
 
     pid: int
     memory: int | None
-    """Bytes of the device's memory."""
+    """Device memory in use, in bytes."""
     share: float | None
-    """How busy it kept the device, 0 to 1."""
+    """Utilization of the device, 0 to 1."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """One device, since it was read last. None is what is not known."""
+    """Figures of one device since the last reading; None if unknown."""
 
     busy: float | None = None
-    """Seconds in which it was busy, of the `known` ones."""
+    """Busy seconds within the `known` ones."""
     known: float = 0.0
-    """Seconds of which it is known whether it was busy."""
+    """Seconds with known utilization."""
     memory: int | None = None
-    """Bytes in use now."""
+    """Memory in use now, in bytes."""
     total: int | None = None
-    """Bytes that it has."""
+    """Total memory, in bytes."""
     processes: list[GpuProcess] | None = None
     fault: str = ""
-    """Why it could not be read, in the library's words."""
+    """Reason of a failed reading, as the library reports it."""
 
 
 class Vendor(Protocol):
-    """A vendor's devices."""
+    """Devices of a vendor."""
 
     def open(self) -> None:
-        """Find them, also again after a fault. Raises ReadingFault."""
+        """Find the devices, also again after a fault.
+
+        Raises:
+            ReadingFault: the library cannot work.
+        """
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release the devices."""
 
     @property
     def uuids(self) -> list[str]:
-        """Their names."""
+        """UUIDs of the devices."""
 
     def driver(self) -> str | None:
-        """The driver's version."""
+        """Return the driver's version."""
 
     def read(self, processes: bool) -> dict[str, Reading]:
-        """All of them."""
+        """Read all devices. `processes`: also read the processes that use them."""
