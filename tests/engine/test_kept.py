@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common.errors import PilotError
-from k8spilot.kube import own_pod
+from k8spilot.kube import reflector
 from tests.engine.faulty import FAULTS, Place
 from tests.engine.rings import eventually
 
@@ -20,7 +20,7 @@ FAULT_SECONDS = 0.5
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot tries again soon, and what it logs is kept nowhere: pytest would keep the errors in it, too."""
-    monkeypatch.setattr(own_pod, "_BACK_OFF_SECONDS", (0.1, 0.4))
+    monkeypatch.setattr(reflector, "_BACK_OFF_SECONDS", (0.1, 0.4))
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
 
 

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 64 * 1024
 """Read at a time; a longer line comes in parts."""
+_GATHER_SECONDS: Final = 0.1
+"""HTCondor writes its lines one by one, and many together: they are read at once after this time."""
 _LOOK_SECONDS: Final = 1.0
 """Without inotify(7) files are looked at that often, as tail(1) does."""
 
@@ -37,7 +39,7 @@ class LogFollower:
     def __enter__(self) -> Self:
         """Begin to watch the folder, or know that it cannot be watched."""
         try:
-            self._inotify = Inotify()
+            self._inotify = Inotify(sync_timeout=0)
             self._inotify.add_watch(self._folder, Mask.CREATE | Mask.MOVED_TO)
         except OSError as error:  # fs.inotify.max_user_instances is for all pods of a node
             logger.info("The logs in %s are looked at each second: no inotify (%s).", self._folder, error)
@@ -57,8 +59,13 @@ class LogFollower:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self._wake(self._changed)
         async for event in self._inotify:
+            await asyncio.sleep(_GATHER_SECONDS)
+            events = [event]
+            while (more := self._inotify.sync_get()) is not None:
+                events.append(more)
             # An event of no path says that events were lost (IN_Q_OVERFLOW).
-            self._wake(self._changed if event.path is None else [event.path.name])
+            paths = {one.path for one in events}
+            self._wake(self._changed if None in paths else [path.name for path in paths if path is not None])
 
     async def lines(self, name: str, before: int = 0) -> AsyncGenerator[bytes]:
         """Yield new lines of a file, without their ends, until cancelled.

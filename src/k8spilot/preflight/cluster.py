@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from k8spilot.common.errors import ClusterError, PreflightError
 from k8spilot.condor.node_images import ATTRIBUTE as NODE_IMAGES
@@ -27,8 +27,6 @@ CLOCK_SECONDS: Final = 300
 """Tokens of Kubernetes and of HTCondor are judged by the clock; five minutes are what Kerberos and others allow."""
 
 _SECONDS: Final = 20.0
-_UID: Final = re.compile(r"^Uid:\s*(\d+)", re.MULTILINE)
-_PROC: Final = Path("/proc")
 
 Json = dict[str, Any]
 
@@ -152,13 +150,4 @@ def _processes(pod: Json, settings: Settings) -> Iterator[Finding]:
 
 def _uids() -> set[int]:
     """The users of all processes that can be seen."""
-    found = set()
-    for folder in _PROC.iterdir():
-        if folder.name.isdecimal():
-            try:
-                match = _UID.search((folder / "status").read_text())
-            except OSError:
-                continue
-            if match is not None:
-                found.add(int(match[1]))
-    return found
+    return {one.info["uids"].real for one in psutil.process_iter(["uids"]) if one.info["uids"] is not None}

@@ -1,0 +1,247 @@
+"""Keeps a copy of one pod current by list and watch: a reflector, in client-go's word (tools/cache/reflector.go).
+
+An API server may be away, slow, or lose its answers, at any moment. Silence is never taken for a result: a watch
+begins again from where it was, later each time.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import aiohttp
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.kube.backoff import BackOff
+from k8spilot.kube.client import Api, ApiRefusal
+from k8spilot.kube.connectivity import Connectivity
+from k8spilot.kube.pod import version_of
+from k8spilot.kube.watch_stream import events
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_WATCH_SECONDS: Final = (240, 300)
+"""The server ends a watch after a time drawn from here, so that pilots do not come back all at once."""
+_BACK_OFF_SECONDS: Final = (1.0, 30.0)
+_STEADY_SECONDS: Final = 30.0
+"""A watch that lasted for this long was a good one: if the server has ended it, the next begins at once."""
+_NEED_SECONDS: Final = 60.0
+"""For so long after a change its outcome is waited for, and a watch that was lost is begun again soon."""
+REQUEST_SECONDS: Final = 30.0
+"""The longest that one request may take."""
+_OF_THE_SERVER: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
+"""Refusals of a watch, beside those of 500 and more, that say nothing of the version from which it was to begin."""
+_FROM_THE_FUTURE: Final = "Too large resource version"
+"""A server whose etcd was restored does not know our version yet (504; apiserver, storage/errors.go)."""
+
+
+class PodReflector:
+    """The last known state of one pod. `follow` keeps it current; everything else waits for what it sees."""
+
+    def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
+        self.api = api
+        self.namespace = namespace
+        self.name = name
+        self.gone = False
+        self.connectivity = Connectivity(lambda: api.heard)
+        """Why it cannot be watched or changed, while that is so."""
+        self._uid = uid
+        """A pod of the same name may follow this one, while a node that was cut off still runs this one."""
+        self._pod: dict[str, Any] | None = None
+        self._version = ""
+        """Where the watch is; empty when the pod has to be listed first."""
+        self._changed = asyncio.Condition()
+        """Of the pod."""
+        self._answered = asyncio.Event()
+        """Set when the API server did something, which is a reason to watch again now."""
+        self._asked = -_NEED_SECONDS
+        """When a change was asked for last (the event loop's clock, seconds)."""
+
+    @property
+    def path(self) -> str:
+        """Path of the pods of its namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        """The pod as last seen, in the API's JSON.
+
+        Raises:
+            ClusterError: it has not been seen yet.
+        """
+        if self._pod is None:
+            raise ClusterError(f"pod {self.namespace}/{self.name} has not been read from the Kubernetes API yet")
+        return self._pod
+
+    @property
+    def uid(self) -> str:
+        """Its uid; empty if that was neither told nor seen."""
+        return self._uid
+
+    @property
+    def seen(self) -> bool:
+        """Whether it has been seen at all."""
+        return self._pod is not None
+
+    async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
+        """Wait until `look` finds something in the pod, and return that. The caller sets the time limit."""
+        async with self._changed:
+            while True:
+                if self._pod is not None and (found := look(self._pod)) is not None:
+                    return found
+                await self._changed.wait()
+
+    async def refresh(self) -> None:
+        """Read the pod, for when it has to be known that the watch did not miss anything.
+
+        Raises:
+            ClusterError: it cannot be read.
+        """
+        await self._list()
+        self.watch_now()
+
+    def expect_change(self) -> None:
+        """Know that a change is asked for now, whose outcome somebody waits for."""
+        self._asked = asyncio.get_running_loop().time()
+
+    def watch_now(self) -> None:
+        """Begin a watch that was lost again now: the API server has answered to something else."""
+        self._answered.set()
+
+    async def follow(self) -> None:
+        """List and watch until the pod is gone. Comes back from every failure, later each time."""
+        loop = asyncio.get_running_loop()
+        back_off = BackOff(*_BACK_OFF_SECONDS)
+        expired = steady = False
+        while not self.gone:
+            began = loop.time()
+            fault: Exception | None = None
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except (ClusterError, aiohttp.ClientError, OSError) as error:
+                fault = error
+                if isinstance(error, ApiRefusal) and _is_of_the_version(error):
+                    self._version = ""
+            except Exception as error:  # whatever a server sends, it does not end the engine
+                logger.warning("The Kubernetes API sends what is no event of a pod's watch.", exc_info=error)
+                self._version = ""
+                fault = error
+            # A server that has just begun remembers nothing, but is there again.
+            again, expired = expired, fault is not None and _is_expired(fault)
+            lasted = loop.time() - began >= _STEADY_SECONDS
+            steady = steady or lasted
+            if lasted or (expired and not again):
+                back_off.reset()
+                if fault is None:
+                    continue
+            # A server that goes takes the watches of all pilots with it, and is to be found by them one after another.
+            calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
+            steady = False
+            await self._pause(fault, back_off.spread() if calm else back_off.delay(fault))
+
+    async def _pause(self, fault: Exception | None, seconds: float) -> None:
+        """Wait before the next watch; not so long when something else shows that the server is there."""
+        if self.gone:
+            return
+        if fault is None or _is_expired(fault):
+            logger.info("The watch of the own pod has ended; watching again in %.1f s.", seconds)
+        else:
+            logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(fault), seconds)
+            await self.connectivity.note("watch", f"the own pod cannot be watched: {_words(fault)}")
+        if getattr(fault, "retry_after", None):
+            await asyncio.sleep(seconds)
+            return
+        self._answered.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._answered.wait()
+
+    async def _list(self) -> None:
+        """Read the pod; the watch goes on from here if it has nowhere to begin."""
+        answer = await self.api.read("list", self.path, query={"fieldSelector": f"metadata.name={self.name}"})
+        try:
+            found = next((one for one in answer["items"] if self._is_own(one)), None)
+            here = str(answer["metadata"]["resourceVersion"])
+        except (LookupError, TypeError) as error:
+            raise ClusterError("the Kubernetes API answered with something else than a list of pods") from error
+        if found is None:
+            await self._lose()
+            raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
+        if self._version:  # the watch goes on, and may have been faster
+            await self._see(found)
+            return
+        async with self._changed:
+            self._pod = found  # whatever it is: what we had may be of an etcd that is no more
+            self._changed.notify_all()
+        self._version = here
+
+    async def _watch(self) -> None:
+        """Follow events from the version on that is known, until the server ends the watch."""
+        query = {
+            "fieldSelector": f"metadata.name={self.name}",
+            "watch": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, hides nothing
+            "allowWatchBookmarks": "true",
+        }
+        async with self._opened(query) as response:
+            await self.connectivity.note("watch", "")
+            async for event in events(response.content):
+                self.api.hear()
+                seen = event["object"]
+                self._version = seen["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED" or (event["type"] != "BOOKMARK" and not self._is_own(seen)):
+                    await self._lose()
+                    return  # the server would keep the watch open
+                if event["type"] != "BOOKMARK":
+                    await self._see(seen)
+
+    @asynccontextmanager
+    async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a watch, whose headers come at once or never; its events are waited for by `events`."""
+        async with AsyncExitStack() as parts:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                response = await parts.enter_async_context(self.api.open("watch", self.path, query=query))
+            yield response
+
+    def _is_own(self, pod: dict[str, Any]) -> bool:
+        found = str(pod["metadata"]["uid"])
+        self._uid = self._uid or found
+        return found == self._uid
+
+    async def _see(self, pod: dict[str, Any]) -> None:
+        """Take what the watch tells, unless it repeats what came before a list."""
+        if self._pod is not None and version_of(pod) < version_of(self._pod):
+            return
+        async with self._changed:
+            self._pod = pod
+            self._changed.notify_all()
+
+    async def _lose(self) -> None:
+        logger.warning("Pod %s/%s is gone from the Kubernetes API.", self.namespace, self.name)
+        self.gone = True
+
+
+def _is_of_the_version(error: ApiRefusal) -> bool:
+    """Whether the pod has to be listed anew: a server that is overloaded is not asked for more than it was."""
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _FROM_THE_FUTURE in str(error)
+    return error.status not in _OF_THE_SERVER
+
+
+def _is_expired(fault: Exception) -> bool:
+    """Whether the server no longer knows our resource version."""
+    return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "the Kubernetes API is silent"
+    return str(error) or type(error).__name__
