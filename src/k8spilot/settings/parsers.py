@@ -1,6 +1,7 @@
 """The kinds of values that settings have: each reads a text, or says what is allowed (ValueError).
 
-They are plain functions since the engine reads settings, too: pydantic for that was 10 MiB of its 59.
+They are plain functions since the engine reads settings, too: pydantic-settings with one class of one field adds 13 MiB
+to the Rss of its imports (pydantic-settings 2.14, Python 3.11).
 """
 
 import math

@@ -6,7 +6,8 @@ goes back to the queue, and the slot stays. The sockets are open here all the ti
 the next engine instead of being told that there is none.
 
 What dies here takes the whole container with it. So this is small, imports next to nothing (its memory is part of every
-pilot's), waits for signals and does nothing else.
+pilot's), waits for signals and does nothing else. Measured with Python 3.11: 10 MiB of Rss as it is;
+asyncio would double that.
 """
 
 import marshal
