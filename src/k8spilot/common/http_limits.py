@@ -1,8 +1,8 @@
 """HTTP connections whose other end may mean no good: how many there are, and how long they may take.
 
 aiohttp bounds lines, headers, bodies and pipelines. It waits without end for the rest of a request's head and for who
-does not read an answer, and takes as many connections as there are. A proxy in front that has such limits would be one more
-process of every pilot, and would hide whose connection it is (SO_PEERCRED).
+does not read an answer, and takes as many connections as there are. A proxy in front that has such limits would be one
+more process of every pilot, and would hide whose connection it is (SO_PEERCRED).
 """
 
 import asyncio

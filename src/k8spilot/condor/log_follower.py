@@ -1,8 +1,9 @@
 """Follows log files as `tail --follow=name --retry` does: by inotify(7), through rotation and truncation.
 
-Done in this process, by aiofiles and asyncinotify, and not by a tail(1) for each of the two logs, measured with Python
-3.11: memory of this process's own 0.6 MiB more, that of two processes (4 MiB of Rss, 0.2 MiB their own) gone; processor
-time of a line that comes alone 0.4 ms (0.2 ms with tail), of 100 MiB in lines of 150 bytes 1.6 s (2.1 s).
+Done in this process by aiofiles and asyncinotify, and not by a tail(1) for each of the two logs. Measured in a pilot's
+pod: the container's memory (rss of its cgroup) is 42.1 MB instead of 41.5 MB, the Rss of its processes 49 MiB instead
+of 51 MiB, and the engine's processor time of a job is the same. Of 100 MiB written at once (Python 3.11): 1.3 s of
+processor time instead of 1.9 s.
 """
 
 import asyncio
