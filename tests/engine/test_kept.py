@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ FAULT_SECONDS = 0.5
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The pilot tries again soon, and what it logs is kept nowhere: pytest would keep the errors in it, too."""
     monkeypatch.setattr(reflector, "_BACK_OFF_SECONDS", (0.1, 0.4))
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # an attribute of the manager would be no news to loggers that have logged before
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def kept() -> Counter[str]:
