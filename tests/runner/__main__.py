@@ -105,7 +105,7 @@ def _many(asked: argparse.Namespace) -> int:
 
 
 def _times_in(file: Path) -> str:
-    """Return the option that names the file of times, in one word: pytest takes a path of its own for tests to collect."""
+    """Return the option that names the file of times, in one word: pytest would collect a path that stands alone."""
     return f"--test-times={file}"
 
 
