@@ -174,7 +174,7 @@ async def test_without_gpus_and_without_a_promise_nothing_is_said(
     pod = start(visible=None, count=0, driver=False) if probed else simulated(programs)  # that image has no probe
     async with pod as engine:
         assert await inventory(engine) == "DetectedGPUs=0\n"
-        assert ("not there" in str((await state(engine))["gpus"]["reasons"])) == probed
+        assert ("is missing" in str((await state(engine))["gpus"]["reasons"])) == probed
         shown = await state(engine)
         assert shown["fit"]
         assert "GPUs" not in status.text(shown)

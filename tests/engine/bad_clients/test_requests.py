@@ -55,7 +55,7 @@ async def test_what_is_no_request_is_refused_in_one_sentence(simulator: Simulate
         (b'{"HostConfig":{"ShmSize":NaN}}', "not JSON"),
         (b"[" + b"[]," * 1_000_000 + b"[]]", "too many values"),
         (b"\x1f\x8b" + bytes(100), "not JSON"),
-        (b'{"Image":"a","Cmd":{"a":1}}', "the docker option Cmd is to be a list of texts"),
+        (b'{"Image":"a","Cmd":{"a":1}}', "the docker option Cmd must be a list of texts"),
         (b'{"Image":"a","Cmd":[[]]}', "the docker option Cmd"),
         (b'{"Image":1}', "the docker option Image"),
         (b'{"Image":"a","HostConfig":[1]}', "the docker option HostConfig"),
