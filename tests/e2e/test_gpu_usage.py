@@ -24,7 +24,7 @@ LIMIT = "/spec/initContainers/1/resources/limits"
 COMPONENTS = ["gpu", "gpu-metrics"]
 RIGHTS = CHECKOUT / "components/gpu-metrics/rights.yaml"
 SECONDS: Final = 100
-"""Time of a measured job. HTCondor samples whole intervals of ten seconds; a job of 60 s was seen to end without one."""
+"""Time of a measured job. HTCondor samples whole intervals of ten seconds; one of 60 s was seen without one."""
 
 
 @dataclass
