@@ -155,7 +155,7 @@ async def test_a_container_in_which_others_have_run_is_not_believed(start: Start
         (engine.cluster.settings.exchange / FILE).unlink()
         await engine.cluster.restart_pilot()
         assert await inventory(engine) == "DetectedGPUs=0\n"
-        assert "has been changed since the pod's start" in (await state(engine))["problems"][0]
+        assert "has changed since the pod's start" in (await state(engine))["problems"][0]
 
 
 async def test_a_record_that_cannot_be_read_is_no_reason_to_look_again(start: Start) -> None:

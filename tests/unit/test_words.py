@@ -37,7 +37,6 @@ UNFINISHED = (
     "gpu/htcondor/*",
     "kube/*",
     "model/payload_state.py",
-    "payload/*",
     "telemetry/health.py",
     "telemetry/slot_recorder.py",
 )
