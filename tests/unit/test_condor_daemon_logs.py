@@ -132,7 +132,7 @@ async def test_a_startd_that_runs_has_not_ended_whatever_the_log_says(
 ) -> None:
     with _startd(tmp_path, of="condor_master"):
         assert not await startd_has_ended("MasterLog", f"{END} 99", os.getpid())
-    assert "may have forged" in caplog.text
+    assert "may be forged" in caplog.text
 
 
 @contextmanager

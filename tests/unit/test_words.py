@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,6 @@ PRONOUNS = frozenset(
     {"what", "whatever", "who", "whoever", "whose", "those", "it", "they", "somebody", "nobody", "anybody"}
 )
 PHRASES = ("as that", "as this", "as above", "one that", "tell ", "of the ", "of a ", "all of it")
-
-UNFINISHED = (
-    "cli/status.py",
-    "common/aio.py",
-    "common/unix_http.py",
-    "condor/log_follower.py",
-    "model/container_state.py",
-    "condor/ad_publisher.py",
-    "condor/daemon_logs.py",
-    "condor/environment.py",
-    "condor/install.py",
-    "engine/*",
-    "gpu/htcondor/*",
-    "kube/*",
-    "model/payload_state.py",
-)
-"""Modules that are not rewritten yet. Remove a module here and in pyproject.toml (D401) when it is."""
 
 
 def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -65,14 +47,7 @@ def test_no_docstring_begins_with_a_pronoun() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {text.splitlines()[0]}"
         for path in sorted(SOURCE.rglob("*.py"))
-        if not any(fnmatch(str(path.relative_to(SOURCE)), pattern) for pattern in UNFINISHED)
         for line, text in _docstrings(ast.parse(path.read_text()))
         if _is_pronoun(text)
     ]
     assert not found, "\n".join(found)
-
-
-def test_every_unfinished_module_exists() -> None:
-    for pattern in UNFINISHED:
-        paths = list(SOURCE.glob(f"{pattern.removesuffix('*')}**/*.py" if pattern.endswith("*") else pattern))
-        assert paths, pattern

@@ -1,8 +1,8 @@
-"""Follows log files as `tail --follow=name --retry` does: by inotify(7), through rotation and truncation.
+"""Follower of log files, as `tail --follow=name --retry`: by inotify(7), through rotation and truncation.
 
-Done in this process, by aiofiles and asyncinotify, and not by a tail(1) for each of the two logs, measured with Python
-3.11: memory of this process's own 0.6 MiB more, that of two processes (4 MiB of Rss, 0.2 MiB their own) gone; processor
-time of a line that comes alone 0.4 ms (0.2 ms with tail), of 100 MiB in lines of 150 bytes 1.6 s (2.1 s).
+It works in this process, with aiofiles and asyncinotify, in place of one tail(1) for each of the two logs. Measured
+with Python 3.11: own memory of this process 0.6 MiB more, without the two processes (4 MiB of Rss, 0.2 MiB their own);
+processor time of a single line 0.4 ms (0.2 ms with tail), of 100 MiB in lines of 150 bytes 1.6 s (2.1 s).
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from asyncinotify import Inotify, Mask
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 64 * 1024
-"""Read at a time; a longer line comes in parts."""
+"""Bytes of one read; a longer line is split."""
 _LOOK_SECONDS: Final = 1.0
-"""Without inotify(7) files are looked at that often, as tail(1) does."""
+"""Seconds between checks of the files without inotify(7), as in tail(1)."""
 
 
 class LogFollower:
-    """Follows files of one folder. `run` has to run meanwhile: it tells `lines` when to read on."""
+    """Follows files of one folder. `run` must run meanwhile: it wakes `lines`."""
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
         self._folder = folder
@@ -35,19 +35,19 @@ class LogFollower:
         self._inotify: Inotify | None = None
 
     def __enter__(self) -> Self:
-        """Begin to watch the folder, or know that it cannot be watched."""
+        """Start to watch the folder; without inotify, check the files at intervals."""
         try:
             self._inotify = Inotify()
             self._inotify.add_watch(self._folder, Mask.CREATE | Mask.MOVED_TO)
-        except OSError as error:  # fs.inotify.max_user_instances is for all pods of a node
-            logger.info("The logs in %s are looked at each second: no inotify (%s).", self._folder, error)
+        except OSError as error:  # fs.inotify.max_user_instances limits all pods of a node
+            logger.info("Checking the logs in %s each second: inotify is not available (%s).", self._folder, error)
             self._close()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Watch no longer."""
+        """Stop the watch."""
         self._close()
 
     async def run(self) -> None:
@@ -57,15 +57,15 @@ class LogFollower:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self._wake(self._changed)
         async for event in self._inotify:
-            # An event of no path says that events were lost (IN_Q_OVERFLOW).
+            # An event without a path reports lost events (IN_Q_OVERFLOW).
             self._wake(self._changed if event.path is None else [event.path.name])
 
     async def lines(self, name: str, before: int = 0) -> AsyncGenerator[bytes]:
         """Yield new lines of a file, without their ends, until cancelled.
 
         Args:
-            name: of the file, which need not be there yet: all that is in a file that comes later is new.
-            before: begin with so many lines that are there already.
+            name: name of the file. It may be missing; all lines of a file that is created later are new.
+            before: number of existing lines to start with.
 
         Raises:
             OSError: the file cannot be read.
@@ -92,14 +92,14 @@ class LogFollower:
             offset = 0
 
     def _watch(self, path: Path) -> None:
-        """Hear of what is written to the file that is at a path now. The kernel forgets a file that is removed."""
+        """Watch the file that is at a path now. The kernel drops the watch of a removed file."""
         if self._inotify is None:
             return
         try:
             self._inotify.add_watch(path, Mask.MODIFY)
         except FileNotFoundError:
-            return  # `_lines_from` sees that it was replaced
-        except OSError:  # fs.inotify.max_user_watches; the watch of the folder, which is there, can tell of all files
+            return  # `_lines_from` notices the replacement
+        except OSError:  # fs.inotify.max_user_watches; the existing watch of the folder can cover all files
             self._inotify.add_watch(self._folder, Mask.CREATE | Mask.MOVED_TO | Mask.MODIFY)
 
     def _wake(self, names: Iterable[str]) -> None:
@@ -114,12 +114,12 @@ class LogFollower:
 
 
 async def _lines_from(file: AsyncFileIO, path: Path, offset: int, changed: asyncio.Event) -> AsyncGenerator[bytes]:
-    """The lines of an open file from an offset on, until another file is at its path."""
+    """Yield the lines of an open file from an offset on, until another file replaces it."""
     await file.seek(offset)
     rest = b""
     while True:
         changed.clear()
-        replaced = not _is_at(path, file)  # known before the rest is read, so that nothing is left behind
+        replaced = not _is_at(path, file)  # checked before the rest is read, so that no line is lost
         is_end = False
         while not is_end:
             chunk = await file.read(_CHUNK_BYTES)
@@ -149,7 +149,7 @@ def _is_at(path: Path, file: AsyncFileIO) -> bool:
 
 
 async def _start_of_last_lines(file: AsyncFileIO, count: int) -> int:
-    """Offset of the last lines of a file: so many, or as many as are whole in what is read at a time."""
+    """Return the offset of the last `count` lines of a file, or of fewer that are whole in one read."""
     size = os.fstat(file.fileno()).st_size
     if not count:
         return size

@@ -1,4 +1,4 @@
-"""When to try again with an API server, or a registry, that did not do its part."""
+"""Pauses between attempts to use a failing API server or registry."""
 
 import asyncio
 import logging
@@ -13,30 +13,33 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SCATTER_SECONDS: Final = 45.0
-"""Over this time pilots that have lost a server at one moment, and do not need it now, come back to it."""
+"""Seconds over which pilots reconnect that lost a server at the same moment and do not need it now."""
 _LONGEST_SECONDS: Final = 300.0
-"""A Retry-After that asks for more does not put the pilot out of order for good."""
+"""Limit of a Retry-After in seconds: a larger value must not disable the pilot."""
 
 
 class BackOff:
-    """Pauses that double, of which a random part is taken: pilots that lost one server do not come back together."""
+    """Doubling pauses with a random part, so that pilots that lost one server do not return together."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first = self._wait = first
         self._most = most
 
     def reset(self) -> None:
-        """Begin with short pauses again."""
+        """Return to short pauses."""
         self._wait = self._first
 
     def pause(self, error: BaseException | None = None) -> float:
-        """Seconds to wait after `error`; what the server asks for (Retry-After) comes first."""
-        asked = getattr(error, "retry_after", None) or 0.0
+        """Return the seconds to wait after `error`, at least the server's Retry-After."""
+        requested = getattr(error, "retry_after", None) or 0.0
         wait, self._wait = self._wait, min(self._wait * 2, self._most)
-        return min(asked, _LONGEST_SECONDS) + wait * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
+        return min(requested, _LONGEST_SECONDS) + wait * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
 
     def scatter(self) -> float:
-        """Seconds to wait for who is in no hurry, after something that all pilots lose at once; long pauses follow."""
+        """Return the seconds to wait after a loss that affects all pilots at once, if there is no hurry.
+
+        Long pauses follow.
+        """
         self._wait = self._most
         return random.uniform(0, SCATTER_SECONDS)  # noqa: S311
 
@@ -47,10 +50,10 @@ async def retry(
     back_off: BackOff | None = None,
     passing: type[PilotError] = ClusterError,
 ) -> T:
-    """Do `work` until it succeeds, again and again for `seconds` where `passing` is the reason.
+    """Do `work` until it succeeds; repeat it for `seconds` after errors of the type `passing`.
 
     Raises:
-        PilotError: the last one that is `passing`, when time is up.
+        PilotError: the last error of the type `passing`, after the time limit.
     """
     back_off = back_off or BackOff(0.5, 10.0)
     loop = asyncio.get_running_loop()

@@ -1,8 +1,8 @@
-"""The pilot's own pod: followed by one watch, changed by one kind of patch.
+"""The pilot's own pod: one watch follows it, one kind of patch changes it.
 
-An API server may be away, slow, or lose its answers, at any moment. Nothing here takes silence for a result: a watch is
-begun again from where it was, later each time, and a patch says what it changes from, so that one which takes effect
-late cannot undo what came after it.
+An API server can be unavailable, slow, or lose its answers at any moment. Silence is never taken for a result: a watch
+restarts from its last position, with growing pauses, and a patch names the value that it replaces, so that a late patch
+cannot undo a later change.
 """
 
 import asyncio
@@ -28,27 +28,27 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _WATCH_SECONDS: Final = (240, 300)
-"""The server ends a watch after a time drawn from here, so that pilots do not come back all at once."""
+"""Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
 _BACK_OFF_SECONDS: Final = (1.0, 30.0)
 _STEADY_SECONDS: Final = 30.0
-"""A watch that lasted for this long was a good one: if the server has ended it, the next begins at once."""
+"""Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
 _NEED_SECONDS: Final = 60.0
-"""For so long after a change its outcome is waited for, and a watch that was lost is begun again soon."""
+"""Seconds after a change in which its outcome matters, so that a lost watch restarts soon."""
 _REQUEST_SECONDS: Final = 30.0
 _CONFLICTS: Final = 3
 _DEFINITE: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
-"""Statuses of a PATCH that is refused for what it asks: admission policies and webhooks, validation."""
+"""Statuses of a PATCH that is refused for its content: admission policies and webhooks, validation."""
 NOT_READY: Final = re.compile(r"\bnot yet ready to handle request")
-"""A refusal (403) of a server that has just begun, in an admission plugin's words (admission/handler.go)."""
+"""A refusal (403) of a server that has just started, in the words of an admission plugin (admission/handler.go)."""
 _OF_THE_PILOT: Final = re.compile(rf'\bcannot patch resource "pods"|{NOT_READY.pattern}')
-"""Refusals (403) that are not about the image: the authorizer's words are about who asks (apiserver,
+"""Refusals (403) that are not about the image: the authorizer's words are about the client (apiserver,
 endpoints/handlers/responsewriters/errors.go)."""
 
 
 class OwnPod:
-    """The pod that this process runs in.
+    """The pod of this process.
 
-    `follow` keeps it current; everything else waits for what it sees.
+    `follow` keeps it current; all other methods use its last view.
     """
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
@@ -57,29 +57,29 @@ class OwnPod:
         self.name = name
         self.gone = False
         self.connectivity = Connectivity(lambda: api.heard)
-        """Why it cannot be watched or changed, while that is so."""
+        """Faults of its watch and of its changes."""
         self._uid = uid
-        """A pod of the same name may follow this one, while a node that was cut off still runs this one."""
+        """uid of the pod: another pod of the same name may exist while a disconnected node still runs this one."""
         self._pod: dict[str, Any] | None = None
         self._version = ""
-        """Where the watch is; empty when the pod has to be listed first."""
+        """Resource version of the watch; empty if the pod has to be listed first."""
         self._changed = asyncio.Condition()
-        """Of the pod."""
+        """Notifies changes of the pod."""
         self._answered = asyncio.Event()
-        """Set when the API server did something, which is a reason to watch again now."""
+        """Set when the API server has answered, which is a reason to restart the watch now."""
         self._unmanage = True
-        """Whether the account of who manages the pod's fields is ended where there is one."""
+        """Whether changes also clear the pod's managedFields."""
         self._asked = -_NEED_SECONDS
-        """When a change was asked for last (the event loop's clock, seconds)."""
+        """Time of the last request for a change (the event loop's clock, seconds)."""
         self._patching = asyncio.Lock()
-        """Patches are sent in the order in which they are made."""
+        """Keeps the order of patches."""
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The pod as last seen, in the API's JSON.
+        """Last view of the pod, in the API's JSON.
 
         Raises:
-            ClusterError: it has not been seen yet.
+            ClusterError: the pod has not been read yet.
         """
         if self._pod is None:
             raise ClusterError(f"pod {self.namespace}/{self.name} has not been read from the Kubernetes API yet")
@@ -87,16 +87,16 @@ class OwnPod:
 
     @property
     def uid(self) -> str:
-        """Its uid; empty if that was neither told nor seen."""
+        """uid of the pod; empty if it is neither set nor seen."""
         return self._uid
 
     @property
     def seen(self) -> bool:
-        """Whether it has been seen at all."""
+        """Whether the pod has been read at all."""
         return self._pod is not None
 
     async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
-        """Wait until `look` finds something in the pod, and return that. The caller sets the time limit."""
+        """Wait until `look` returns a value for the pod, and return that. The caller sets the time limit."""
         async with self._changed:
             while True:
                 if self._pod is not None and (found := look(self._pod)) is not None:
@@ -104,29 +104,29 @@ class OwnPod:
                 await self._changed.wait()
 
     async def refresh(self) -> None:
-        """Read the pod, for when it has to be known that the watch did not miss anything.
+        """Read the pod, for callers that must know that the watch did not miss a change.
 
         Raises:
-            ClusterError: it cannot be read.
+            ClusterError: the request failed.
         """
         await self._list()
         self._answered.set()
 
     async def set_image(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
-        """Ask for another image of the native sidecar `container`. Returns when the API server has taken it.
+        """Request another image of the native sidecar `container`. Return when the API server has accepted it.
 
         Args:
-            container: its name.
-            image: the reference.
-            bind: a new name of this change, hexadecimal digits, which the container that is made for it gets to know.
+            container: name of the sidecar.
+            image: reference of the image.
+            bind: new name of this change, hexadecimal digits, which its container gets.
 
         Returns:
-            The pod at that moment, whose status still is that of the container before; None when an earlier try had
-            taken effect, whose answer was lost.
+            The pod at that moment, whose status still is that of the previous container; None if an earlier attempt,
+            whose answer was lost, had taken effect.
 
         Raises:
-            ClusterRefused: it never will: a policy, an invalid reference.
-            ClusterError: it did not this time, or does not let this pilot.
+            ClusterRefused: the refusal is permanent: a policy, an invalid reference.
+            ClusterError: the request failed this time, or this pilot does not have the right.
         """
         self._asked = asyncio.get_running_loop().time()
         try:
@@ -145,7 +145,7 @@ class OwnPod:
         raise _like(fault, words) from fault
 
     async def follow(self) -> None:
-        """List and watch until the pod is gone. Comes back from every failure, later each time."""
+        """List and watch until the pod is gone. Repeat after every failure, with growing pauses."""
         loop = asyncio.get_running_loop()
         back_off = BackOff(*_BACK_OFF_SECONDS)
         expired = steady = False
@@ -157,12 +157,12 @@ class OwnPod:
                     await self._list()
                 await self._watch()
             except ApiRefusal as error:
-                # It may know less than we do (its etcd was restored), or more than it remembers (410): list again.
+                # The server may know less than we do (its etcd was restored), or no longer remember (410): list again.
                 self._version = ""
                 fault = error
             except (ClusterError, aiohttp.ClientError, OSError, ValueError, LookupError, TypeError) as error:
                 fault = error
-            # A server that has just begun remembers nothing, but is there again.
+            # A server that has just started remembers nothing, but is available again.
             again, expired = expired, fault is not None and _is_expired(fault)
             lasted = loop.time() - began >= _STEADY_SECONDS
             steady = steady or lasted
@@ -170,13 +170,13 @@ class OwnPod:
                 back_off.reset()
                 if fault is None:
                     continue
-            # A server that goes takes the watches of all pilots with it, and is to be found by them one after another.
+            # A server's end ends the watches of all pilots, which must return one after another.
             calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
             steady = False
             await self._pause(fault, back_off.scatter() if calm else back_off.pause(fault))
 
     async def _pause(self, fault: Exception | None, seconds: float) -> None:
-        """Wait before the next watch; not so long when something else shows that the server is there."""
+        """Wait before the next watch; shorten the wait when another request shows that the server is available."""
         if self.gone:
             return
         if fault is None or _is_expired(fault):
@@ -197,17 +197,17 @@ class OwnPod:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def _patch(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
-        """Change the image from what it is known to be; where it is not, look and try again."""
+        """Change the image from its known value; if it has another one, read the pod and try again."""
         place, now = image_of(self.pod, container)
         if now == image:
-            await self._list()  # what the watch tells may be the past
+            await self._list()  # the watch's view may be stale
         plain = not self._unmanage
         for _ in range(_CONFLICTS):
             place, now = image_of(self.pod, container)
             if now == image:
                 return None
             more = [] if plain else clear_managed_fields_operations(self.pod)
-            # A patch that was given up may still arrive. It finds another image by then, and must not change that.
+            # An abandoned patch may still arrive. It finds another image by then, and must not change that.
             changes = [
                 {"op": "test", "path": "/metadata/uid", "value": self._uid},
                 {"op": "test", "path": place, "value": now},
@@ -225,38 +225,38 @@ class OwnPod:
                 self._unmanage = not plain
                 return answer
             await self._list()
-            # Another image by now, or annotations that came or went: the patch was made for another pod.
+            # Another image by now, or annotations that were added or removed: the patch was made for another state.
             is_same = image_of(self.pod, container)[1] == now and set_bind_operations(self.pod, bind) in changes
             if refusal.status != HTTPStatus.CONFLICT and is_same:
-                if more:  # it may be this that somebody does not want, and no job needs it
+                if more:  # a policy may refuse this part, which no job needs
                     plain = True
                     continue
                 if _OF_THE_PILOT.search(str(refusal)):
                     raise refusal
-                raise ClusterRefused(f"the Kubernetes API does not take image {image}: {refusal}") from refusal
-        raise ClusterError("something else changes it, too")
+                raise ClusterRefused(f"the Kubernetes API does not accept image {image}: {refusal}") from refusal
+        raise ClusterError("another client changes it, too")
 
     async def _list(self) -> None:
-        """Read the pod; the watch goes on from here if it has nowhere to begin."""
+        """Read the pod. The watch starts from here if it has no position."""
         answer = await self.api.read("list", self._path, query={"fieldSelector": f"metadata.name={self.name}"})
         try:
-            found = next((one for one in answer["items"] if self._is_own(one)), None)
+            found = next((item for item in answer["items"] if self._is_own(item)), None)
             here = str(answer["metadata"]["resourceVersion"])
         except (LookupError, TypeError) as error:
-            raise ClusterError("the Kubernetes API answered with something else than a list of pods") from error
+            raise ClusterError("the Kubernetes API's answer is not a list of pods") from error
         if found is None:
             await self._lose()
             raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
-        if self._version:  # the watch goes on, and may have been faster
+        if self._version:  # the watch continues, and may be ahead
             await self._see(found)
             return
         async with self._changed:
-            self._pod = found  # whatever it is: what we had may be of an etcd that is no more
+            self._pod = found  # even an older one: the last view may be from an etcd that was replaced
             self._changed.notify_all()
         self._version = here
 
     async def _watch(self) -> None:
-        """Follow events from the version on that is known, until the server ends the watch."""
+        """Follow events from the known version on, until the server ends the watch."""
         query = {
             "fieldSelector": f"metadata.name={self.name}",
             "watch": "true",
@@ -278,19 +278,19 @@ class OwnPod:
 
     @asynccontextmanager
     async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a watch, whose headers come at once or never; its events are waited for by `events`."""
+        """Open the answer to a watch. Its headers come at once or never; `events` waits for its events."""
         async with AsyncExitStack() as parts:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 response = await parts.enter_async_context(self.api.open("watch", self._path, query=query))
             yield response
 
     def _is_own(self, pod: dict[str, Any]) -> bool:
-        found = str(pod["metadata"]["uid"])
-        self._uid = self._uid or found
-        return found == self._uid
+        uid = str(pod["metadata"]["uid"])
+        self._uid = self._uid or uid
+        return uid == self._uid
 
     async def _see(self, pod: dict[str, Any]) -> None:
-        """Take what the watch tells, unless it repeats what came before a list."""
+        """Store the watch's view, unless it is older than that of a list."""
         if self._pod is not None and version_of(pod) < version_of(self._pod):
             return
         async with self._changed:
@@ -303,12 +303,12 @@ class OwnPod:
 
 
 def _is_expired(fault: Exception) -> bool:
-    """Whether the server no longer knows our resource version."""
+    """Return whether the server no longer knows our resource version."""
     return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
 
 
 def _like(error: ClusterError, words: str) -> ClusterError:
-    """A ClusterError with other words."""
+    """Return the ClusterError with other words."""
     new = ClusterError(words)
     new.retry_after = error.retry_after
     return new
