@@ -87,7 +87,7 @@ class OwnPod:
 
     @property
     def uid(self) -> str:
-        """uid of the pod; empty if it is neither set nor seen."""
+        """Unique id of the pod; empty if it is neither set nor seen."""
         return self._uid
 
     @property

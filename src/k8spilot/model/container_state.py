@@ -39,9 +39,9 @@ class ContainerState(Enum):
     KILLED = "killed"
     """A signal ended it before its command was released; its result is that of the signal."""
     FAILED = "failed"
-    """It could not be started, for a reason that the job's owner gets."""
+    """The start failed, for a reason that the job's owner gets."""
     LOST = "lost"
-    """It has no result: the job goes back to the queue."""
+    """Without a result: the job goes back to the queue."""
     REMOVED = "removed"
 
 
