@@ -1,13 +1,13 @@
 """The Events that a pilot publishes on its own pod: reason, type, and when each one is published.
 
-Whoever publishes an Event takes its type from this table. The reference page of Events is generated from it.
+The publisher of an Event takes its type from this table. The reference page of Events is generated from it.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 EventType = Literal["Normal", "Warning"]
-"""As in the Kubernetes API: `Warning` is for what somebody should look at."""
+"""Type in the Kubernetes API: `Warning` is for Events that need attention."""
 
 EventReason = Literal[
     "Fit",

@@ -187,7 +187,7 @@ class Settings:
     all."""
 
     require_digest: bool = _of(parsers.flag, False)
-    """Jobs must name their images by a digest, so that the image that runs is one that somebody has reviewed."""
+    """Jobs must name their images by a digest, so that the image that runs is the one that was reviewed."""
 
     allow_image_volumes: bool = _of(parsers.flag, True)
     """Allow images that declare a `VOLUME`. What a job writes there is on the node's disk, and no limit of the pod

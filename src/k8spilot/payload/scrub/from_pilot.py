@@ -63,7 +63,7 @@ class Leftovers:
         """HTCondor's folder of the jobs' sandboxes. Everything in it except the startd's own files is a leftover."""
 
     def clean(self) -> None:
-        """Remove all that jobs left.
+        """Remove all leftovers.
 
         Raises:
             PilotError: something cannot be removed; the container must not be given to another job.
