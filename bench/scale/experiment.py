@@ -16,7 +16,7 @@ BIND_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 RESTART_SECONDS = 180.0
 ROUND_SECONDS = 300.0
-"""In this time each pilot begins its watch anew at least once (kube/own_pod.py: after 240 to 300 s)."""
+"""In this time each pilot begins its watch anew at least once (kube/reflector.py: after 240 to 300 s)."""
 
 
 @dataclass(frozen=True)

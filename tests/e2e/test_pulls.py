@@ -16,6 +16,9 @@ from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, hold_reason, resu
 PATIENCE_SECONDS = 75
 """K8SPILOT_PATIENCE_SECONDS of the pod: the kubelet's pauses between pulls are 10, 20 and 40 s."""
 
+ASKED_SECONDS = 30
+"""condor_starter asks twenty times, once a second, for a container that was never created."""
+
 AVOIDED_SECONDS = 600
 """How long a registry is avoided (docs/reference/failures/)."""
 
@@ -179,7 +182,8 @@ def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
 ) -> None:
     faulty.goes_away()
     submitted = _job(pool, images.fresh())
-    submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=PATIENCE_SECONDS + 30, ignore=BAD_NEWS)
+    seconds = MATCHED_SECONDS + PATIENCE_SECONDS + ASKED_SECONDS
+    submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=seconds, ignore=BAD_NEWS)
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
     until(lambda: pool.of_slot("K8SAvoidedRegistry") == faulty.address, "the slot says what it avoids")
     assert int(pool.of_slot("K8SAvoidUntil")) > time.time() + AVOIDED_SECONDS / 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.kube import client, connectivity, own_pod, watch_stream
+from k8spilot.kube import client, connectivity, reflector, watch_stream
 from lab.api import Lab
 from tests.engine.faulty import Place, faulty_simulator
 from tests.engine.node import SHARED, NodePod
@@ -84,7 +84,7 @@ async def simulator(programs: Programs, caplog: pytest.LogCaptureFixture) -> Asy
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot loses patience with an API server that is silent within a second."""
     for module, name, seconds in (
-        (own_pod, "_REQUEST_SECONDS", 0.4),
+        (reflector, "REQUEST_SECONDS", 0.4),
         (connectivity, "SILENCE_SECONDS", 1.0),
         (watch_stream, "SILENCE_SECONDS", 1.0),
         (client, "_SECONDS", 0.4),

@@ -198,7 +198,7 @@ class AnyOrder(RuleBasedStateMachine):
         async def lose() -> None:
             container = self.engine.cluster.kubelet.container
             if container is not None and container.running:
-                with suppress(psutil.NoSuchProcess):  # it is just ending
+                with suppress(psutil.NoSuchProcess, IndexError):  # its first process is not there yet, or not any more
                     container.kill_first()
 
         self._begin(lose(), pause)

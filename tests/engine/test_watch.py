@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from k8spilot.kube import backoff, own_pod
+from k8spilot.kube import backoff, reflector
 from k8spilot.payload import listeners
 from lab.faulty import Fault
 from tests.engine.faulty import Place, so
@@ -68,8 +68,8 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(place: Place) -> 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch is a good one after a moment, and pilots come back over a time that no test waits for."""
-    monkeypatch.setattr(own_pod, "_STEADY_SECONDS", 0.2)
-    monkeypatch.setattr(backoff, "SCATTER_SECONDS", 10_000.0)
+    monkeypatch.setattr(reflector, "_STEADY_SECONDS", 0.2)
+    monkeypatch.setattr(backoff, "SPREAD_SECONDS", 10_000.0)
 
 
 async def test_a_pilot_that_is_idle_comes_back_to_a_server_that_was_started_again_some_time_later(

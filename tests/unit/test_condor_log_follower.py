@@ -52,7 +52,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     """A log with a line in it; with what the kernel has no room for."""
     if request.param == "no instance":
 
-        def refused(*_: Any) -> None:
+        def refused(*_: Any, **__: Any) -> None:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         monkeypatch.setattr(Inotify, "__init__", refused)

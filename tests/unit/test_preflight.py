@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from aiohttp.test_utils import TestServer
@@ -16,7 +17,6 @@ from aiohttp.test_utils import TestServer
 from k8spilot.condor import credentials
 from k8spilot.kube.client import Access
 from k8spilot.preflight import checks
-from k8spilot.preflight import cluster as cluster_checks
 from k8spilot.preflight import container as container_checks
 from k8spilot.preflight.container import version_finding
 from k8spilot.preflight.finding import Finding, Verdict, faults_of, good
@@ -249,12 +249,15 @@ async def test_a_payload_whose_processes_are_hidden_is_a_fault(
 ) -> None:
     running = {"name": "payload", "containerID": "containerd://1", "state": {"running": {}}}
     here.cluster.pod["status"] = {"initContainerStatuses": [running]}
-    (tmp_path / "proc/7").mkdir(parents=True)
-    (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
-    monkeypatch.setattr(cluster_checks, "_PROC", tmp_path / "proc")
+    process = tmp_path / "proc/7"
+    process.mkdir(parents=True)
+    (tmp_path / "proc/stat").write_text("btime 0\n")
+    (process / "stat").write_text(f"7 (x) S 0 {'0 ' * 48}\n")
+    (process / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
     (fault,) = await faults()
     assert "no process of the container payload is visible" in fault
-    (tmp_path / "proc/7/status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
+    (process / "status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
     assert await faults() == []
 
 

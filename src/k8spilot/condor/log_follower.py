@@ -1,8 +1,9 @@
 """Follower of log files, as `tail --follow=name --retry`: by inotify(7), through rotation and truncation.
 
-It works in this process, with aiofiles and asyncinotify, in place of one tail(1) for each of the two logs. Measured
-with Python 3.11: own memory of this process 0.6 MiB more, without the two processes (4 MiB of Rss, 0.2 MiB their own);
-processor time of a single line 0.4 ms (0.2 ms with tail), of 100 MiB in lines of 150 bytes 1.6 s (2.1 s).
+It works in this process, with aiofiles and asyncinotify, in place of one tail(1) for each of the two logs. Measured in
+a pilot's pod: the container's memory (rss of its cgroup) is 42.1 MB instead of 41.5 MB, the Rss of its processes 49 MiB
+instead of 51 MiB, and the engine's processor time of a job is the same. Of 100 MiB written at once (Python 3.11): 1.3 s
+of processor time instead of 1.9 s.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 64 * 1024
 """Bytes of one read; a longer line is split."""
+_GATHER_SECONDS: Final = 0.1
+"""Seconds between an event and the read. HTCondor writes lines one by one, but many within a short time."""
 _LOOK_SECONDS: Final = 1.0
 """Seconds between checks of the files without inotify(7), as in tail(1)."""
 
@@ -37,7 +40,7 @@ class LogFollower:
     def __enter__(self) -> Self:
         """Start to watch the folder; without inotify, check the files at intervals."""
         try:
-            self._inotify = Inotify()
+            self._inotify = Inotify(sync_timeout=0)
             self._inotify.add_watch(self._folder, Mask.CREATE | Mask.MOVED_TO)
         except OSError as error:  # fs.inotify.max_user_instances limits all pods of a node
             logger.info("Checking the logs in %s each second: inotify is not available (%s).", self._folder, error)
@@ -57,8 +60,13 @@ class LogFollower:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self._wake(self._changed)
         async for event in self._inotify:
+            await asyncio.sleep(_GATHER_SECONDS)
+            events = [event]
+            while (more := self._inotify.sync_get()) is not None:
+                events.append(more)
             # An event without a path reports lost events (IN_Q_OVERFLOW).
-            self._wake(self._changed if event.path is None else [event.path.name])
+            paths = {change.path for change in events}
+            self._wake(self._changed if None in paths else [path.name for path in paths if path is not None])
 
     async def lines(self, name: str, before: int = 0) -> AsyncGenerator[bytes]:
         """Yield new lines of a file, without their ends, until cancelled.

@@ -1,4 +1,8 @@
-"""Pauses between attempts to use a failing API server or registry."""
+"""Exponential backoff with jitter, and retries, for requests to the API server and to registries.
+
+No library has both features that are needed: the server's Retry-After has priority, and pilots that lose one server at
+one moment return to it spread over a time. tenacity has neither, and takes 0.35 MiB of the engine (Rss, Python 3.11).
+"""
 
 import asyncio
 import logging
@@ -12,48 +16,49 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SCATTER_SECONDS: Final = 45.0
+SPREAD_SECONDS: Final = 45.0
 """Seconds over which pilots reconnect that lost a server at the same moment and do not need it now."""
 _LONGEST_SECONDS: Final = 300.0
 """Limit of a Retry-After in seconds: a larger value must not disable the pilot."""
 
 
 class BackOff:
-    """Doubling pauses with a random part, so that pilots that lost one server do not return together."""
+    """Doubling delays with jitter, so that pilots that lost one server do not return together."""
 
-    def __init__(self, first: float, most: float) -> None:
-        self._first = self._wait = first
-        self._most = most
+    def __init__(self, initial: float, maximum: float) -> None:
+        """Set the first and the longest delay, in seconds before the jitter."""
+        self._initial = self._next = initial
+        self._maximum = maximum
 
     def reset(self) -> None:
-        """Return to short pauses."""
-        self._wait = self._first
+        """Return to short delays."""
+        self._next = self._initial
 
-    def pause(self, error: BaseException | None = None) -> float:
+    def delay(self, error: BaseException | None = None) -> float:
         """Return the seconds to wait after `error`, at least the server's Retry-After."""
         requested = getattr(error, "retry_after", None) or 0.0
-        wait, self._wait = self._wait, min(self._wait * 2, self._most)
-        return min(requested, _LONGEST_SECONDS) + wait * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
+        now, self._next = self._next, min(self._next * 2, self._maximum)
+        return min(requested, _LONGEST_SECONDS) + now * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
 
-    def scatter(self) -> float:
+    def spread(self) -> float:
         """Return the seconds to wait after a loss that affects all pilots at once, if there is no hurry.
 
-        Long pauses follow.
+        Long delays follow.
         """
-        self._wait = self._most
-        return random.uniform(0, SCATTER_SECONDS)  # noqa: S311
+        self._next = self._maximum
+        return random.uniform(0, SPREAD_SECONDS)  # noqa: S311
 
 
 async def retry(
     work: Callable[[], Awaitable[T]],
     seconds: float,
     back_off: BackOff | None = None,
-    passing: type[PilotError] = ClusterError,
+    retry_on: type[PilotError] = ClusterError,
 ) -> T:
-    """Do `work` until it succeeds; repeat it for `seconds` after errors of the type `passing`.
+    """Do `work` until it succeeds; repeat it for `seconds` after errors of the type `retry_on`.
 
     Raises:
-        PilotError: the last error of the type `passing`, after the time limit.
+        PilotError: the last error of the type `retry_on`, after the time limit.
     """
     back_off = back_off or BackOff(0.5, 10.0)
     loop = asyncio.get_running_loop()
@@ -61,9 +66,9 @@ async def retry(
     while True:
         try:
             return await work()
-        except passing as error:
-            pause = back_off.pause(error)
-            if loop.time() + pause > until:
+        except retry_on as error:
+            delay = back_off.delay(error)
+            if loop.time() + delay > until:
                 raise
-            logger.warning("%s; trying again in %.1f s.", error, pause)
-            await asyncio.sleep(pause)
+            logger.warning("%s; trying again in %.1f s.", error, delay)
+            await asyncio.sleep(delay)

@@ -1,40 +1,19 @@
-"""The pilot's own pod: one watch follows it, one kind of patch changes it.
+"""The pilot's own pod: a reflector, and the one kind of patch that changes its payload container's image.
 
-An API server can be unavailable, slow, or lose its answers at any moment. Silence is never taken for a result: a watch
-restarts from its last position, with growing pauses, and a patch names the value that it replaces, so that a late patch
-cannot undo a later change.
+A patch names the value that it replaces, so that a late patch cannot undo a later change.
 """
 
 import asyncio
-import logging
-import random
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
-
-import aiohttp
+from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError, ClusterRefused
-from k8spilot.kube.backoff import BackOff
+from k8spilot.kube import reflector
 from k8spilot.kube.client import Api, ApiRefusal
-from k8spilot.kube.connectivity import Connectivity
-from k8spilot.kube.pod import clear_managed_fields_operations, image_of, set_bind_operations, version_of
-from k8spilot.kube.watch_stream import events
+from k8spilot.kube.pod import clear_managed_fields_operations, image_of, set_bind_operations
+from k8spilot.kube.reflector import PodReflector
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_WATCH_SECONDS: Final = (240, 300)
-"""Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
-_BACK_OFF_SECONDS: Final = (1.0, 30.0)
-_STEADY_SECONDS: Final = 30.0
-"""Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
-_NEED_SECONDS: Final = 60.0
-"""Seconds after a change in which its outcome matters, so that a lost watch restarts soon."""
-_REQUEST_SECONDS: Final = 30.0
 _CONFLICTS: Final = 3
 _DEFINITE: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
 """Statuses of a PATCH that is refused for its content: admission policies and webhooks, validation."""
@@ -45,72 +24,15 @@ _OF_THE_PILOT: Final = re.compile(rf'\bcannot patch resource "pods"|{NOT_READY.p
 endpoints/handlers/responsewriters/errors.go)."""
 
 
-class OwnPod:
-    """The pod of this process.
-
-    `follow` keeps it current; all other methods use its last view.
-    """
+class OwnPod(PodReflector):
+    """The pod of this process, which it follows and changes."""
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
-        self.api = api
-        self.namespace = namespace
-        self.name = name
-        self.gone = False
-        self.connectivity = Connectivity(lambda: api.heard)
-        """Faults of its watch and of its changes."""
-        self._uid = uid
-        """uid of the pod: another pod of the same name may exist while a disconnected node still runs this one."""
-        self._pod: dict[str, Any] | None = None
-        self._version = ""
-        """Resource version of the watch; empty if the pod has to be listed first."""
-        self._changed = asyncio.Condition()
-        """Notifies changes of the pod."""
-        self._answered = asyncio.Event()
-        """Set when the API server has answered, which is a reason to restart the watch now."""
+        super().__init__(api, namespace, name, uid)
         self._unmanage = True
         """Whether changes also clear the pod's managedFields."""
-        self._asked = -_NEED_SECONDS
-        """Time of the last request for a change (the event loop's clock, seconds)."""
         self._patching = asyncio.Lock()
         """Keeps the order of patches."""
-
-    @property
-    def pod(self) -> dict[str, Any]:
-        """Last view of the pod, in the API's JSON.
-
-        Raises:
-            ClusterError: the pod has not been read yet.
-        """
-        if self._pod is None:
-            raise ClusterError(f"pod {self.namespace}/{self.name} has not been read from the Kubernetes API yet")
-        return self._pod
-
-    @property
-    def uid(self) -> str:
-        """Unique id of the pod; empty if it is neither set nor seen."""
-        return self._uid
-
-    @property
-    def seen(self) -> bool:
-        """Whether the pod has been read at all."""
-        return self._pod is not None
-
-    async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
-        """Wait until `look` returns a value for the pod, and return that. The caller sets the time limit."""
-        async with self._changed:
-            while True:
-                if self._pod is not None and (found := look(self._pod)) is not None:
-                    return found
-                await self._changed.wait()
-
-    async def refresh(self) -> None:
-        """Read the pod, for callers that must know that the watch did not miss a change.
-
-        Raises:
-            ClusterError: the request failed.
-        """
-        await self._list()
-        self._answered.set()
 
     async def set_image(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
         """Request another image of the native sidecar `container`. Return when the API server has accepted it.
@@ -128,73 +50,21 @@ class OwnPod:
             ClusterRefused: the refusal is permanent: a policy, an invalid reference.
             ClusterError: the request failed this time, or this pilot does not have the right.
         """
-        self._asked = asyncio.get_running_loop().time()
+        self.expect_change()
         try:
-            async with self._patching, asyncio.timeout(_REQUEST_SECONDS):
+            async with self._patching, asyncio.timeout(reflector.REQUEST_SECONDS):
                 answer = await self._patch(container, image, bind)
         except TimeoutError:
-            fault = ClusterError(f"no answer within {_REQUEST_SECONDS:.0f} s")
+            fault = ClusterError(f"no answer within {reflector.REQUEST_SECONDS:.0f} s")
         except ClusterError as error:
             fault = error
         else:
             await self.connectivity.note("patch", "")
-            self._answered.set()
+            self.watch_now()
             return answer
         words = f"the image of container {container} in pod {self.namespace}/{self.name} cannot be changed now: {fault}"
         await self.connectivity.note("patch", words)
         raise _like(fault, words) from fault
-
-    async def follow(self) -> None:
-        """List and watch until the pod is gone. Repeat after every failure, with growing pauses."""
-        loop = asyncio.get_running_loop()
-        back_off = BackOff(*_BACK_OFF_SECONDS)
-        expired = steady = False
-        while not self.gone:
-            began = loop.time()
-            fault: Exception | None = None
-            try:
-                if not self._version:
-                    await self._list()
-                await self._watch()
-            except ApiRefusal as error:
-                # The server may know less than we do (its etcd was restored), or no longer remember (410): list again.
-                self._version = ""
-                fault = error
-            except (ClusterError, aiohttp.ClientError, OSError, ValueError, LookupError, TypeError) as error:
-                fault = error
-            # A server that has just started remembers nothing, but is available again.
-            again, expired = expired, fault is not None and _is_expired(fault)
-            lasted = loop.time() - began >= _STEADY_SECONDS
-            steady = steady or lasted
-            if lasted or (expired and not again):
-                back_off.reset()
-                if fault is None:
-                    continue
-            # A server's end ends the watches of all pilots, which must return one after another.
-            calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
-            steady = False
-            await self._pause(fault, back_off.scatter() if calm else back_off.pause(fault))
-
-    async def _pause(self, fault: Exception | None, seconds: float) -> None:
-        """Wait before the next watch; shorten the wait when another request shows that the server is available."""
-        if self.gone:
-            return
-        if fault is None or _is_expired(fault):
-            logger.info("The watch of the own pod has ended; watching again in %.1f s.", seconds)
-        else:
-            logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(fault), seconds)
-            await self.connectivity.note("watch", f"the own pod cannot be watched: {_words(fault)}")
-        if getattr(fault, "retry_after", None):
-            await asyncio.sleep(seconds)
-            return
-        self._answered.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._answered.wait()
-
-    @property
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def _patch(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
         """Change the image from its known value; if it has another one, read the pod and try again."""
@@ -216,7 +86,7 @@ class OwnPod:
                 *more,
             ]
             try:
-                answer = await self.api.read("patch", f"{self._path}/{self.name}", body=changes)
+                answer = await self.api.read("patch", f"{self.path}/{self.name}", body=changes)
             except ApiRefusal as error:
                 if error.status not in _DEFINITE | {HTTPStatus.CONFLICT}:
                     raise
@@ -236,85 +106,9 @@ class OwnPod:
                 raise ClusterRefused(f"the Kubernetes API does not accept image {image}: {refusal}") from refusal
         raise ClusterError("another client changes it, too")
 
-    async def _list(self) -> None:
-        """Read the pod. The watch starts from here if it has no position."""
-        answer = await self.api.read("list", self._path, query={"fieldSelector": f"metadata.name={self.name}"})
-        try:
-            found = next((item for item in answer["items"] if self._is_own(item)), None)
-            here = str(answer["metadata"]["resourceVersion"])
-        except (LookupError, TypeError) as error:
-            raise ClusterError("the Kubernetes API's answer is not a list of pods") from error
-        if found is None:
-            await self._lose()
-            raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
-        if self._version:  # the watch continues, and may be ahead
-            await self._see(found)
-            return
-        async with self._changed:
-            self._pod = found  # even an older one: the last view may be from an etcd that was replaced
-            self._changed.notify_all()
-        self._version = here
-
-    async def _watch(self) -> None:
-        """Follow events from the known version on, until the server ends the watch."""
-        query = {
-            "fieldSelector": f"metadata.name={self.name}",
-            "watch": "true",
-            "resourceVersion": self._version,
-            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, hides nothing
-            "allowWatchBookmarks": "true",
-        }
-        async with self._opened(query) as response:
-            await self.connectivity.note("watch", "")
-            async for event in events(response.content):
-                self.api.hear()
-                seen = event["object"]
-                self._version = seen["metadata"]["resourceVersion"]
-                if event["type"] == "DELETED" or (event["type"] != "BOOKMARK" and not self._is_own(seen)):
-                    await self._lose()
-                    return  # the server would keep the watch open
-                if event["type"] != "BOOKMARK":
-                    await self._see(seen)
-
-    @asynccontextmanager
-    async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open the answer to a watch. Its headers come at once or never; `events` waits for its events."""
-        async with AsyncExitStack() as parts:
-            async with asyncio.timeout(_REQUEST_SECONDS):
-                response = await parts.enter_async_context(self.api.open("watch", self._path, query=query))
-            yield response
-
-    def _is_own(self, pod: dict[str, Any]) -> bool:
-        uid = str(pod["metadata"]["uid"])
-        self._uid = self._uid or uid
-        return uid == self._uid
-
-    async def _see(self, pod: dict[str, Any]) -> None:
-        """Store the watch's view, unless it is older than that of a list."""
-        if self._pod is not None and version_of(pod) < version_of(self._pod):
-            return
-        async with self._changed:
-            self._pod = pod
-            self._changed.notify_all()
-
-    async def _lose(self) -> None:
-        logger.warning("Pod %s/%s is gone from the Kubernetes API.", self.namespace, self.name)
-        self.gone = True
-
-
-def _is_expired(fault: Exception) -> bool:
-    """Return whether the server no longer knows our resource version."""
-    return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
-
 
 def _like(error: ClusterError, words: str) -> ClusterError:
     """Return the ClusterError with other words."""
     new = ClusterError(words)
     new.retry_after = error.retry_after
     return new
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "the Kubernetes API is silent"
-    return str(error) or type(error).__name__

@@ -28,7 +28,7 @@ async def events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]
         event: dict[str, Any] = json.loads(line)
         if event["type"] == "ERROR":  # has a Status of meta/v1 in place of a pod
             status = event["object"]
-            raise ApiRefusal(status.get("code", 0), f"the watch ended: {status.get('message')}")
+            raise ApiRefusal(int(status.get("code") or 0), f"the watch ended: {status.get('message')}")
         yield event
 
 

@@ -77,7 +77,7 @@ TRANSITIONS: Final[dict[ContainerState, dict[ContainerEvent, ContainerState]]] =
         _E.REMOVE: _S.REMOVED,
     },
     _S.RUNNING: {_E.EXIT: _S.EXITED, _E.LOSE: _S.LOST, _E.FORSAKE: _S.FORSAKEN},
-    _S.FORSAKEN: {_E.EXIT: _S.LOST, _E.LOSE: _S.LOST},
+    _S.FORSAKEN: {_E.FORSAKE: _S.FORSAKEN, _E.EXIT: _S.LOST, _E.LOSE: _S.LOST},
     _S.EXITED: {_E.REMOVE: _S.REMOVED},
     _S.KILLED: {_E.REMOVE: _S.REMOVED},
     _S.FAILED: {_E.REMOVE: _S.REMOVED},

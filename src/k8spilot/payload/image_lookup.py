@@ -84,6 +84,6 @@ class ImageLookup:
 
     async def _ask(self, reference: Reference, question: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await retry(question, self._patience, passing=RegistryUnreachable)
+            return await retry(question, self._patience, retry_on=RegistryUnreachable)
         except RegistryUnreachable as error:
             raise not_now(reference, self._patience, str(error)) from error

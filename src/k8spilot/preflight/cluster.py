@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from k8spilot.common.errors import ClusterError, PreflightError
 from k8spilot.condor.node_images import ATTRIBUTE as NODE_IMAGES
@@ -28,8 +28,6 @@ CLOCK_SECONDS: Final = 300
 others accept five minutes."""
 
 _API_SECONDS: Final = 20.0
-_UID: Final = re.compile(r"^Uid:\s*(\d+)", re.MULTILINE)
-_PROC: Final = Path("/proc")
 
 Json = dict[str, Any]
 
@@ -154,13 +152,4 @@ def _processes(pod: Json, settings: Settings) -> Iterator[Finding]:
 
 def _uids() -> set[int]:
     """Return the user IDs of all visible processes."""
-    uids = set()
-    for folder in _PROC.iterdir():
-        if folder.name.isdecimal():
-            try:
-                match = _UID.search((folder / "status").read_text())
-            except OSError:
-                continue
-            if match is not None:
-                uids.add(int(match[1]))
-    return uids
+    return {one.info["uids"].real for one in psutil.process_iter(["uids"]) if one.info["uids"] is not None}

@@ -1,6 +1,7 @@
 """Parsers of settings. Each parses a text, or raises ValueError with the allowed form.
 
-They are plain functions, because the engine also reads settings: pydantic would take 10 MiB of its 59.
+They are plain functions, because the engine also reads settings: pydantic-settings with one class of one field adds
+13 MiB to the resident memory of its imports (pydantic-settings 2.14, Python 3.11).
 """
 
 import math

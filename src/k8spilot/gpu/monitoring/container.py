@@ -174,7 +174,7 @@ class GpuMetrics:
                 )
                 return False
             except ClusterError as error:
-                pause = back_off.pause(error)
+                pause = back_off.delay(error)
                 logger.warning("The GPU metrics container cannot be added: %s; retrying in %.0f s.", error, pause)
                 await asyncio.sleep(pause)
         logger.info("Ephemeral container %s measures the GPUs, with NVIDIA_VISIBLE_DEVICES=%s.", name, way.visible)

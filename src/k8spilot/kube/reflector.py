@@ -1,0 +1,248 @@
+"""Current copy of one pod by list and watch: a reflector, in client-go's word (tools/cache/reflector.go).
+
+An API server can be unavailable, slow, or lose its answers at any moment. Silence is never taken for a result: a watch
+restarts from its last position, with growing pauses.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import aiohttp
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.kube.backoff import BackOff
+from k8spilot.kube.client import Api, ApiRefusal
+from k8spilot.kube.connectivity import Connectivity
+from k8spilot.kube.pod import version_of
+from k8spilot.kube.watch_stream import events
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_WATCH_SECONDS: Final = (240, 300)
+"""Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
+_BACK_OFF_SECONDS: Final = (1.0, 30.0)
+_STEADY_SECONDS: Final = 30.0
+"""Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
+_NEED_SECONDS: Final = 60.0
+"""Seconds after a change in which its outcome matters, so that a lost watch restarts soon."""
+REQUEST_SECONDS: Final = 30.0
+"""Limit of one request, in seconds."""
+_OF_THE_SERVER: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
+"""Refusals of a watch, besides those of 500 and more, that are not about its resource version."""
+_FROM_THE_FUTURE: Final = "Too large resource version"
+"""Refusal of a server whose etcd was restored, and which does not know our version yet (504; apiserver,
+storage/errors.go)."""
+
+
+class PodReflector:
+    """Last known state of one pod. `follow` keeps it current; all other methods use it."""
+
+    def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
+        self.api = api
+        self.namespace = namespace
+        self.name = name
+        self.gone = False
+        self.connectivity = Connectivity(lambda: api.heard)
+        """Faults of its watch and of its changes."""
+        self._uid = uid
+        """uid of the pod: another pod of the same name may exist while a disconnected node still runs this one."""
+        self._pod: dict[str, Any] | None = None
+        self._version = ""
+        """Resource version of the watch; empty if the pod has to be listed first."""
+        self._changed = asyncio.Condition()
+        """Notifies changes of the pod."""
+        self._answered = asyncio.Event()
+        """Set when the API server has answered, which is a reason to restart the watch now."""
+        self._asked = -_NEED_SECONDS
+        """Time of the last request for a change (the event loop's clock, seconds)."""
+
+    @property
+    def path(self) -> str:
+        """Path of the pods of its namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        """Last view of the pod, in the API's JSON.
+
+        Raises:
+            ClusterError: the pod has not been read yet.
+        """
+        if self._pod is None:
+            raise ClusterError(f"pod {self.namespace}/{self.name} has not been read from the Kubernetes API yet")
+        return self._pod
+
+    @property
+    def uid(self) -> str:
+        """Unique id of the pod; empty if it is neither set nor seen."""
+        return self._uid
+
+    @property
+    def seen(self) -> bool:
+        """Whether the pod has been read at all."""
+        return self._pod is not None
+
+    async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
+        """Wait until `look` returns a value for the pod, and return that. The caller sets the time limit."""
+        async with self._changed:
+            while True:
+                if self._pod is not None and (found := look(self._pod)) is not None:
+                    return found
+                await self._changed.wait()
+
+    async def refresh(self) -> None:
+        """Read the pod, for callers that must know that the watch did not miss a change.
+
+        Raises:
+            ClusterError: the request failed.
+        """
+        await self._list()
+        self.watch_now()
+
+    def expect_change(self) -> None:
+        """Record that a change is requested now, whose outcome matters."""
+        self._asked = asyncio.get_running_loop().time()
+
+    def watch_now(self) -> None:
+        """Restart a lost watch now, because the API server has answered another request."""
+        self._answered.set()
+
+    async def follow(self) -> None:
+        """List and watch until the pod is gone. Repeat after every failure, with growing pauses."""
+        loop = asyncio.get_running_loop()
+        back_off = BackOff(*_BACK_OFF_SECONDS)
+        expired = steady = False
+        while not self.gone:
+            began = loop.time()
+            fault: Exception | None = None
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except (ClusterError, aiohttp.ClientError, OSError) as error:
+                fault = error
+                if isinstance(error, ApiRefusal) and _is_of_the_version(error):
+                    self._version = ""
+            except Exception as error:  # no answer of a server may end the engine
+                logger.warning("The Kubernetes API sent an invalid event of a pod's watch.", exc_info=error)
+                self._version = ""
+                fault = error
+            # A server that has just started remembers nothing, but is available again.
+            again, expired = expired, fault is not None and _is_expired(fault)
+            lasted = loop.time() - began >= _STEADY_SECONDS
+            steady = steady or lasted
+            if lasted or (expired and not again):
+                back_off.reset()
+                if fault is None:
+                    continue
+            # A server's end ends the watches of all pilots, which must return one after another.
+            calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
+            steady = False
+            await self._pause(fault, back_off.spread() if calm else back_off.delay(fault))
+
+    async def _pause(self, fault: Exception | None, seconds: float) -> None:
+        """Wait before the next watch; shorten the wait when another request shows that the server is available."""
+        if self.gone:
+            return
+        if fault is None or _is_expired(fault):
+            logger.info("The watch of the own pod has ended; watching again in %.1f s.", seconds)
+        else:
+            logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(fault), seconds)
+            await self.connectivity.note("watch", f"the own pod cannot be watched: {_words(fault)}")
+        if getattr(fault, "retry_after", None):
+            await asyncio.sleep(seconds)
+            return
+        self._answered.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._answered.wait()
+
+    async def _list(self) -> None:
+        """Read the pod. The watch starts from here if it has no position."""
+        answer = await self.api.read("list", self.path, query={"fieldSelector": f"metadata.name={self.name}"})
+        try:
+            found = next((item for item in answer["items"] if self._is_own(item)), None)
+            here = str(answer["metadata"]["resourceVersion"])
+        except (LookupError, TypeError) as error:
+            raise ClusterError("the Kubernetes API's answer is not a list of pods") from error
+        if found is None:
+            await self._lose()
+            raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
+        if self._version:  # the watch continues, and may be ahead
+            await self._see(found)
+            return
+        async with self._changed:
+            self._pod = found  # even an older one: the last view may be from an etcd that was replaced
+            self._changed.notify_all()
+        self._version = here
+
+    async def _watch(self) -> None:
+        """Follow events from the known version on, until the server ends the watch."""
+        query = {
+            "fieldSelector": f"metadata.name={self.name}",
+            "watch": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, hides nothing
+            "allowWatchBookmarks": "true",
+        }
+        async with self._opened(query) as response:
+            await self.connectivity.note("watch", "")
+            async for event in events(response.content):
+                self.api.hear()
+                seen = event["object"]
+                self._version = seen["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED" or (event["type"] != "BOOKMARK" and not self._is_own(seen)):
+                    await self._lose()
+                    return  # the server would keep the watch open
+                if event["type"] != "BOOKMARK":
+                    await self._see(seen)
+
+    @asynccontextmanager
+    async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open the answer to a watch. Its headers come at once or never; `events` waits for its events."""
+        async with AsyncExitStack() as parts:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                response = await parts.enter_async_context(self.api.open("watch", self.path, query=query))
+            yield response
+
+    def _is_own(self, pod: dict[str, Any]) -> bool:
+        uid = str(pod["metadata"]["uid"])
+        self._uid = self._uid or uid
+        return uid == self._uid
+
+    async def _see(self, pod: dict[str, Any]) -> None:
+        """Store the watch's view, unless it is older than that of a list."""
+        if self._pod is not None and version_of(pod) < version_of(self._pod):
+            return
+        async with self._changed:
+            self._pod = pod
+            self._changed.notify_all()
+
+    async def _lose(self) -> None:
+        logger.warning("Pod %s/%s is gone from the Kubernetes API.", self.namespace, self.name)
+        self.gone = True
+
+
+def _is_of_the_version(error: ApiRefusal) -> bool:
+    """Return whether the pod has to be listed again. An overloaded server gets no additional requests."""
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _FROM_THE_FUTURE in str(error)
+    return error.status not in _OF_THE_SERVER
+
+
+def _is_expired(fault: Exception) -> bool:
+    """Return whether the server no longer knows our resource version."""
+    return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "the Kubernetes API is silent"
+    return str(error) or type(error).__name__
