@@ -83,12 +83,12 @@ def masked(line: str) -> str:
     return _CLAIM.sub(r"\1...", line)
 
 
-async def follow(folders: Folders, heed: Callable[[str, str], Awaitable[None]], *, before: bool = False) -> None:
-    """Copy new log lines until cancelled, and pass each to `heed`: name of the file, line.
+async def follow(folders: Folders, handle_line: Callable[[str, str], Awaitable[None]], *, before: bool = False) -> None:
+    """Copy new log lines until cancelled, and pass each to `handle_line`: name of the file, line.
 
     Args:
         folders: folders of HTCondor.
-        heed: handler of a line; awaited before the next line of that file is read.
+        handle_line: handler of a line; awaited before the next line of that file is read.
         before: start with some existing lines, for an engine after a dead one: the end of the startd could have been
             logged in between. All handlers tolerate a line twice.
     """
@@ -96,15 +96,15 @@ async def follow(folders: Folders, heed: Callable[[str, str], Awaitable[None]], 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(follower.run(), name="changes of HTCondor's logs")
             for name in DAEMONS:
-                tasks.create_task(_keep_copying(follower, name, heed, _BEFORE if before else 0), name=name)
+                tasks.create_task(_keep_copying(follower, name, handle_line, _BEFORE if before else 0), name=name)
 
 
 async def _keep_copying(
-    follower: LogFollower, name: str, heed: Callable[[str, str], Awaitable[None]], before: int
+    follower: LogFollower, name: str, handle_line: Callable[[str, str], Awaitable[None]], before: int
 ) -> None:
     while True:
         try:
-            await _copy(follower, name, heed, before)
+            await _copy(follower, name, handle_line, before)
         except OSError as error:
             logger.warning(
                 "HTCondor's log %s cannot be read (%s); trying again in %.0f s.", name, error, _AGAIN_SECONDS
@@ -112,10 +112,12 @@ async def _keep_copying(
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-async def _copy(follower: LogFollower, name: str, heed: Callable[[str, str], Awaitable[None]], before: int) -> None:
+async def _copy(
+    follower: LogFollower, name: str, handle_line: Callable[[str, str], Awaitable[None]], before: int
+) -> None:
     daemon = logging.getLogger(DAEMONS[name])
     async with aclosing(follower.lines(name, before)) as lines:
         async for content in lines:
             if line := masked(content.decode(errors="replace")):
                 daemon.info("%s", line)
-                await heed(name, line)
+                await handle_line(name, line)

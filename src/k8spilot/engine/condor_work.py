@@ -12,7 +12,7 @@ from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError
 from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.condor.daemon_logs import follow, startd_has_ended
-from k8spilot.condor.liveness import JOB_LOG, Heed, end_hanging_daemons
+from k8spilot.condor.liveness import JOB_LOG, LineHandler, end_hanging_daemons
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
@@ -41,18 +41,20 @@ def look_after_condor(
     handler = _line_handler(parts.telemetry, parts.store)
     slot = parts.startd_ad
     if isinstance(slot, RemoteStartdAd):
-        slot.heed = handler
+        slot.handle_line = handler
     if not isinstance(slot, LocalStartdAd):
         return work
 
-    async def heed(log: str, line: str) -> None:
+    async def handle_line(log: str, line: str) -> None:
         await handler(log, line)
-        await slot.heed(log, line)
+        await slot.handle_line(log, line)
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
             end()
 
-    reading = restarting(partial(follow, slot.folders, heed, before=not is_first), "the reader of HTCondor's logs")
+    reading = restarting(
+        partial(follow, slot.folders, handle_line, before=not is_first), "the reader of HTCondor's logs"
+    )
     asking = restarting(
         partial(end_hanging_daemons, slot.folders, os.getppid(), handler), "the check of HTCondor's daemons"
     )
@@ -63,15 +65,15 @@ def look_after_condor(
     ]
 
 
-def _line_handler(telemetry: Telemetry, store: ContainerStore) -> Heed:
+def _line_handler(telemetry: Telemetry, store: ContainerStore) -> LineHandler:
     """Return the handler for each log line of HTCondor's daemons, and for reports about the daemons."""
 
-    async def heed(log: str, line: str) -> None:
-        await telemetry.heed(log, line)
+    async def handle_line(log: str, line: str) -> None:
+        await telemetry.handle_line(log, line)
         if log == JOB_LOG:
             # A failure is in the log, and the next job's starter repeats the removal. A long removal continues.
             with suppress(PilotError, TimeoutError):
                 async with asyncio.timeout(_CLEAR_SECONDS):
                     await clear_slot(store, why="HTCondor's daemons hang")
 
-    return heed
+    return handle_line

@@ -125,7 +125,7 @@ class SlotRecorder(SlotListener):
         """Record why there are no figures of the GPUs: once in the life of an engine."""
         self._blame("GpusUnmeasured", words)
 
-    async def heed(self, log: str, line: str) -> None:
+    async def handle_line(self, log: str, line: str) -> None:
         """Handle a log line of HTCondor's daemons (file, line), and the report of a daemon that hung and was killed."""
         if log in (liveness.LOG, liveness.JOB_LOG):
             self._blame("HTCondorHangs", f"HTCondor's {line}", always=True)
