@@ -276,4 +276,4 @@ async def test_groups_that_come_with_the_devices_are_the_nodes_and_not_an_images
         given, brought = (images.add(f"groups:{one}", groups=[one]).reference for one in (44, 101))
         assert b"44" in (await engine.run(given, "id", "-G")).stdout.split()
         answer = await engine.ask("POST", "/containers/create", {"Image": brought, "Cmd": ["true"]})
-        assert "not theirs (101)" in answer.message
+        assert "adds its jobs to other groups (101)" in answer.message
