@@ -92,9 +92,10 @@ def _text(value: object) -> str:
 
 
 def _allowed(read: Callable[[str], Any]) -> str:
-    """What a setting can be, in the words with which its reader refuses what it cannot be."""
+    """Return the allowed values of a setting, from the error of its parser (settings/parsers.py)."""
     try:
         read(_UNPRINTABLE)
     except ValueError as error:
-        return re.split(r",? (?:is|are) allowed", str(error))[0]
+        words = re.sub(r"^it must (?:be |have )", "", str(error))
+        return re.sub(r"; \S+ is not a rule$", "", words)
     return "any text"

@@ -182,7 +182,7 @@ def test_an_image_that_brings_groups_runs_no_job_where_kubernetes_lets_it(
             pool = Ground(here, name, cleanup)
             reason = hold_reason(pool.shell("id -G", container_image=reference))
             brought = {"0", "101", "64200"} - {*OWN_GROUPS[level]}
-            assert f"puts its jobs into groups that are not theirs ({', '.join(sorted(brought, key=int))})" in reason
+            assert f"adds its jobs to other groups ({', '.join(sorted(brought, key=int))})" in reason
             pool.is_fit()
     finally:
         pilot.delete(here, name)

@@ -27,7 +27,7 @@ def test_a_layer_that_comes_byte_by_byte_harms_no_later_job(ground: Ground, push
         until(lambda: _away(ground), "the slot takes no job", 30)
         problems = json.loads(ground.inside("k8spilot status --json; true"))["problems"]
         assert [one for one in problems if f"still pulls image {tarpit.address}" in one], problems
-        until(lambda: "delete the pod to have another in its place" in _events(ground), "an Event says what to do")
+        until(lambda: "delete the pod, so that another takes its place" in _events(ground), "an Event says what to do")
         bob = ground.bob()
         time.sleep(8)
         bob.look()

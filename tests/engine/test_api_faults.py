@@ -183,7 +183,7 @@ async def test_an_outage_that_begins_after_the_patch_gives_the_job_back(
         await eventually(lambda: so(engine.cluster.pilot.pod.api.requests["patch", "200"] > 0))
         place.api.goes_away()
         name = await creating
-        assert "has been away" in await lost(engine, name)
+        assert "has been unavailable" in await lost(engine, name)
         await engine.remove(name)
         pulled.set()
         place.is_well()

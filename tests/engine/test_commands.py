@@ -126,7 +126,7 @@ async def test_an_image_that_puts_its_jobs_into_groups_runs_none(simulator: Simu
     image = simulator.cluster.images.add("groups:1", groups=[101]).reference
     answer = await simulator.ask("POST", "/containers/create", {"Image": image, "Cmd": ["true"]})
     assert answer.status == 500
-    assert f"image {image} puts its jobs into groups that are not theirs (101)" in answer.message
+    assert f"image {image} adds its jobs to other groups (101)" in answer.message
     assert (await simulator.run(simulator.image("busybox"), "id", "-G")).stdout.split() == [
         b"%d" % simulator.cluster.settings.payload_uid
     ]

@@ -106,7 +106,7 @@ async def test_an_image_that_cannot_be_had_set_during_a_bind_harms_no_job(simula
 async def test_a_job_whose_image_somebody_changes_all_the_time_goes_back_to_the_queue(simulator: Simulated) -> None:
     async with _stubborn(simulator.cluster.server, f"{simulator.image('debian')}-by-hand"):
         name = await simulator.create(simulator.image("busybox"), "true", **JOB)
-        await _goes_back_to_the_queue(simulator, name, "somebody else changed the image")
+        await _goes_back_to_the_queue(simulator, name, "another client changed the image")
     assert (await simulator.shell(simulator.image("busybox"), "exit 4", **JOB)).code == 4
 
 

@@ -199,7 +199,7 @@ async def test_a_container_whose_processes_do_not_die_is_killed_and_its_job_has_
     with monkeypatch.context() as nothing_dies:
         nothing_dies.setattr(Channel, "sweep", lambda _: None)
         assert (await simulator.shell(simulator.image("busybox"), "exit 7")).code == 7
-    assert "its container is killed" in caplog.text
+    assert "killing its container" in caplog.text
     assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
 
 

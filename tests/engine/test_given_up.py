@@ -69,9 +69,9 @@ async def test_a_pull_that_goes_on_after_its_job_closes_the_slot_until_it_ends(
         async with _pulled_for_nobody(engine):
             message = (await told(engine, "StillPulling"))["message"]
             assert message.startswith(
-                f"The node still pulls image {engine.image('debian')}, or makes a container of it"
+                f"The node still pulls image {engine.image('debian')}, or creates a container of it"
             )
-            assert message.endswith("delete the pod to have another in its place.")
+            assert message.endswith("delete the pod, so that another takes its place.")
             code, text = await get(f"{address}/readyz")
             assert (code, "still pulls" in text) == (503, True)
             found = await asyncio.to_thread(status.ask, str(engine.path))

@@ -36,7 +36,7 @@ async def test_htcondor_asks_for_no_container_with(door: Client, simulator: Simu
     name, options = OTHERS[what]
     body = {"Image": simulator.image("busybox"), "Cmd": ["true"], "Labels": LABELS, **options}
     answer = await door.ask("POST", "/containers/create", body, {"name": name or unique_name()})
-    assert (answer.status, "HTCondor gives no container" in answer.message) == (409, True)
+    assert (answer.status, "HTCondor creates no container" in answer.message) == (409, True)
     assert (await door.run(simulator.image("busybox"), "true", Labels=LABELS)).code == 0
 
 

@@ -233,7 +233,7 @@ async def test_a_pilot_that_may_not_make_events_says_so_once(
     for image in ("busybox", "debian"):
         assert (await simulator.shell(simulator.image(image), "exit 4")).code == 4
     assert simulator.cluster.server.requests["event"] == 1
-    assert len([one for one in caplog.records if "No Event" in one.getMessage()]) == 1
+    assert len([one for one in caplog.records if "cannot be created" in one.getMessage()]) == 1
 
 
 async def test_an_engine_that_is_not_the_first_says_so(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:

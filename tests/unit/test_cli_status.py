@@ -102,10 +102,10 @@ def test_where_there_is_no_pilot_it_says_so(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, "is being started again, or hangs"),
+        (None, "is restarting, or hangs"),
         (b"HTTP/1.0 501 Not Implemented\r\n\r\n{}", "501"),
-        (b"HTTP/1.0 200 OK\r\n\r\nnonsense", "nonsense"),
-        (b"", "nonsense"),
+        (b"HTTP/1.0 200 OK\r\n\r\nnonsense", "an invalid answer"),
+        (b"", "an invalid answer"),
     ],
 )
 def test_an_engine_that_does_not_answer_well_is_not_fit(

@@ -22,7 +22,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
     [
         (b"HTTP/1.0 200 OK\r\n\r\nDetectedGPUs=0\n", b"DetectedGPUs=0\n", b""),
         (b"HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\nabcd", b"abcd", b""),
-        (b"HTTP/1.0 404 Not Found\r\n\r\nno", b"", b"says HTTP/1.0 404 Not Found"),
+        (b"HTTP/1.0 404 Not Found\r\n\r\nno", b"", b"answers HTTP/1.0 404 Not Found"),
         (b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nabcd", b"", b"no answer"),
         (b"", b"", b"no answer"),
     ],

@@ -102,11 +102,11 @@ async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(setting
 async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, folders: Folders) -> None:
     heard: list[tuple[str, str]] = []
 
-    async def heed(log: str, line: str) -> None:
+    async def handle_line(log: str, line: str) -> None:
         heard.append((log, line))
 
     slot = RemoteStartdAd()
-    slot.heed = heed
+    slot.handle_line = handle_line
     async with engine(slot, settings.socket), agent(settings, folders) as signals:
         await eventually(lambda: slot.there)
         await asyncio.sleep(0.3)  # tail(1) begins at the end of the file
@@ -142,8 +142,8 @@ async def test_while_the_engine_is_away_no_job_is_taken(
 )
 async def test_what_makes_no_sense_is_not_heard(text: str) -> None:
     slot = RemoteStartdAd()
-    heed: Callable[[str, str], Awaitable[None]] = lambda _log, _line: asyncio.sleep(0)  # noqa: E731
-    slot.heed = heed
+    handle_line: Callable[[str, str], Awaitable[None]] = lambda _log, _line: asyncio.sleep(0)  # noqa: E731
+    slot.handle_line = handle_line
     await slot._handle(text)
 
 

@@ -42,10 +42,10 @@ def master(folders: Folders, tmp_path: Path) -> Iterator["subprocess.Popen[bytes
 async def _watch(folders: Folders, seconds: float = 1.0) -> tuple["asyncio.Task[None]", list[tuple[str, str]]]:
     told: list[tuple[str, str]] = []
 
-    async def heed(log: str, line: str) -> None:
+    async def handle_line(log: str, line: str) -> None:
         told.append((log, line))
 
-    watching = end_hanging_daemons(folders, os.getpid(), heed, patience=Patience(seconds / 2, seconds))
+    watching = end_hanging_daemons(folders, os.getpid(), handle_line, patience=Patience(seconds / 2, seconds))
     return asyncio.create_task(watching), told
 
 

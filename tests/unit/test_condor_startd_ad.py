@@ -76,9 +76,9 @@ async def test_docker_that_a_job_has_taken_away_comes_back(folders: Folders) -> 
     said = folders.root / "said"
     ad = slot(folders, f'cat "$1" >> {said}')
     for log, line in (("StartLog", "OfflineUniverses = {}"), ("MasterLog", 'OfflineUniverses = {"Docker"}')):
-        await ad.heed(log, line)
+        await ad.handle_line(log, line)
     assert not said.exists()
-    await ad.heed("StartLog", '11/21/26 06:47:20.667 (pid:31) OfflineUniverses = {"Docker"}')
+    await ad.handle_line("StartLog", '11/21/26 06:47:20.667 (pid:31) OfflineUniverses = {"Docker"}')
     assert said.read_text() == "HasDocker = true\n"
 
 
@@ -86,10 +86,10 @@ async def test_a_startd_that_follows_one_that_crashed_is_told_all_again(folders:
     said = folders.root / "said"
     ad = slot(folders, f'cat "$1" > {said}')
     line = "11/21/26 06:47:20.667 (pid:31) Initial update sent to collector(s)"
-    await ad.heed("StartLog", line)
+    await ad.handle_line("StartLog", line)
     assert not said.exists()
     for number in (1, 2):
         await ad.set({"Number": number})
     await ad.set({"Text": "it"})
-    await ad.heed("StartLog", line)
+    await ad.handle_line("StartLog", line)
     assert said.read_text() == 'Number = 2\nText = "it"\n'

@@ -247,7 +247,7 @@ def test_a_size_that_is_none_is_the_configurations_fault(tmp_path: Path) -> None
     answer = docker(tmp_path, "exit 0", *create("x", extra=["--shm-size", "-1"]))
     assert (answer.returncode, answer.stderr) == (
         1,
-        "k8spilot: DOCKER_SHM_SIZE in HTCondor's configuration is no number of bytes ('-1')\n",
+        "k8spilot: DOCKER_SHM_SIZE in HTCondor's configuration is not a number of bytes ('-1')\n",
     )
 
 
@@ -390,7 +390,7 @@ def test_sessions_beside_a_job_are_few(tmp_path: Path) -> None:
             time.sleep(0.01)
         one_more = session()
         (tmp_path / "end").touch()
-    split_arguments = "k8spilot: there are 8 sessions beside this job already; end one of them first\n"
-    assert (one_more.returncode, one_more.stderr) == (1, split_arguments)
+    message = "k8spilot: this job has 8 sessions already; end one of them first\n"
+    assert (one_more.returncode, one_more.stderr) == (1, message)
     assert {one.result().returncode for one in begun} == {3}
     assert session().returncode == 3

@@ -78,7 +78,7 @@ async def test_a_fault_beside_what_is_waited_for_is_logged(caplog: pytest.LogCap
 
     async with side_by_side(fault(), asyncio.sleep(0.01)) as tasks:
         await tasks[1]
-    assert "fault of k8spilot" in caplog.text
+    assert "defect of k8spilot" in caplog.text
 
 
 def _channel(*, is_open: bool = True) -> Channel:

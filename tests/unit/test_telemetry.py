@@ -110,7 +110,7 @@ async def test_what_goes_on_beside_the_jobs_and_ends_by_itself_is_a_fault_and_be
     for _ in range(3):
         await begun.get()
     going_on.cancel()
-    assert caplog.text.count("This ended by itself; this is a fault of k8spilot.") >= 2
+    assert caplog.text.count("This ended by itself; this is a defect of k8spilot.") >= 2
 
 
 async def test_a_flood_makes_ten_events_and_no_more() -> None:

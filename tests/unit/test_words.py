@@ -1,47 +1,20 @@
-"""Docstrings of src begin with a noun or an imperative verb, not with a pronoun."""
+"""Docstrings of src begin with a noun or an imperative verb, and the files that docstrings and comments name exist."""
 
 import ast
+import re
+import tokenize
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src/k8spilot"
+CHECKOUT = Path(__file__).parents[2]
+SOURCE = CHECKOUT / "src/k8spilot"
 
 PRONOUNS = frozenset(
     {"what", "whatever", "who", "whoever", "whose", "those", "it", "they", "somebody", "nobody", "anybody"}
 )
 PHRASES = ("as that", "as this", "as above", "one that", "tell ", "of the ", "of a ", "all of it")
-
-UNFINISHED = (
-    "cli/status.py",
-    "common/aio.py",
-    "common/unix_http.py",
-    "condor/log_follower.py",
-    "docker/logs.py",
-    "model/container_state.py",
-    "condor/ad_publisher.py",
-    "condor/daemon_logs.py",
-    "condor/environment.py",
-    "condor/install.py",
-    "docker/containers.py",
-    "docker/create/gpu_request.py",
-    "docker/create/handler.py",
-    "docker/htcondor_socket.py",
-    "docker/pre_job.py",
-    "docker/removal.py",
-    "docker/signals.py",
-    "docker/store.py",
-    "engine/*",
-    "gpu/htcondor/*",
-    "kube/*",
-    "model/payload_state.py",
-    "payload/*",
-    "telemetry/health.py",
-    "telemetry/slot_recorder.py",
-)
-"""Modules that are not rewritten yet. Remove a module here and in pyproject.toml (D401) when it is."""
 
 
 def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -77,14 +50,56 @@ def test_no_docstring_begins_with_a_pronoun() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {text.splitlines()[0]}"
         for path in sorted(SOURCE.rglob("*.py"))
-        if not any(fnmatch(str(path.relative_to(SOURCE)), pattern) for pattern in UNFINISHED)
         for line, text in _docstrings(ast.parse(path.read_text()))
         if _is_pronoun(text)
     ]
     assert not found, "\n".join(found)
 
 
-def test_every_unfinished_module_exists() -> None:
-    for pattern in UNFINISHED:
-        paths = list(SOURCE.glob(f"{pattern.removesuffix('*')}**/*.py" if pattern.endswith("*") else pattern))
-        assert paths, pattern
+# --- Names of files ---
+
+FILE_NAME = re.compile(r"(?<![\w.*/-])((?:[\w-]+/)*[\w-]+\.(?:py|c|sh))\b(?![\w(])")
+UPSTREAM = frozenset({"aio/config/incluster_config.py", "tty_jobctrl.c"})
+"""Files of other projects: the Python client of Kubernetes, Linux."""
+
+
+def _comments(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of all docstrings and comments of a source file."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        yield from _docstrings(ast.parse(text))
+        with path.open("rb") as file:
+            for token in tokenize.tokenize(file.readline):
+                if token.type == tokenize.COMMENT:
+                    yield token.start[0], token.string
+    elif path.suffix == ".sh":
+        yield from ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("#"))
+    else:
+        for match in re.finditer(r"/\*.*?\*/", text, re.DOTALL):
+            yield text[: match.start()].count("\n") + 1, match[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("(payload/run.py, run.sh)", ["payload/run.py", "run.sh"]),
+        ("See tidy.c.", ["tidy.c"]),
+        ("docker-py, os.path, *.py", []),
+    ],
+)
+def test_names_of_files_are_found(text: str, names: list[str]) -> None:
+    assert FILE_NAME.findall(text) == names
+
+
+def test_every_file_that_a_docstring_or_a_comment_names_exists() -> None:
+    folders = [CHECKOUT / name for name in ("src", "tests", "lab", "bench", "soak", "docs")]
+    files = {f"/{path.relative_to(CHECKOUT)}" for folder in folders for path in folder.rglob("*.*")}
+    missing = [
+        f"{path.relative_to(SOURCE)}:{line}: {name}"
+        for path in sorted(SOURCE.rglob("*"))
+        if path.suffix in (".py", ".c", ".h", ".sh")
+        for line, text in _comments(path)
+        for name in FILE_NAME.findall(text)
+        if name not in UPSTREAM and not any(file.endswith(f"/{name}") for file in files)
+    ]
+    assert not missing, "\n".join(missing)

@@ -1,6 +1,6 @@
-"""`k8spilot status`: asks the engine over its socket, and shows what it says.
+"""`k8spilot status`: the engine's status, requested over its socket.
 
-Stands on the standard library alone, and on little of it: whoever looks at a hundred pilots waits for each.
+It uses little of the standard library, and nothing else, so that a loop over a hundred pilots is fast.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 from k8spilot.common import engine_api, unix_http
 
 SOCKET: Final = "/run/k8spilot/docker.sock"
-"""Where the engine listens unless K8SPILOT_SOCKET says otherwise (settings.py)."""
+"""Path of the engine's socket unless K8SPILOT_SOCKET sets another one (settings/fields.py)."""
 
 FIT: Final = 0
 NOT_FIT: Final = 1
@@ -23,11 +23,11 @@ Json = dict[str, Any]
 
 
 class NoPilot(Exception):
-    """There is none here."""
+    """Raised when there is no pilot."""
 
 
 def ask(path: str) -> Json:
-    """The status, from the engine that listens at `path`; one that does not answer is not fit, and says why.
+    """Return the status of the engine that listens at `path`; if it does not answer, a status with that fault.
 
     Raises:
         NoPilot: there is no such socket.
@@ -37,17 +37,17 @@ def ask(path: str) -> Json:
     except (FileNotFoundError, NotADirectoryError):
         raise NoPilot(f"there is no pilot here: it would listen at {path}") from None
     except PermissionError:
-        raise NoPilot(f"only root and the group condor may ask the pilot at {path}") from None
+        raise NoPilot(f"only root and the group condor may query the pilot at {path}") from None
     except OSError as error:
-        why = "is being started again, or hangs" if isinstance(error, TimeoutError) else f"is gone ({error.strerror})"
+        why = "is restarting, or hangs" if isinstance(error, TimeoutError) else f"is gone ({error.strerror})"
     except ValueError as error:
-        why = f"has sent nonsense ({error})"
+        why = f"sent an invalid answer ({error})"
     return {"fit": False, "problems": [f"the engine at {path} {why}; the pilot's log says more"]}
 
 
 def text(status: Json) -> str:
-    """The status for people."""
-    lines = ["fit" if status["fit"] else "NOT FIT", *(f"  {one}" for one in status["problems"])]
+    """Return the status as text for people."""
+    lines = ["fit" if status["fit"] else "NOT FIT", *(f"  {problem}" for problem in status["problems"])]
     if "slot" not in status:
         return "\n".join(lines)
     lines[0] += f": pilot {status['pod']}, k8spilot {status['version']}"
@@ -64,7 +64,7 @@ def text(status: Json) -> str:
     lines.append(f"API       {_api(status['api'])}")
     if status.get("payload_scoped") is False:
         lines.append(
-            "payload   reaches abstract sockets of the other containers: Linux 6.12 with Landlock would not let it"
+            "payload   can reach abstract sockets of the other containers: Linux 6.12 with Landlock would prevent that"
         )
     lines.append(f"engine    runs for {_age(engine['since'])}, restarts: {engine['restarts']}")
     if fault := status["last_fault"]:
@@ -76,7 +76,7 @@ def text(status: Json) -> str:
 
 def _condor(found: Json | None) -> str:
     if found is None:
-        return "is not run here (K8SPILOT_SERVICES)"
+        return "does not run here (K8SPILOT_SERVICES)"
     if not found["up"]:
         return "does not answer"
     job = f", job {found['job']} of {found.get('user', 'somebody')}" if "job" in found else ""
@@ -101,7 +101,7 @@ def _since(words: str, moment: str | None) -> str:
 
 
 def _age(moment: str) -> str:
-    """How long ago that was: 12 s, 5 min 3 s, 2 h 5 min, 3 d 4 h."""
+    """Return the time since then: 12 s, 5 min 3 s, 2 h 5 min, 3 d 4 h."""
     seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
     for size, unit, smaller, subunit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if seconds >= size:

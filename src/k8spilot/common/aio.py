@@ -1,4 +1,4 @@
-"""Helpers for asyncio: work that begins again, work for as long as a context lasts, waits for the first of several."""
+"""Helpers for asyncio: work that restarts, work within a context, and waits for the first of several futures."""
 
 import asyncio
 import logging
@@ -14,28 +14,28 @@ _RESTART_SECONDS: Final = 60.0
 
 
 async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end: bool = False) -> None:
-    """Do `work`, and begin again when it fails: a fault in metrics, Events or notices must not end a job.
+    """Do `work`, and restart it after a failure: a defect in metrics, Events or listeners must not end a job.
 
-    Work that ends by itself is a fault as well, and begins again, unless it `may_end`.
+    Work that returns has a defect, too, and restarts, unless it `may_end`.
     """
     while True:
         try:
             await work()
         except Exception:
-            logger.exception("%s failed; this is a fault of k8spilot. It begins again.", what.capitalize())
+            logger.exception("%s failed; this is a defect of k8spilot. It restarts.", what.capitalize())
         else:
             if may_end:
                 return
-            logger.error("%s ended by itself; this is a fault of k8spilot. It begins again.", what.capitalize())
+            logger.error("%s ended by itself; this is a defect of k8spilot. It restarts.", what.capitalize())
         await asyncio.sleep(_RESTART_SECONDS)
 
 
 @asynccontextmanager
 async def side_by_side(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Run `works` as tasks for as long as the context lasts. At its end they are cancelled, and none of them goes on.
+    """Run `works` as tasks for as long as the context lasts, and cancel them at its end.
 
-    A task that failed while the caller waited for another one: its PilotError is dropped, any other error is logged as
-    a fault of k8spilot.
+    If a task fails while the caller waits for another one, its PilotError is dropped; any other error is logged as a
+    defect of k8spilot.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -47,7 +47,7 @@ async def side_by_side(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[a
         for task in tasks:
             error = None if task.cancelled() else task.exception()
             if error is not None and not isinstance(error, PilotError):
-                logger.error("%s failed; this is a fault of k8spilot.", task.get_coro(), exc_info=error)
+                logger.error("%s failed; this is a defect of k8spilot.", task.get_coro(), exc_info=error)
 
 
 async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

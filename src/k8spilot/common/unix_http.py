@@ -1,12 +1,12 @@
-"""A client of HTTP over a Unix socket, and a program that prints an answer of the engine.
+"""HTTP client for a Unix socket, and a program that prints an answer of the engine.
 
     python -IS unix_http.py get SOCKET PATH SECONDS
     python -IS unix_http.py stream SOCKET PATH
 
-`get` waits for an engine that is being started, for SECONDS at most. `stream` prints what comes as it comes. Exit
-status: 0, or 1; `get` has the reason on standard error then. HTCondor runs this file by its path (condor/scripts),
-often, or for as long as its startd lives, and `k8spilot status` imports it. So it needs the standard library alone, and
-little of that. The engine itself has aiohttp for this.
+`get` waits up to SECONDS for an engine that restarts. `stream` prints the answer as it arrives. Exit status: 0 or 1; on
+1 `get` prints the reason to standard error. HTCondor runs this file by its path (condor/scripts), often, or for as long
+as its startd lives, and `k8spilot status` imports it. So it uses little of the standard library, and nothing else. The
+engine itself uses aiohttp.
 """
 
 import os
@@ -19,14 +19,14 @@ _CHUNK = 65536
 
 
 class Refused(ValueError):
-    """The server's answer has another status than 200: the text is its status line."""
+    """Raised when the server answers with another status than 200; the text is its status line."""
 
 
 def get(path: str, what: str, seconds: float) -> bytes:
-    """The body of the answer to GET `what` from the server that listens at `path`.
+    """Return the body of the answer to GET `what` from the server that listens at `path`.
 
     Raises:
-        Refused: the server has answered with another status.
+        Refused: the server answered with another status.
         ValueError: the answer is not HTTP, or ends in the middle.
         OSError: there is no server, or no whole answer within `seconds`.
     """
@@ -38,24 +38,24 @@ def get(path: str, what: str, seconds: float) -> bytes:
             connection.settimeout(max(0.01, deadline - time.monotonic()))
     head, end, body = b"".join(parts).partition(b"\r\n\r\n")
     _check(head)
-    length = [one.partition(b":")[2] for one in head.split(b"\r\n") if one.lower().startswith(b"content-length:")]
+    length = [line.partition(b":")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
     if not end or (length and len(body) != int(length[0])):
-        raise ValueError("it hung up in the middle")
+        raise ValueError("it closed the connection in the middle of its answer")
     return body
 
 
 def get_when_ready(path: str, what: str, seconds: float) -> bytes:
-    """As `get`, from a server that may just have died and be followed by another one.
+    """Return the same as `get`, from a server that may be restarting.
 
     Raises:
-        OSError: there was no answer in time, or another one.
+        OSError: there was no answer in time, or an answer with another status.
     """
     deadline = time.monotonic() + seconds
     while True:
         try:
             return get(path, what, max(0.01, deadline - time.monotonic()))
         except Refused as error:
-            raise OSError(f"the engine at {path} says {error}") from None
+            raise OSError(f"the engine at {path} answers {error}") from None
         except (OSError, ValueError) as error:
             if time.monotonic() + _RETRY_SECONDS >= deadline:
                 raise OSError(f"no answer from the engine at {path} within {seconds:g} s ({error})") from None
@@ -63,18 +63,18 @@ def get_when_ready(path: str, what: str, seconds: float) -> bytes:
 
 
 def stream(path: str, what: str, descriptor: int) -> None:
-    """Write the body of the answer to GET `what` to a file descriptor as it comes, until its end.
+    """Write the body of the answer to GET `what` to a file descriptor as it arrives, until its end.
 
     Raises:
         ValueError: there is no answer with the status 200.
-        OSError: there is no server, or nothing that takes the text.
+        OSError: there is no server, or the descriptor cannot be written to.
     """
     with _connect(path, what, None) as connection:
         head = b""
         while b"\r\n\r\n" not in head:
             part = connection.recv(_CHUNK)
             if not part:
-                raise ValueError("it hung up")
+                raise ValueError("it closed the connection")
             head += part
         head, _, rest = head.partition(b"\r\n\r\n")
         _check(head)
@@ -102,7 +102,7 @@ def _connect(path: str, what: str, seconds: float | None) -> socket.socket:
 def _check(head: bytes) -> None:
     status = head.partition(b"\r\n")[0].decode(errors="replace")
     if not status.startswith("HTTP/"):
-        raise ValueError(f"it has answered {status!r}" if status else "it hung up")
+        raise ValueError(f"it answers {status!r}" if status else "it closed the connection")
     if " 200 " not in f"{status} ":
         raise Refused(status)
 
@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> int:
         else:
             sys.stdout.buffer.write(get_when_ready(arguments[1], arguments[2], float(arguments[3])))
     except (OSError, IndexError, ValueError) as error:
-        if arguments[:1] != ["stream"]:  # HTCondor starts it again as long as there is no engine
+        if arguments[:1] != ["stream"]:  # HTCondor restarts it as long as there is no engine
             print(f"k8spilot: {error}", file=sys.stderr)  # noqa: T201
         return 1
     return 0

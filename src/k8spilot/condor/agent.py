@@ -69,7 +69,7 @@ class HTCondorAgent:
             tasks.create_task(self._close_slot(), name="absence of the engine")
 
     async def _handle(self, log: str, line: str) -> None:
-        await self._slot.heed(log, line)
+        await self._slot.handle_line(log, line)
         await self._queue(log, line)
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")

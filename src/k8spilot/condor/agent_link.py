@@ -38,7 +38,7 @@ class RemoteStartdAd(StartdAd):
     """
 
     def __init__(self) -> None:
-        self.heed: Callable[[str, str], Awaitable[None]] | None = None
+        self.handle_line: Callable[[str, str], Awaitable[None]] | None = None
         """Handles a log line of HTCondor's daemons: name of the file, line."""
         self._agent: web.WebSocketResponse | None = None
         self._numbers = itertools.count(1)
@@ -123,8 +123,8 @@ class RemoteStartdAd(StartdAd):
         with suppress(ValueError, TypeError, LookupError, AttributeError):
             message = read_json(text)
             if "log" in message:
-                if self.heed is not None:
-                    await self.heed(str(message["log"]), str(message["line"]))
+                if self.handle_line is not None:
+                    await self.handle_line(str(message["log"]), str(message["line"]))
             elif (answer := self._answers.get(message["id"])) is not None and not answer.done():
                 answer.set_result(message.get("answer"))
 

@@ -1,4 +1,4 @@
-"""The environment of HTCondor's daemons and tools."""
+"""Environment of HTCondor's daemons and tools."""
 
 import os
 from collections.abc import Mapping
@@ -8,16 +8,16 @@ from k8spilot.settings import Settings
 
 _PASSED_ON = frozenset(
     {"PATH", "LANG", "LC_ALL", "TZ"}
-    # File transfer plugins fetch from the web.
+    # File transfer plugins use the web.
     | {name for proxy in ("http_proxy", "https_proxy", "no_proxy") for name in (proxy, proxy.upper())}
-    # Where the cluster's API is, is nothing that a daemon has to know, and TOKEN is a secret.
+    # No daemon needs the address of the cluster's API, and TOKEN is a secret.
 )
 
 
 def environment(settings: Settings, folders: Folders, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Choose the environment of HTCondor's daemons, and of the docker CLI that they run.
+    """Return the environment of HTCondor's daemons, and of the docker CLI that they run.
 
-    Little is passed on of `inherited`: beside what _PASSED_ON names, HTCondor's own overrides (_CONDOR_...).
+    Of `inherited` it contains only the variables of _PASSED_ON and HTCondor's own overrides (_CONDOR_...).
     """
     own = {name: value for name, value in inherited.items() if name in _PASSED_ON or name.startswith("_CONDOR_")}
     return {

@@ -1,4 +1,4 @@
-"""Everything that has to be there before condor_master starts."""
+"""Preparation for condor_master: folders, credentials, configuration and programs."""
 
 import os
 import pwd
@@ -11,13 +11,13 @@ from k8spilot.settings import Settings
 
 
 def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mapping[str, str]) -> None:
-    """Make HTCondor's folders, copy its credentials, write its configuration and the programs that it runs.
+    """Create HTCondor's folders, copy its credentials, and write its configuration and programs.
 
     Args:
-        settings: with all that the condor service needs.
-        folders: where things go.
-        started: when the pod started, in seconds since the epoch.
-        facts: what else the slot's ad tells.
+        settings: settings, complete for the condor service.
+        folders: folders of HTCondor.
+        started: start of the pod, in seconds since the epoch.
+        facts: further attributes of the slot's ad.
 
     Raises:
         PreflightError: an account, a folder or a credential is missing.
@@ -35,11 +35,11 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
 
 
 def _account(uid: int) -> str:
-    """Name of the account that HTCondor's starter becomes, so that the sandbox is the payload's."""
+    """Return the account that HTCondor's starter runs jobs as, so that the payload's user owns the sandbox."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         raise PreflightError(
-            f"the image has no account with the uid {uid} (K8SPILOT_PAYLOAD_UID), by whose name HTCondor could "
-            "run jobs; use 65534, or add a line to /etc/passwd"
+            f"the image has no account with the uid {uid} (K8SPILOT_PAYLOAD_UID), which HTCondor needs to run jobs; "
+            "use 65534, or add a line to /etc/passwd"
         ) from None

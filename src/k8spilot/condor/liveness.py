@@ -31,7 +31,7 @@ _QUERY: Final = struct.pack(">?Iq", True, 8, 60045)
 """DC_QUERY_INSTANCE (condor_commands.h) in a CEDAR packet (reli_sock.cpp): the last-packet flag, the length of the
 payload, the command number."""
 
-Heed = Callable[[str, str], Awaitable[None]]
+LineHandler = Callable[[str, str], Awaitable[None]]
 
 _INTERVAL_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 5.0
@@ -57,7 +57,9 @@ _FILES: Final = {MASTER: ".master_address", STARTD: ".startd_address"}
 """Program -> its address file in LOG (MASTER_ADDRESS_FILE, STARTD_ADDRESS_FILE)."""
 
 
-async def end_hanging_daemons(folders: Folders, above: int, heed: Heed, *, patience: Patience | None = None) -> None:
+async def end_hanging_daemons(
+    folders: Folders, above: int, handle_line: LineHandler, *, patience: Patience | None = None
+) -> None:
     """Query the master and the startd until cancelled. Kill a daemon that has been silent for too long.
 
     The master starts a new startd. The end of the master ends its container, which the kubelet restarts.
@@ -65,17 +67,17 @@ async def end_hanging_daemons(folders: Folders, above: int, heed: Heed, *, patie
     Args:
         folders: paths of HTCondor's files.
         above: process ID of the master's parent.
-        heed: receives JOB_LOG and a sentence when the job should be ended, LOG and a sentence after a daemon was
+        handle_line: receives JOB_LOG and a sentence when the job should be ended, LOG and a sentence after a daemon was
             killed.
         patience: limits of a daemon's silence.
     """
     async with asyncio.TaskGroup() as tasks:
         for program, file in _FILES.items():
-            looking = _look_after(program, folders.log / file, above, heed, patience or Patience())
+            looking = _look_after(program, folders.log / file, above, handle_line, patience or Patience())
             tasks.create_task(looking, name=f"{program} answers")
 
 
-async def _look_after(program: str, file: Path, above: int, heed: Heed, patience: Patience) -> None:
+async def _look_after(program: str, file: Path, above: int, handle_line: LineHandler, patience: Patience) -> None:
     loop = asyncio.get_running_loop()
     pause = min(_INTERVAL_SECONDS, patience.seconds / 5)
     silent, is_reported = 0.0, False
@@ -92,11 +94,11 @@ async def _look_after(program: str, file: Path, above: int, heed: Heed, patience
             logger.warning("HTCondor's %s; killing it, so that it restarts.", message)
             with suppress(psutil.NoSuchProcess):
                 daemon.send_signal(signal.SIGKILL)
-            await heed(LOG, f"{message}; it was killed, and restarts")
+            await handle_line(LOG, f"{message}; it was killed, and restarts")
             silent, is_reported = 0.0, False
         elif silent >= patience.with_job_seconds and not is_reported:
             is_reported = True
-            await heed(JOB_LOG, f"{message}, which a job can cause; ending the job of this slot")
+            await handle_line(JOB_LOG, f"{message}, which a job can cause; ending the job of this slot")
 
 
 async def _answers(file: Path) -> bool:

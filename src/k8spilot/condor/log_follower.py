@@ -1,9 +1,9 @@
-"""Follows log files as `tail --follow=name --retry` does: by inotify(7), through rotation and truncation.
+"""Follower of log files, as `tail --follow=name --retry`: by inotify(7), through rotation and truncation.
 
-Done in this process by aiofiles and asyncinotify, and not by a tail(1) for each of the two logs. Measured in a pilot's
-pod: the container's memory (rss of its cgroup) is 42.1 MB instead of 41.5 MB, the Rss of its processes 49 MiB instead
-of 51 MiB, and the engine's processor time of a job is the same. Of 100 MiB written at once (Python 3.11): 1.3 s of
-processor time instead of 1.9 s.
+It works in this process, with aiofiles and asyncinotify, in place of one tail(1) for each of the two logs. Measured in
+a pilot's pod: the container's memory (rss of its cgroup) is 42.1 MB instead of 41.5 MB, the Rss of its processes 49 MiB
+instead of 51 MiB, and the engine's processor time of a job is the same. Of 100 MiB written at once (Python 3.11): 1.3 s
+of processor time instead of 1.9 s.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from asyncinotify import Inotify, Mask
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 64 * 1024
-"""Read at a time; a longer line comes in parts."""
+"""Bytes of one read; a longer line is split."""
 _GATHER_SECONDS: Final = 0.1
-"""HTCondor writes its lines one by one, and many together: they are read at once after this time."""
+"""Seconds between an event and the read. HTCondor writes lines one by one, but many within a short time."""
 _LOOK_SECONDS: Final = 1.0
-"""Without inotify(7) files are looked at that often, as tail(1) does."""
+"""Seconds between checks of the files without inotify(7), as in tail(1)."""
 
 
 class LogFollower:
-    """Follows files of one folder. `run` has to run meanwhile: it tells `lines` when to read on."""
+    """Follows files of one folder. `run` must run meanwhile: it wakes `lines`."""
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
         self._folder = folder
@@ -38,19 +38,19 @@ class LogFollower:
         self._inotify: Inotify | None = None
 
     def __enter__(self) -> Self:
-        """Begin to watch the folder, or know that it cannot be watched."""
+        """Start to watch the folder; without inotify, check the files at intervals."""
         try:
             self._inotify = Inotify(sync_timeout=0)
             self._inotify.add_watch(self._folder, Mask.CREATE | Mask.MOVED_TO)
-        except OSError as error:  # fs.inotify.max_user_instances is for all pods of a node
-            logger.info("The logs in %s are looked at each second: no inotify (%s).", self._folder, error)
+        except OSError as error:  # fs.inotify.max_user_instances limits all pods of a node
+            logger.info("Checking the logs in %s each second: inotify is not available (%s).", self._folder, error)
             self._close()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Watch no longer."""
+        """Stop the watch."""
         self._close()
 
     async def run(self) -> None:
@@ -64,16 +64,16 @@ class LogFollower:
             events = [event]
             while (more := self._inotify.sync_get()) is not None:
                 events.append(more)
-            # An event of no path says that events were lost (IN_Q_OVERFLOW).
-            paths = {one.path for one in events}
+            # An event without a path reports lost events (IN_Q_OVERFLOW).
+            paths = {change.path for change in events}
             self._wake(self._changed if None in paths else [path.name for path in paths if path is not None])
 
     async def lines(self, name: str, before: int = 0) -> AsyncGenerator[bytes]:
         """Yield new lines of a file, without their ends, until cancelled.
 
         Args:
-            name: of the file, which need not be there yet: all that is in a file that comes later is new.
-            before: begin with so many lines that are there already.
+            name: name of the file. It may be missing; all lines of a file that is created later are new.
+            before: number of existing lines to start with.
 
         Raises:
             OSError: the file cannot be read.
@@ -100,14 +100,14 @@ class LogFollower:
             offset = 0
 
     def _watch(self, path: Path) -> None:
-        """Hear of what is written to the file that is at a path now. The kernel forgets a file that is removed."""
+        """Watch the file that is at a path now. The kernel drops the watch of a removed file."""
         if self._inotify is None:
             return
         try:
             self._inotify.add_watch(path, Mask.MODIFY)
         except FileNotFoundError:
-            return  # `_lines_from` sees that it was replaced
-        except OSError:  # fs.inotify.max_user_watches; the watch of the folder, which is there, can tell of all files
+            return  # `_lines_from` notices the replacement
+        except OSError:  # fs.inotify.max_user_watches; the existing watch of the folder can cover all files
             self._inotify.add_watch(self._folder, Mask.CREATE | Mask.MOVED_TO | Mask.MODIFY)
 
     def _wake(self, names: Iterable[str]) -> None:
@@ -122,12 +122,12 @@ class LogFollower:
 
 
 async def _lines_from(file: AsyncFileIO, path: Path, offset: int, changed: asyncio.Event) -> AsyncGenerator[bytes]:
-    """The lines of an open file from an offset on, until another file is at its path."""
+    """Yield the lines of an open file from an offset on, until another file replaces it."""
     await file.seek(offset)
     rest = b""
     while True:
         changed.clear()
-        replaced = not _is_at(path, file)  # known before the rest is read, so that nothing is left behind
+        replaced = not _is_at(path, file)  # checked before the rest is read, so that no line is lost
         is_end = False
         while not is_end:
             chunk = await file.read(_CHUNK_BYTES)
@@ -157,7 +157,7 @@ def _is_at(path: Path, file: AsyncFileIO) -> bool:
 
 
 async def _start_of_last_lines(file: AsyncFileIO, count: int) -> int:
-    """Offset of the last lines of a file: so many, or as many as are whole in what is read at a time."""
+    """Return the offset of the last `count` lines of a file, or of fewer that are whole in one read."""
     size = os.fstat(file.fileno()).st_size
     if not count:
         return size

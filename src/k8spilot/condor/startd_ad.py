@@ -100,7 +100,7 @@ class LocalStartdAd(StartdAd):
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
 
-    async def heed(self, log: str, line: str) -> None:
+    async def handle_line(self, log: str, line: str) -> None:
         """Correct the ad when a line of the startd's log reports a lost docker or a new startd.
 
         A starter reports that docker is gone when a job asks for a network or port that the starter does not know.

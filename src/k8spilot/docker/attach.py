@@ -45,7 +45,7 @@ async def attach(request: web.Request) -> web.StreamResponse:
         if is_first and not container.settled.is_set() and container.specification.is_job:
             # The starter's `docker start -a` has died. HTCondor would take that for the job's end, with its status.
             container.forsake(
-                PayloadLost("HTCondor's docker client ended before the job; the job returns to the queue")
+                PayloadLost("HTCondor's docker client ended before the job; the job goes back to the queue")
             )
     return response
 

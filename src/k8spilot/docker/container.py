@@ -1,4 +1,4 @@
-"""Docker's objects: a container, with the moves of model/container_state.py, and a command beside it."""
+"""Docker's objects: a container, with the transitions of model/container_state.py, and a command beside it."""
 
 import asyncio
 import secrets
@@ -31,28 +31,30 @@ class Container:
     image: Image
     specification: Specification
     payload: PayloadContainer
-    """The payload container that it was given; one for each slot."""
+    """Payload container that runs it; one for each slot."""
     command: Command
     stdio: Stdio
     bind: Bind | None = None
-    """By it the payload container is its own, until it is removed; a container that will not run has none."""
+    """Bind that makes it the owner of the payload container until its removal; None for a container that will not
+    run."""
     subject: logs.Subject = field(default_factory=logs.subject)
-    """Job that the log lines about this container name."""
+    """Subject of its log lines: its job."""
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     state: ContainerState = ContainerState.CREATED
     run: Run | None = None
-    """Its command, once that is released."""
+    """Run of its command, after the release."""
     error: str = ""
-    """Why it FAILED; HTCondor holds a job with any text here."""
+    """Reason of the state FAILED. HTCondor holds a job with any text here."""
     deferred: int | None = None
-    """While it is STARTING, the signal that it gets as soon as it runs: what it gets, and no state of its own."""
+    """Signal for a container in STARTING, sent as soon as it runs. It is a message to the container, and not a state of
+    it."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set in the states of `SETTLED`: what waits for one of them waits for this. Only `_advance` sets it."""
+    """Set in the states of `SETTLED`, for waiters. Only `_advance` sets it."""
     removed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set in the state REMOVED. Only `_advance` sets it."""
     kept: int = 0
-    """Bytes that its request has of the engine's memory."""
+    """Bytes of the engine's memory that its request occupies."""
     _result: Outcome | None = None
     _lost: PayloadLost | None = None
 
@@ -63,7 +65,7 @@ class Container:
 
     @property
     def active(self) -> bool:
-        """Whether it runs, or is about to."""
+        """Whether it runs, or is starting."""
         return self.running or self.state is ContainerState.STARTING
 
     @property
@@ -73,27 +75,27 @@ class Container:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The result, once there is one; also after the removal, for who waits for it.
+        """Result, if there is one; also after the removal, for waiters.
 
         Raises:
-            PayloadLost: there never will be.
+            PayloadLost: there will be none.
         """
         if self._lost is not None:
             raise self._lost
         return self._result
 
     def begin_start(self) -> None:
-        """Know that it was told to start."""
+        """Record that its start was requested."""
         self._advance(ContainerEvent.START)
 
     def release(self, run: Run) -> None:
-        """Know that its command was released just now."""
+        """Record that its command was just released."""
         self.run = run
         self._advance(ContainerEvent.RELEASE)
         run.ended.add_done_callback(self._end)
 
     def fail(self, error: PilotError) -> None:
-        """End its start with what its job has to be told."""
+        """End its start with an error for its job."""
         self.error = str(error)
         self._advance(ContainerEvent.FAIL)
 
@@ -103,12 +105,12 @@ class Container:
         self._advance(ContainerEvent.LOSE)
 
     def forsake(self, reason: PayloadLost) -> None:
-        """End it without a result, whatever runs in it: nobody would be told of that."""
+        """End it without a result, whatever runs in it, because no client would receive a result."""
         self._lost = reason
         self._advance(ContainerEvent.FORSAKE)
         if self.run is not None:
             self.run.forsake()
-        else:  # the starter may give the job back now, and it could begin elsewhere
+        else:  # the starter may return the job now, and it could start elsewhere
             self._let_go()
 
     def kill_early(self, number: int) -> None:
@@ -118,16 +120,16 @@ class Container:
         self._let_go()
 
     def defer(self, number: int) -> None:
-        """Have it get a signal as soon as it runs; of several, SIGKILL goes before all others."""
+        """Send it a signal as soon as it runs. Of several signals, SIGKILL has priority."""
         if self.deferred != signal.SIGKILL:
             self.deferred = number
 
     def end_removal(self) -> None:
-        """Know that it has given back all that it had."""
+        """Record that it has released all its resources."""
         self._advance(ContainerEvent.REMOVE)
 
     def _let_go(self) -> None:
-        """Give the payload container back before the command is released there."""
+        """Release the payload container before the command is released there."""
         if self.bind is not None:
             self.payload.drop(self.bind)
 
@@ -157,12 +159,12 @@ class Execution:
     container: Container
     command: Command
     asked: Mapping[str, Any]
-    """The request, which its inspection shows again."""
+    """Request, which its inspection shows again."""
     stdio: Stdio
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     session: ExecSession | None = None
     kept: int = 0
-    """Bytes that its request has of the engine's memory."""
+    """Bytes of the engine's memory that its request occupies."""
 
     @property
     def running(self) -> bool:

@@ -1,4 +1,4 @@
-"""Containers: start, wait, kill, pause, inspect, and the list of them (create: create/handler.py; rm: removal.py)."""
+"""Handlers of containers: start, wait, kill, pause, inspect and list (create: create/handler.py; rm: removal.py)."""
 
 import asyncio
 import contextlib
@@ -27,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 
 def find(request: web.Request) -> Container:
-    """The container that the path names; what is logged of the request is about its job."""
+    """Return the container that the path names. Log lines of the request are about its job."""
     container = request.app[STORE].find(request.match_info["id"])
     logs.about(container.subject)
     return container
 
 
 async def start(request: web.Request) -> web.Response:
-    """POST /containers/ID/start: releases the job."""
+    """Serve POST /containers/ID/start: release the job."""
     engine, container = request.app[STORE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
@@ -51,29 +51,31 @@ async def _start(engine: ContainerStore, container: Container) -> None:
             return
         await run.begun()
     except PilotError as error:
-        # Past STARTING it knows its end already: it was lost, removed, or has run.
+        # Past STARTING it has its end already: it was lost, removed, or has run.
         if container.state is ContainerState.STARTING:
             if isinstance(error, PayloadLost):
-                container.lose(error)  # no error of the job's, which would be held for one
+                container.lose(error)  # not an error of the job, which HTCondor would hold for one
             else:
                 container.fail(error)
                 engine.listener.held(error, "start")
         raise
     except Exception as error:
-        # Whatever it is: a container that has not run must not look like one that ended well.
+        # For any error: a container that has not run must not look like a successful one.
         if container.state is ContainerState.STARTING:
-            container.lose(PayloadLost(f"the pilot failed to start the job ({error!r}); it goes back to the queue"))
+            container.lose(
+                PayloadLost(f"the pilot failed to start the job ({error!r}); the job goes back to the queue")
+            )
         raise
     logger.info("%s runs.", container.name)
     if container.specification.removes_itself:
         engine.tasks.create_task(_remove_at_end(engine, container), name=f"--rm of {container.name}")
     if container.deferred is not None:
-        with contextlib.suppress(Refused, PayloadLost):  # it has ended already
+        with contextlib.suppress(Refused, PayloadLost):  # it has ended
             run.kill(container.deferred)
 
 
 async def _released(container: Container) -> Run | None:
-    """Release its command, unless it is killed before that can be: then nothing comes of it."""
+    """Release its command, unless it is killed first; return None then."""
     releasing = asyncio.ensure_future(_release(container))
     settled = asyncio.ensure_future(container.settled.wait())
     try:
@@ -90,7 +92,7 @@ async def _released(container: Container) -> Run | None:
 
 
 async def _release(container: Container) -> Run:
-    """The container's state and the payload container's change at the same moment: nothing comes in between."""
+    """Release the command, and change the states of container and payload container in the same moment."""
     assert container.bind is not None
     run = await container.payload.start(container.bind, container.command, container.stdio)
     container.release(run)
@@ -107,7 +109,7 @@ async def _remove_at_end(engine: ContainerStore, container: Container) -> None:
 
 
 async def wait(request: web.Request) -> web.StreamResponse:
-    """POST /containers/ID/wait: headers at once, so that the CLI goes on to start; the status at the end."""
+    """Serve POST /containers/ID/wait: headers at once, so that the CLI continues with start; the status at the end."""
     container = find(request)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
@@ -132,7 +134,7 @@ def _ending(container: Container) -> JSON:
 
 
 async def kill(request: web.Request) -> web.Response:
-    """POST /containers/ID/kill?signal=."""
+    """Serve POST /containers/ID/kill?signal=."""
     engine, name = request.app[STORE], request.match_info["id"]
     number = signal_number(request.query.get("signal", "KILL"))
     if not engine.kill_early(name, number):
@@ -145,7 +147,7 @@ def _signal(container: Container, number: int) -> None:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:
             _running(container).kill(number)
         case ContainerState.CREATED | ContainerState.STARTING if container.specification.is_job:
-            # Of one that starts, too: its command waits for the pod's status, a minute where the API server is away.
+            # Also while it starts: its command waits for the pod's status, a minute if the API server is unavailable.
             container.kill_early(number)
         case ContainerState.STARTING:
             container.defer(number)
@@ -154,13 +156,13 @@ def _signal(container: Container, number: int) -> None:
 
 
 async def pause(request: web.Request) -> web.Response:
-    """POST /containers/ID/pause: stops all its processes."""
+    """Serve POST /containers/ID/pause: stop all its processes."""
     _running(find(request)).pause()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def resume(request: web.Request) -> web.Response:
-    """POST /containers/ID/unpause."""
+    """Serve POST /containers/ID/unpause."""
     _running(find(request)).resume()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
@@ -172,7 +174,7 @@ def _running(container: Container) -> Run:
 
 
 async def stop(request: web.Request) -> web.Response:
-    """POST /containers/ID/stop?t=: SIGTERM, and SIGKILL after `t` seconds (10 unless told)."""
+    """Serve POST /containers/ID/stop?t=: SIGTERM, and SIGKILL after `t` seconds; default 10."""
     container = find(request)
     if not container.running:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
@@ -181,7 +183,7 @@ async def stop(request: web.Request) -> web.Response:
         if math.isnan(patience):
             raise ValueError  # noqa: TRY301
     except ValueError as error:
-        raise BadRequest("t is the number of seconds before SIGKILL") from error
+        raise BadRequest("t must be the number of seconds before SIGKILL") from error
     run = _running(container)
     run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
@@ -194,20 +196,20 @@ async def stop(request: web.Request) -> web.Response:
 
 
 async def inspect(request: web.Request) -> web.Response:
-    """GET /containers/ID/json."""
+    """Serve GET /containers/ID/json."""
     return json_answer(serializers.inspect(find(request)))
 
 
 async def listing(request: web.Request) -> web.Response:
-    """GET /containers/json."""
+    """Serve GET /containers/json."""
     filters = _filters(request, "label", "name", "id", "status")
     everything = flag(request, "all") or "status" in filters
-    shown = [one for one in request.app[STORE].containers.values() if everything or one.running]
-    return json_answer([serializers.summary(one) for one in shown if _passes(one, filters)])
+    shown = [item for item in request.app[STORE].containers.values() if everything or item.running]
+    return json_answer([serializers.summary(item) for item in shown if _passes(item, filters)])
 
 
 async def remove(request: web.Request) -> web.Response:
-    """DELETE /containers/ID: ends the job if `force` is given, and frees the payload container."""
+    """Serve DELETE /containers/ID: end the job if `force` is given, and free the payload container."""
     container = find(request)
     if container.active and not flag(request, "force"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
@@ -216,35 +218,35 @@ async def remove(request: web.Request) -> web.Response:
 
 
 async def prune(request: web.Request) -> web.Response:
-    """POST /containers/prune?filters={"label": ...}: removes what does not run and has the labels."""
+    """Serve POST /containers/prune?filters={"label": ...}: remove the stopped containers that have the labels."""
     engine = request.app[STORE]
     filters = _filters(request, "label")
-    gone = [one for one in engine.containers.values() if not one.active and _passes(one, filters)]
-    for container in gone:
+    stopped = [item for item in engine.containers.values() if not item.active and _passes(item, filters)]
+    for container in stopped:
         await removal.remove(engine, container)
-    return json_answer({"ContainersDeleted": [one.identifier for one in gone], "SpaceReclaimed": 0})
+    return json_answer({"ContainersDeleted": [item.identifier for item in stopped], "SpaceReclaimed": 0})
 
 
 def _filters(request: web.Request, *served: str) -> dict[str, list[str]]:
-    """Filters by name, their values as lists or as keys of an object: docker-py and the CLI send either.
+    """Return the filters by name. Values are lists or the keys of an object: docker-py and the CLI send either.
 
     Raises:
-        BadRequest: they are something else, or one is not `served`.
+        BadRequest: they have another form, or one is not `served`.
     """
     try:
-        found = {
-            name: [str(one) for one in values]
+        filters = {
+            name: [str(value) for value in values]
             for name, values in read_json(request.query.get("filters") or "{}").items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         raise BadRequest('the filters are not of the form {"label": ["name=value"]}') from error
-    if others := found.keys() - set(served):
-        raise BadRequest(f"the filter {min(others)} is not served here; there are {', '.join(served)}")
-    return found
+    if others := filters.keys() - set(served):
+        raise BadRequest(f"the filter {min(others)} is not supported; supported filters: {', '.join(served)}")
+    return filters
 
 
 def _passes(container: Container, filters: dict[str, list[str]]) -> bool:
-    """Whether it has all labels, and of every other filter one value."""
+    """Return whether it has all labels, and one value of every other filter."""
     texts = {"name": container.name, "id": container.identifier, "status": serializers.status(container)}
     return all(_has(container, label) for label in filters.get("label", ())) and all(
         any(value.removeprefix("/") in texts[name] for value in values)
@@ -254,7 +256,7 @@ def _passes(container: Container, filters: dict[str, list[str]]) -> bool:
 
 
 def _has(container: Container, label: str) -> bool:
-    """Whether it has the label: `name=value`, or `name` with any value."""
+    """Return whether it has the label: `name=value`, or `name` with any value."""
     name, separator, value = label.partition("=")
     labels = container.specification.labels
     return name in labels and (not separator or labels[name] == value)
@@ -264,7 +266,7 @@ ROUTES: Final = [
     web.post("/containers/create", handler.create),
     web.post("/containers/prune", prune),
     web.get("/containers/json", listing),
-    web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` asks here for images first, slashes and all
+    web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` first requests images here, slashes included
     web.post("/containers/{id}/start", start),
     web.post("/containers/{id}/stop", stop),
     web.post("/containers/{id}/wait", wait),

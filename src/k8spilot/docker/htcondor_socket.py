@@ -1,7 +1,7 @@
-"""What comes by HTCondor's own socket: the containers of its jobs, each with the starter that made it.
+"""Requests through HTCondor's own socket: the containers of its jobs, each with the starter that created it.
 
-The lines of docker's client are checked before it reads them (condor/scripts/docker-client.sh). What is checked here is
-the request that came of such a line: whoever finds a way around the one meets the other.
+condor/scripts/docker-client.sh checks the command lines of docker's client before the client reads them. This module
+checks the resulting request: an attacker who passes one check meets the other.
 """
 
 import asyncio
@@ -25,33 +25,33 @@ SERVED: Final[Mapping[str, frozenset[str]]] = {
     "HEAD": frozenset({"/_ping"}),
     "GET": frozenset(
         {"/_ping", "/info", "/exec/{id}/json", "/images/{name}/json", "/plugins/{name}/json"}
-        | {f"/containers/{{id}}/{what}" for what in ("json", "stats")}
+        | {f"/containers/{{id}}/{view}" for view in ("json", "stats")}
         | {f"/{kind}/{{name}}" for kind in ("networks", "volumes", "services", "tasks", "nodes", "secrets", "configs")}
     ),
     "POST": frozenset(
         {"/images/create", "/containers/create", "/containers/prune", "/exec/{id}/start", "/exec/{id}/resize"}
-        | {f"/containers/{{id}}/{what}" for what in ("attach", "start", "wait", "resize", "kill")}
-        | {f"/containers/{{id}}/{what}" for what in ("pause", "unpause", "exec")}
+        | {f"/containers/{{id}}/{action}" for action in ("attach", "start", "wait", "resize", "kill")}
+        | {f"/containers/{{id}}/{action}" for action in ("pause", "unpause", "exec")}
     ),
     "DELETE": frozenset({"/containers/{id}"}),
 }
-"""Method -> paths of HTCondor's requests (docker-api.cpp), and of those that docker's client makes to inspect."""
+"""Method -> paths of HTCondor's requests (docker-api.cpp), and of docker's client's requests for an inspection."""
 GPUS_LABEL: Final = "k8spilot.gpus"
-"""What our own program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
+"""Label that the program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
 _STARTD_SECONDS: Final = 10.0
-"""How long the startd has to remove the container of a starter that has ended: it does so at once (util.cpp,
-cleanup_execute_dir), and so did the starter before."""
+"""Seconds for the startd to remove the container of an ended starter. The startd does so at once (util.cpp,
+cleanup_execute_dir), as does the starter before its end."""
 
 
 def check_request(name: str, body: Mapping[str, Any]) -> None:
-    """See whether a request to create is one that HTCondor makes for a job (docker-api.cpp, createContainer).
+    """Check whether a create request has the form of HTCondor's for a job (docker-api.cpp, createContainer).
 
     Args:
-        name: of the container.
+        name: name of the container.
         body: the request, a ContainerConfig of the Engine API.
 
     Raises:
-        Refused: it is another one.
+        Refused: it has another form.
     """
     labels = body.get("Labels")
     host = body.get("HostConfig")
@@ -65,16 +65,18 @@ def check_request(name: str, body: Mapping[str, Any]) -> None:
         "the option --rm": isinstance(host, dict) and bool(host.get("AutoRemove")),
         f"the entrypoint {short(entrypoint)}": isinstance(entrypoint, list) and len(entrypoint) > 1,
     }
-    for what, is_so in odd.items():
-        if is_so:
-            raise Refused(f"HTCondor gives no container {what}; name image and executable as its manual does")
+    for feature, is_present in odd.items():
+        if is_present:
+            raise Refused(
+                f"HTCondor creates no container with {feature}; set image and executable as HTCondor's manual says"
+            )
 
 
 async def follow_starter(engine: ContainerStore, container: Container) -> None:
     """Remove a container that outlives its starter.
 
-    A starter removes its own; what one leaves that was killed, the startd removes. It tries once. Where the job has
-    taken all processes that the pod may have, that fails, and the job would go on for nobody until the next one comes.
+    A starter removes its own container. The startd removes that of a killed starter, but tries once. If the job has
+    taken all processes of the pod, that fails, and the job would run on without a client until the next job.
     """
     pid = int(container.name.rpartition("PID")[2])
     removed = asyncio.ensure_future(container.removed.wait())
@@ -84,7 +86,7 @@ async def follow_starter(engine: ContainerStore, container: Container) -> None:
         if not removed.done():
             await first_of(removed, seconds=_STARTD_SECONDS)
         if not removed.done():
-            logger.warning("%s has outlived its starter, process %d; it is removed.", container.name, pid)
+            logger.warning("%s has outlived its starter, process %d; removing it.", container.name, pid)
             await remove(engine, container)
     except PilotError as error:
         logger.warning("%s cannot be removed: %s.", container.name, error)
@@ -101,10 +103,10 @@ async def _ended(pid: int) -> None:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    except OSError as error:  # no descriptor is left: the next job's starter has the container removed
+    except OSError as error:  # no descriptor is left: the next job's starter requests the removal
         logger.warning("Process %d cannot be followed: %s.", pid, error.strerror)
         await asyncio.Event().wait()  # until the container is removed
-    loop.add_reader(process, ended.set)  # a pidfd can be read when its process has ended (pidfd_open(2))
+    loop.add_reader(process, ended.set)  # a pidfd is readable after its process has ended (pidfd_open(2))
     try:
         await ended.wait()
     finally:

@@ -1,4 +1,4 @@
-"""A container's output for `docker logs` and `docker attach`: what is kept of it, line by line, and what follows."""
+"""Output of a container for `docker logs` and `docker attach`: the kept lines, and later output."""
 
 import asyncio
 from collections import deque
@@ -17,10 +17,10 @@ Lines = list[tuple[int, bytes]]
 
 
 def last_lines(pieces: list[Piece], request: web.Request) -> Lines:
-    """The lines in `pieces` that a request for logs wants: `tail` of them, `since` a time, with `timestamps`.
+    """Return the lines in `pieces` that a request for logs selects: `tail`, `since`, `until`, `timestamps`.
 
     Raises:
-        BadRequest: a number is none.
+        BadRequest: a number is invalid.
     """
     try:
         since = float(request.query.get("since") or 0)
@@ -28,20 +28,20 @@ def last_lines(pieces: list[Piece], request: web.Request) -> Lines:
         count = -1 if request.query.get("tail", "all") in ("all", "") else int(request.query["tail"])
     except ValueError as error:
         raise BadRequest(
-            "tail is a number of lines or all, since and until are times in seconds since the epoch"
+            "tail must be a number of lines or all; since and until must be times in seconds since the epoch"
         ) from error
-    chosen = [one for one in _whole_lines(pieces) if one.time >= since and (not until or one.time <= until)]
+    chosen = [line for line in _whole_lines(pieces) if line.time >= since and (not until or line.time <= until)]
     if count >= 0:
         chosen = chosen[len(chosen) - min(count, len(chosen)) :]
     stamps = flag(request, "timestamps")
-    return [(one.stream, (_stamp(one) if stamps else b"") + one.data) for one in chosen]
+    return [(line.stream, (_stamp(line) if stamps else b"") + line.data) for line in chosen]
 
 
 def _whole_lines(pieces: list[Piece]) -> list[Piece]:
-    """The same output, one piece a line; a line has the time and the place of its beginning."""
+    """Split the output into one piece for each line, with the time and position of the line's beginning."""
     lines: list[Piece] = []
     open_: dict[int, int] = {}
-    """Stream -> place of its line that has not ended yet."""
+    """Stream -> index of its unfinished line."""
     for piece in pieces:
         for part in _split(piece.data):
             place = open_.pop(piece.stream, None)
@@ -56,7 +56,7 @@ def _whole_lines(pieces: list[Piece]) -> list[Piece]:
 
 
 def _split(data: bytes) -> list[bytes]:
-    """At new lines alone: a carriage return is text."""
+    """Split at newlines only: a carriage return is text."""
     *whole, rest = data.split(b"\n")
     return [line + b"\n" for line in whole] + ([rest] if rest else [])
 
@@ -66,7 +66,7 @@ def _stamp(piece: Piece) -> bytes:
 
 
 class Follower:
-    """A sink that never makes the job wait: cut off when it is too far behind."""
+    """Sink that never blocks the job: it disconnects when it is too far behind."""
 
     def __init__(self) -> None:
         self._pieces: deque[tuple[int, bytes] | None] = deque()
@@ -74,10 +74,10 @@ class Follower:
         self._more = asyncio.Event()
 
     async def take(self, stream: int, data: bytes) -> None:
-        """Keep some output until it is asked for.
+        """Queue output for `next`.
 
         Raises:
-            ConnectionResetError: too much is kept already.
+            ConnectionResetError: the queue is full.
         """
         if self._size > _BEHIND_BYTES:
             self.end()
@@ -85,11 +85,11 @@ class Follower:
         self._add((stream, data))
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Mark the end of the output."""
         self._add(None)
 
     async def next(self) -> tuple[int, bytes] | None:
-        """The next piece: stream and bytes; None at the end."""
+        """Return the next piece: stream and bytes; None at the end."""
         while not self._pieces:
             self._more.clear()
             await self._more.wait()

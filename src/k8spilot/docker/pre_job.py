@@ -1,8 +1,8 @@
-"""One job's turn after another's: what HTCondor's starter asks before it brings the next job's files.
+"""Preparation of the slot for the next job: the request of HTCondor's starter before it transfers the job's files.
 
-All jobs of a slot have the same user, one after the other. So nothing that runs as that user may be left when the next
-job's files come, which is before HTCondor asks for a container: neither in the payload container nor in this one, where
-HTCondor runs a user's transfer plugins and sessions (condor/scripts/starter.sh asks).
+All jobs of a slot have the same user, one after the other. So no process of that user may be left when the next job's
+files arrive, which is before HTCondor requests a container: neither in the payload container nor in this one, where
+HTCondor runs a user's transfer plugins and sessions (condor/scripts/starter.sh makes the request).
 """
 
 from aiohttp import web
@@ -13,12 +13,12 @@ from k8spilot.docker.store import STORE
 
 
 async def next_job(request: web.Request) -> web.Response:
-    """Answer when nothing of earlier jobs is left, nor of what people have run by hand."""
+    """Answer when all processes and files of earlier jobs and of manual sessions are removed."""
     engine = request.app[STORE]
     await clear_slot(engine)
-    if not engine.payload.free:  # somebody was faster, and must not see the files that come now
+    if not engine.payload.free:  # another client was faster, and must not see the files that arrive now
         raise Untimely(
-            f"payload container {engine.payload.name} is {engine.payload.state.value}; no job can begin in it"
+            f"payload container {engine.payload.name} is {engine.payload.state.value}; no job can start in it"
         )
     await engine.payload.scrubbing.before_files()
     await engine.payload.scrubbing.remove_sandboxes()

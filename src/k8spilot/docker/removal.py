@@ -1,4 +1,4 @@
-"""The end of a container: what it holds is given back."""
+"""End of a container: the release of its resources."""
 
 import asyncio
 import itertools
@@ -14,12 +14,12 @@ logger = logging.getLogger(__name__)
 
 
 async def remove(engine: ContainerStore, container: Container) -> None:
-    """Free the payload container, with whatever runs in it; return when that is done.
+    """Remove a container, with all that runs in it, and free the payload container.
 
     Raises:
-        PilotError: that failed.
+        PilotError: it failed.
     """
-    if engine.containers.get(container.name) is not container:  # somebody else has done so: it holds nothing now
+    if engine.containers.get(container.name) is not container:  # it was removed by another request
         await container.removed.wait()
         return
     del engine.containers[container.name]
@@ -39,31 +39,31 @@ async def _give_back(engine: ContainerStore, container: Container) -> None:
 
 
 async def whole(work: Awaitable[Any]) -> None:
-    """Do `work` to its end, even when the client goes away in the middle; then nobody hears of its failure."""
+    """Complete `work`, even if the client disconnects in the middle; its failure is ignored then."""
     doing = asyncio.ensure_future(work)
     doing.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.shield(doing)
 
 
 async def clear_slot(engine: ContainerStore, but: str = "", why: str = "HTCondor has begun another job") -> None:
-    """Remove whatever has the payload container: a slot has one job, and its startd has just begun another.
+    """Remove all containers of the slot: a slot has one job, and its startd has just begun another.
 
-    Jobs that HTCondor has lost sight of are meant, and what somebody runs by hand, whatever its name and labels are.
+    These are jobs that HTCondor has lost, and containers that people run by hand, whatever their names and labels.
 
     Args:
-        engine: the containers.
-        but: name of the container that is created for the new job. What is created after it is not looked at.
-        why: the reason, for the log.
+        engine: store of the containers.
+        but: name of the container that is being created for the new job. Later ones are ignored.
+        why: reason for the log.
 
     Raises:
-        PilotError: something cannot be removed.
+        PilotError: a container cannot be removed.
     """
-    for name, creation in itertools.takewhile(lambda one: one[0] != but, list(engine.creating.items())):
-        logger.warning("%s is not created, since %s.", name, why)
+    for name, creation in itertools.takewhile(lambda item: item[0] != but, list(engine.creating.items())):
+        logger.warning("%s is not created, because %s.", name, why)
         engine.kill_early(name, signal.SIGKILL)
         await creation.ended.wait()
     for left in list(engine.containers.values()):
-        logger.warning("%s is removed, since %s.", left.name, why)
+        logger.warning("Removing %s, because %s.", left.name, why)
         await remove(engine, left)
-    for last in list(engine.leaving.values()):  # whoever removed it may not have waited for that
+    for last in list(engine.leaving.values()):  # the request that removed it may not have waited for that
         await last.removed.wait()

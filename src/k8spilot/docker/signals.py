@@ -1,4 +1,4 @@
-"""Signals as the docker CLI names them."""
+"""Signals by the names of the docker CLI."""
 
 import signal
 from typing import Final
@@ -9,7 +9,7 @@ _DIGITS: Final = 9
 
 
 def signal_number(text: str) -> int:
-    """`9`, `KILL` or `SIGKILL` as a number.
+    """Return the number of `9`, `KILL` or `SIGKILL`.
 
     Raises:
         Refused: Linux has no such signal.
@@ -20,4 +20,4 @@ def signal_number(text: str) -> int:
     try:
         return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"].value
     except KeyError:
-        raise Refused(f"'{text[:40]}' is not a signal of Linux; give a number or a name such as TERM") from None
+        raise Refused(f"'{text[:40]}' is not a signal of Linux; use a number or a name such as TERM") from None

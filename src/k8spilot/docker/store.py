@@ -1,4 +1,4 @@
-"""What the engine knows: the containers that HTCondor made, and images by the names it uses."""
+"""The engine's objects: the containers that HTCondor created, and images by the names that HTCondor uses."""
 
 import asyncio
 import re
@@ -23,35 +23,35 @@ _ID_PREFIX: Final = 12
 _EXECUTIONS: Final = 256
 _CONTAINERS: Final = 64
 _MEMORY_BYTES: Final = 96 * 1024 * 1024
-"""For all requests that are served or whose containers are kept; that of one job has at most a quarter of it."""
+"""Memory for all requests that are being served or whose containers are kept; a job has at most a quarter of it."""
 _JOB_PREFIX: Final = "HTCJob"
 JOB_NAME: Final = re.compile(rf"{_JOB_PREFIX}(\d+)_(\d+)_(.+)_PID\d{{1,7}}")
-"""How HTCondor names containers: cluster, proc, slot (docker_proc.cpp, StartJob)."""
+"""HTCondor's names of containers: cluster, proc, slot (docker_proc.cpp, StartJob)."""
 
 
 def subject_of(name: str) -> logs.Subject:
-    """What is logged of the container `name` is about its job."""
-    found = JOB_NAME.fullmatch(name)
-    return logs.Subject(job=f"{found[1]}.{found[2]}", slot=found[3]) if found else logs.Subject(job=name)
+    """Return the subject of log lines about the container `name`: its job."""
+    match = JOB_NAME.fullmatch(name)
+    return logs.Subject(job=f"{match[1]}.{match[2]}", slot=match[3]) if match else logs.Subject(job=name)
 
 
 class NotFound(PilotError):
-    """There is no such object: the docker CLI tries the next kind of object, or pulls."""
+    """Raised when there is no such object: the docker CLI then tries the next kind of object, or pulls."""
 
 
 @dataclass(slots=True)
 class Creation:
-    """One `docker create` that waits for its bind."""
+    """A `docker create` that waits for its bind."""
 
     signalled: asyncio.Future[int]
-    """Done with the signal that was sent to the container, once there is one."""
+    """Done when a signal was sent to the container; its number."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ContainerStore:
-    """The state behind the sockets.
+    """State behind the Docker sockets.
 
-    `slots` has a payload container for each slot; there is one now.
+    `slots` has a payload container for each slot; there is one at present.
     """
 
     def __init__(
@@ -63,39 +63,39 @@ class ContainerStore:
     ) -> None:
         self.slots = slots
         self.listener = listener
-        """Who is told of jobs that HTCondor will hold."""
+        """Listener for jobs that HTCondor will hold."""
         self.place = place
-        """What the payload containers have, as far as jobs can ask for it."""
+        """Returns the resources of the payload containers that jobs can request."""
         self.tasks = tasks
         self.memory = MemoryBudget(_MEMORY_BYTES)
         self.containers: dict[str, Container] = {}
         self.executions: OrderedDict[str, Execution] = OrderedDict()
         self.leaving: dict[str, Container] = {}
-        """By their ids, containers that are being removed, and have the slot until they are."""
+        """Containers by id that are being removed. They occupy the slot until then."""
         self.creating: dict[str, Creation] = {}
-        """By their names, containers whose `create` waits for its bind, the oldest first."""
+        """Containers by name whose `create` waits for its bind, the oldest first."""
         self.unused_credentials = ""
-        """Source of the image that was pulled last, if credentials were sent along: the kubelet cannot be given any."""
+        """Source of the last pulled image, if the client sent credentials: the kubelet cannot use them."""
         self._doomed: tuple[str, int] | None = None
-        """The name of a container, and the signal that came for it while its image was pulled: of a `create` that is
-        still to come there is nothing yet that could have a state."""
+        """Name of a container, and the signal that arrived during the pull of its image. Before its `create` there is
+        no object that could have this state."""
         self._images: OrderedDict[str, Image] = OrderedDict()
 
     @property
     def payload(self) -> PayloadContainer:
-        """The payload container for the next job. One is enough for a pod with one slot."""
+        """Payload container for the next job. One is enough for a pod with one slot."""
         return self.slots[0]
 
     def check_room(self) -> None:
-        """Raise Untimely if there are as many containers as there may be. Of HTCondor's jobs there is one at a time."""
+        """Raise Untimely at the maximum number of containers. HTCondor has one job at a time."""
         if len(self.containers) + len(self.creating) >= _CONTAINERS:
             raise Untimely(f"there are {_CONTAINERS} containers already; remove some")
 
     def find(self, key: str) -> Container:
-        """A container by name, id, or the beginning of its id.
+        """Return the container with the name, id, or beginning of the id.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such object.
         """
         if key in self.containers:
             return self.containers[key]
@@ -105,10 +105,10 @@ class ContainerStore:
         raise NotFound(f"No such container: {key}")
 
     def kill_early(self, name: str, number: int) -> bool:
-        """Send a signal to a container that is not there yet: False when none is on its way.
+        """Send a signal to a container that does not exist yet; return False if none is being created.
 
-        HTCondor signals a job whose image is being pulled, too, and does not look at the answer. It knows the name, we
-        learn it from `create`, but a slot has one job.
+        HTCondor also signals a job whose image is being pulled, and ignores the answer. HTCondor knows the name of the
+        container, which the engine gets from `create`; but a slot has one job.
         """
         if (creation := self.creating.get(name)) is not None:
             if not creation.signalled.done():
@@ -120,7 +120,7 @@ class ContainerStore:
         return False
 
     def begin_create(self, name: str) -> asyncio.Future[int]:
-        """Register a `create`; the future gets a signal when one is sent to it. End it with `end_create`."""
+        """Register a `create`, and return a future for signals to it. End it with `end_create`."""
         creation = self.creating[name] = Creation(asyncio.get_running_loop().create_future())
         if self._doomed is not None and self._doomed[0] == name:
             creation.signalled.set_result(self._doomed[1])
@@ -128,18 +128,18 @@ class ContainerStore:
         return creation.signalled
 
     def end_create(self, name: str) -> None:
-        """Forget a `create`, whose container is in `containers` by now or never will be."""
+        """Unregister a `create`. Its container is in `containers` by now, or will never be."""
         self.creating.pop(name).ended.set()
 
     def add_execution(self, execution: Execution) -> None:
-        """Know `execution`; the oldest that do not run are forgotten in the end."""
+        """Add `execution`, and drop the oldest ones that do not run."""
         self.executions[execution.identifier] = execution
-        for old in [one for one in self.executions.values() if not one.running][:-_EXECUTIONS]:
+        for old in [execution for execution in self.executions.values() if not execution.running][:-_EXECUTIONS]:
             self._forget(old)
 
     def forget_executions(self, container: Container) -> None:
-        """Drop those of a container that is removed."""
-        for old in [one for one in self.executions.values() if one.container is container]:
+        """Drop the executions of a removed container."""
+        for old in [execution for execution in self.executions.values() if execution.container is container]:
             self._forget(old)
 
     def _forget(self, execution: Execution) -> None:
@@ -147,10 +147,10 @@ class ContainerStore:
         self.memory.give(execution.kept)
 
     def execution(self, key: str) -> Execution:
-        """An execution by id.
+        """Return the execution with the id.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such object.
         """
         try:
             return self.executions[key]
@@ -158,7 +158,7 @@ class ContainerStore:
             raise NotFound(f"No such exec instance: {key}") from None
 
     def remember(self, name: str, image: Image) -> None:
-        """Know `image` by `name`, as `docker inspect` and `docker tag` use it."""
+        """Store `image` under `name`, as `docker inspect` and `docker tag` use it."""
         self._images[name] = image
         self._images.move_to_end(name)
         if len(self._images) > _IMAGES:
@@ -170,10 +170,10 @@ class ContainerStore:
         del self._images[name]
 
     def image(self, name: str) -> Image:
-        """The image that was bound, or tagged, under `name`.
+        """Return the image that was bound or tagged under `name`.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such object.
         """
         for known in (name, f"{name}:latest"):
             if known in self._images:
@@ -184,11 +184,11 @@ class ContainerStore:
 STORE: Final = web.AppKey("engine", ContainerStore)
 
 HTCONDORS_SOCKET: Final = web.AppKey("htcondors_socket", str)
-"""Path of the socket that HTCondor's docker client is told of, and nobody else."""
+"""Path of the socket that only HTCondor's docker client knows."""
 
 
 def is_htcondors(request: web.Request) -> bool:
-    """Whether a request came by HTCondor's own socket."""
+    """Return whether a request came through HTCondor's own socket."""
     assert request.transport is not None
     return str(request.transport.get_extra_info("sockname")) == request.app[HTCONDORS_SOCKET]
 

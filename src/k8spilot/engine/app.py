@@ -1,9 +1,9 @@
-"""The composition root: makes the parts of the engine, starts its tasks, and ends with its pod or when it is told to.
+"""Composition root: creates the engine's parts, starts its tasks, and ends with its pod or on request.
 
-Order: follow the own pod, make the parts (engine/components.py), serve the Docker socket, look after HTCondor's slot.
-The end goes the other way round. Every task has a name, and belongs to one group that outlives none of them. The
-supervisor (supervisor/supervisor.py) starts the engine as a process of its own, and starts another one when it dies:
-nothing here may rely on what was before.
+Order: follow the own pod, create the parts (engine/components.py), serve the Docker socket, handle HTCondor's slot. The
+end has the reverse order. Every task has a name and belongs to a group that ends with it. The supervisor
+(supervisor/supervisor.py) starts the engine as a separate process, and restarts it after its death: the engine must not
+rely on an earlier state.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from k8spilot.supervisor.supervisor import DOCKER_SOCKETS, DONE, GONE
 logger = logging.getLogger(__name__)
 
 _LAST_SECONDS: Final = 6.0
-"""What HTCondor needs to kill its jobs and to tell of it."""
+"""Seconds for HTCondor to kill its jobs and report it."""
 
 
 class EngineApp:
-    """One pilot's engine."""
+    """Engine of one pilot."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class EngineApp:
         self._settings = settings
         self._agent = None if "condor" in settings.services else RemoteStartdAd()
         self.end = end if self._agent is None else self._agent.end
-        """Tells HTCondor's supervisor to end it, and with it the pilot."""
+        """Makes HTCondor's supervisor end, and with it the pilot."""
         self._listening = listening
-        """The Docker sockets, where the supervisor has them; otherwise they are made."""
+        """Docker sockets of the supervisor; without a supervisor the engine creates them."""
         self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
         self._surroundings = Surroundings(settings, self.pod, cgroup, tidy, self._agent)
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
-        """Set once the engine's socket can be used."""
+        """Set when the engine's socket is served."""
 
     def stop(self) -> None:
         """End as on SIGTERM."""
@@ -75,7 +75,7 @@ class EngineApp:
         """Serve until the end; return the process's exit status.
 
         Raises:
-            PilotError: it cannot.
+            PilotError: the engine cannot run.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -115,7 +115,7 @@ class EngineApp:
                 task.cancel()
 
     def _routes(self, parts: Components) -> list[web.RouteDef]:
-        """What is served beside the Docker Engine API."""
+        """Return the routes besides the Docker Engine API."""
         routes = [*parts.telemetry.routes, web.get(engine_api.NEXT_JOB, next_job)]
         if self._agent is not None:
             routes += [*self._agent.routes, facts_route(lambda: str(self.pod.pod["status"]["startTime"]))]
@@ -123,13 +123,13 @@ class EngineApp:
 
 
 async def _measure_gpus(parts: Components) -> None:
-    found = parts.gpus.verdict
-    measured = MonitoredGpus(found.strategy, found.expected, [one.uuid for one in found.usable])
-    await restarting(partial(parts.telemetry.gpu_metrics.run, measured), "measuring the GPUs", may_end=True)
+    verdict = parts.gpus.verdict
+    measured = MonitoredGpus(verdict.strategy, verdict.expected, [device.uuid for device in verdict.usable])
+    await restarting(partial(parts.telemetry.gpu_metrics.run, measured), "the GPU metrics", may_end=True)
 
 
 def main() -> int:
-    """Be the engine that the supervisor starts: settings from the environment, the Docker sockets as descriptors."""
+    """Run the engine that the supervisor starts: settings from the environment, the Docker sockets as descriptors."""
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
@@ -141,11 +141,11 @@ def main() -> int:
 
 async def _run(settings: Settings) -> int:
     async with Api(Access.in_cluster()) as api:
-        tell_supervisor = partial(os.kill, os.getppid())
+        signal_supervisor = partial(os.kill, os.getppid())
         listening = [socket.socket(fileno=end) for end in DOCKER_SOCKETS]
-        app = EngineApp(settings, api, own_cgroup(), listening, end=partial(tell_supervisor, DONE))
-        # For the supervisor the kubelet's SIGTERM was the first, and a second one is in a hurry.
-        hurry = partial(tell_supervisor, signal.SIGTERM) if "condor" in settings.services else app.end
+        app = EngineApp(settings, api, own_cgroup(), listening, end=partial(signal_supervisor, DONE))
+        # The supervisor took the kubelet's SIGTERM as the first; a second one makes it hurry.
+        hurry = partial(signal_supervisor, signal.SIGTERM) if "condor" in settings.services else app.end
         enough = settings.vacate_seconds + KILLING_SECONDS + MARGIN_SECONDS
         hurried = asyncio.create_task(
             watch_deletion(app.pod, enough=enough, last=_LAST_SECONDS, act=hurry), name="grace"

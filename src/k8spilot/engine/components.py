@@ -1,4 +1,4 @@
-"""The engine's parts, each made of the settings and of the parts before it: the engine has no half-made ones."""
+"""Parts of the engine. Each is created from the settings and from earlier parts, so that none is incomplete."""
 
 import asyncio
 import os
@@ -43,22 +43,22 @@ from k8spilot.telemetry.status import Observed
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an engine finds when it starts."""
+    """Environment of an engine at its start."""
 
     settings: Settings
     pod: OwnPod
-    """Is followed already."""
+    """The own pod, which is followed already."""
     cgroup: str | None
-    """Of the pilot container, where nothing of the jobs' account may stay; None where that is not a container."""
+    """Cgroup of the pilot container, in which no process of the jobs' account may stay; None outside of a container."""
     tidy: Path
-    """The program that removes as root what jobs leave."""
+    """Program that removes jobs' leftovers as root."""
     agent: RemoteStartdAd | None
-    """The way to HTCondor, where that has a container of its own."""
+    """Connection to HTCondor, if it has a container of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The parts of one pilot's engine."""
+    """Parts of one pilot's engine."""
 
     startd_ad: StartdAd
     images: NodeImages
@@ -69,15 +69,15 @@ class Components:
 
 
 async def build(found: Surroundings, tasks: asyncio.TaskGroup, ends: AsyncExitStack) -> Components:
-    """Make the parts, each of those before it: payload-init is heard, the pod seen, its GPUs found on the way.
+    """Create the parts in their order. On the way payload-init connects, and the pod and its GPUs are found.
 
     Args:
-        found: what they are made of.
-        tasks: where their work runs.
-        ends: gets to know what is to be closed at the engine's end.
+        found: environment of the engine.
+        tasks: task group of the parts.
+        ends: gets the callbacks for the engine's end.
 
     Raises:
-        PreflightError: the pod is not to be seen.
+        PreflightError: the pod cannot be read.
     """
     settings, pod = found.settings, found.pod
     open_folders(settings)
@@ -90,10 +90,10 @@ async def build(found: Surroundings, tasks: asyncio.TaskGroup, ends: AsyncExitSt
     images = NodeImages(startd_ad, pod.api, settings.node_name)
     recorders = Recorders(settings, pod.api)
     listener = Fanout([recorders.slot, AdPublisher(startd_ad, images)])
-    telling = restarting(partial(tell_of_outages, pod, listener), "telling of the API server")
-    ends.callback(tasks.create_task(telling, name="notices of the API server").cancel)
-    await see_pod(settings, pod)  # after what must not wait for an API server that is away
-    gpus = await find_gpus(settings, pod, init_server, recorders.slot)  # before any job can come
+    reporting = restarting(partial(tell_of_outages, pod, listener), "the report of API outages")
+    ends.callback(tasks.create_task(reporting, name="report of API outages").cancel)
+    await see_pod(settings, pod)  # after the parts that must not wait for an unavailable API server
+    gpus = await find_gpus(settings, pod, init_server, recorders.slot)  # before any job can arrive
     idle_image = IdleImage(lambda: pod.pod)
     registry = Registry(settings.pull_secret if settings.pull_secret.exists() else None)
     payload = PayloadContainer(
@@ -121,20 +121,20 @@ def build_scrubber(
     tidy: Path,
     ends: AsyncExitStack,
 ) -> Scrubber:
-    """The scrubber, which removes what jobs leave: from outside where the engine is root, else from inside.
+    """Return the scrubber, which removes jobs' leftovers: from outside if the engine is root, else from inside.
 
     Args:
-        settings: the pilot's.
+        settings: settings of the pilot.
         pod: the own pod.
-        init_server: where payload-init connects to.
-        cgroup: of the pilot container; None where that is not a container.
-        tidy: the program that removes as root what jobs leave.
-        ends: gets to know what is to be closed at the engine's end.
+        init_server: server of payload-init.
+        cgroup: cgroup of the pilot container; None outside of a container.
+        tidy: program that removes jobs' leftovers as root.
+        ends: gets the callbacks for the engine's end.
     """
     if os.geteuid() != 0 and cgroup is not None:
         terminals = Terminals()
         ends.callback(terminals.close)
-        terminals.open()  # before any job can come, and take all
+        terminals.open()  # before any job can arrive and take all
         return PayloadScrubber(
             settings.exchange / TIDY,
             init_server,
@@ -165,18 +165,18 @@ def build_binder(
     idle: Callable[[], str],
     gpus: GpuRecord,
 ) -> Binder:
-    """The binder, which changes the payload container's image; `idle` gives a fresh name of the idle image."""
+    """Return the binder, which changes the payload container's image; `idle` returns a fresh name of the idle image."""
 
     def groups() -> frozenset[int]:
-        """The groups that a job may be in: those of the pod, and those that came with its devices before any job."""
+        """Return the groups that a job may have: those of the pod, and those of its devices before any job."""
         return groups_of(pod.pod, settings.payload_container) | frozenset(gpus.evidence.groups)
 
-    idle()  # remembers the digest, which the pod tells for as long as the node has the image
+    idle()  # stores the digest, which the pod's status has for as long as the node has the image
     return Binder(settings.payload_container, pod, init_server, registry, idle, groups, settings.patience_seconds)
 
 
 def build_image_lookup(settings: Settings, pod: OwnPod, registry: Registry) -> ImageLookup:
-    """The lookup, which knows the images that jobs may have, and asks registries what they are."""
+    """Return the lookup, which knows the policy for jobs' images and queries registries."""
     policy = ImagePolicy(
         settings.allowed_images,
         settings.require_digest,
@@ -189,7 +189,7 @@ def build_image_lookup(settings: Settings, pod: OwnPod, registry: Registry) -> I
 
 
 def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord) -> SlotLimits:
-    """The place, which bounds the requests of a job. Containers of a pod share /dev/shm (of its sandbox)."""
+    """Return the limits of a job's requests. Containers of a pod share /dev/shm (of its sandbox)."""
     view = container(pod.pod, settings.payload_container)
     memory = os.statvfs("/dev/shm")  # noqa: S108
     return SlotLimits(
@@ -202,6 +202,6 @@ def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord) -> SlotLimits:
 
 
 def _listening() -> set[int]:
-    """TCP ports on which anything in the pod's network listens."""
-    found = psutil.net_connections("tcp")
-    return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN and one.laddr}
+    """Return the TCP ports in use in the pod's network."""
+    connections = psutil.net_connections("tcp")
+    return {item.laddr.port for item in connections if item.status == psutil.CONN_LISTEN and item.laddr}

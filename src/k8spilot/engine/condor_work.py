@@ -1,4 +1,4 @@
-"""The work that goes on as long as HTCondor runs: its logs are read, its daemons are asked whether they live."""
+"""Work for as long as HTCondor runs: its logs are read, and its daemons are checked for life."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError
 from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.condor.daemon_logs import follow, startd_has_ended
-from k8spilot.condor.liveness import JOB_LOG, Heed, end_hanging_daemons
+from k8spilot.condor.liveness import JOB_LOG, LineHandler, end_hanging_daemons
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
@@ -22,38 +22,42 @@ from k8spilot.telemetry.service import Telemetry
 logger = logging.getLogger(__name__)
 
 _CLEAR_SECONDS: Final = 15.0
-"""How long the end of a job is waited for under which HTCondor's daemons hang, before they are looked at again."""
+"""Seconds to wait for the end of a job under which HTCondor's daemons hang, before the next check."""
 
 
 def look_after_condor(
     parts: Components, tasks: asyncio.TaskGroup, end: Callable[[], None], *, is_first: bool
 ) -> list[asyncio.Task[None]]:
-    """Start it.
+    """Start that work.
 
     Args:
-        parts: of the engine.
-        tasks: where it runs.
+        parts: parts of the engine.
+        tasks: task group for it.
         end: called when HTCondor's startd has ended for good.
-        is_first: whether no engine has been in this container before.
+        is_first: whether this is the first engine of its container.
     """
-    looking = restarting(parts.images.follow, "looking at the node's images", may_end=True)
+    looking = restarting(parts.images.follow, "the list of the node's images", may_end=True)
     work = [tasks.create_task(looking, name="the node's images")]
-    heeded = _heeding(parts.telemetry, parts.store)
+    handler = _line_handler(parts.telemetry, parts.store)
     slot = parts.startd_ad
     if isinstance(slot, RemoteStartdAd):
-        slot.heed = heeded
+        slot.handle_line = handler
     if not isinstance(slot, LocalStartdAd):
         return work
 
-    async def heed(log: str, line: str) -> None:
-        await heeded(log, line)
-        await slot.heed(log, line)
+    async def handle_line(log: str, line: str) -> None:
+        await handler(log, line)
+        await slot.handle_line(log, line)
         if await startd_has_ended(log, line, os.getppid()):
-            logger.info("HTCondor's startd has ended for good, and the pilot ends with it.")
+            logger.info("HTCondor's startd has ended for good; ending the pilot.")
             end()
 
-    reading = restarting(partial(follow, slot.folders, heed, before=not is_first), "reading HTCondor's logs")
-    asking = restarting(partial(end_hanging_daemons, slot.folders, os.getppid(), heeded), "asking HTCondor's daemons")
+    reading = restarting(
+        partial(follow, slot.folders, handle_line, before=not is_first), "the reader of HTCondor's logs"
+    )
+    asking = restarting(
+        partial(end_hanging_daemons, slot.folders, os.getppid(), handler), "the check of HTCondor's daemons"
+    )
     return [
         *work,
         tasks.create_task(reading, name="HTCondor's logs"),
@@ -61,15 +65,15 @@ def look_after_condor(
     ]
 
 
-def _heeding(telemetry: Telemetry, store: ContainerStore) -> Heed:
-    """What is done with each line of HTCondor's daemons, and with what is found of them."""
+def _line_handler(telemetry: Telemetry, store: ContainerStore) -> LineHandler:
+    """Return the handler for each log line of HTCondor's daemons, and for reports about the daemons."""
 
-    async def heed(log: str, line: str) -> None:
-        await telemetry.heed(log, line)
+    async def handle_line(log: str, line: str) -> None:
+        await telemetry.handle_line(log, line)
         if log == JOB_LOG:
-            # What fails is in the log, and the next job's starter has it done again. What takes long goes on.
+            # A failure is in the log, and the next job's starter repeats the removal. A long removal continues.
             with suppress(PilotError, TimeoutError):
                 async with asyncio.timeout(_CLEAR_SECONDS):
                     await clear_slot(store, why="HTCondor's daemons hang")
 
-    return heed
+    return handle_line

@@ -1,7 +1,7 @@
 """Exponential backoff with jitter, and retries, for requests to the API server and to registries.
 
-Ours, and no library's: what a server asks for (Retry-After) comes first, and pilots that lose one server at one
-moment come back to it spread over a time. tenacity has neither, and takes 0.35 MiB of the engine (Rss, Python 3.11).
+No library has both features that are needed: the server's Retry-After has priority, and pilots that lose one server at
+one moment return to it spread over a time. tenacity has neither, and takes 0.35 MiB of the engine (Rss, Python 3.11).
 """
 
 import asyncio
@@ -17,31 +17,34 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SPREAD_SECONDS: Final = 45.0
-"""Over this time pilots that have lost a server at one moment, and do not need it now, come back to it."""
+"""Seconds over which pilots reconnect that lost a server at the same moment and do not need it now."""
 _LONGEST_SECONDS: Final = 300.0
-"""A Retry-After that asks for more does not put the pilot out of order for good."""
+"""Limit of a Retry-After in seconds: a larger value must not disable the pilot."""
 
 
 class BackOff:
-    """Delays that double, with jitter: pilots that lost one server do not come back together."""
+    """Doubling delays with jitter, so that pilots that lost one server do not return together."""
 
     def __init__(self, initial: float, maximum: float) -> None:
-        """Both in seconds, before the jitter."""
+        """Set the first and the longest delay, in seconds before the jitter."""
         self._initial = self._next = initial
         self._maximum = maximum
 
     def reset(self) -> None:
-        """Begin with short delays again."""
+        """Return to short delays."""
         self._next = self._initial
 
     def delay(self, error: BaseException | None = None) -> float:
-        """Seconds to wait after `error`; what the server asks for (Retry-After) comes first."""
-        asked = getattr(error, "retry_after", None) or 0.0
+        """Return the seconds to wait after `error`, at least the server's Retry-After."""
+        requested = getattr(error, "retry_after", None) or 0.0
         now, self._next = self._next, min(self._next * 2, self._maximum)
-        return min(asked, _LONGEST_SECONDS) + now * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
+        return min(requested, _LONGEST_SECONDS) + now * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
 
     def spread(self) -> float:
-        """Seconds to wait, without hurry, after something that all pilots lose at once; long delays follow."""
+        """Return the seconds to wait after a loss that affects all pilots at once, if there is no hurry.
+
+        Long delays follow.
+        """
         self._next = self._maximum
         return random.uniform(0, SPREAD_SECONDS)  # noqa: S311
 
@@ -52,10 +55,10 @@ async def retry(
     back_off: BackOff | None = None,
     retry_on: type[PilotError] = ClusterError,
 ) -> T:
-    """Do `work` until it succeeds, again for `seconds` while it fails with `retry_on`.
+    """Do `work` until it succeeds; repeat it for `seconds` after errors of the type `retry_on`.
 
     Raises:
-        PilotError: the last one that is a `retry_on`, when time is up.
+        PilotError: the last error of the type `retry_on`, after the time limit.
     """
     back_off = back_off or BackOff(0.5, 10.0)
     loop = asyncio.get_running_loop()

@@ -1,10 +1,10 @@
-"""The connection to the API server, for the process that lives as long as the pod.
+"""Connection to the API server, for the process that lives as long as the pod.
 
-HTTP by aiohttp, and no more: the `kubernetes` package, which knows every object of the API, would take 23 MiB of this
+HTTP by aiohttp alone: the `kubernetes` package, which knows every object of the API, would take 23 MiB of this
 process's memory for its client alone, and 101 MiB with the class of the core API (Rss added to the engine's imports,
-kubernetes 37), for four kinds of requests. `k8spilot check` needs no more than these requests, too: it looks with the
-pod's own account, before the first job, and shares this client. The lab and the benchmarks use the package
-(lab/kube_api.py). Service accounts are used in its way (aio/config/incluster_config.py there).
+kubernetes 37), for four kinds of requests. `k8spilot check` needs no other requests: it works with the pod's own
+account, before the first job, and shares this client. The lab and the benchmarks use the package (lab/kube_api.py).
+Service accounts are used as that package does (its aio/config/incluster_config.py).
 """
 
 import asyncio
@@ -25,14 +25,14 @@ import aiohttp
 from k8spilot.common.errors import ClusterError, PreflightError
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds token and authority of its service account."""
+"""Folder of the token and authority of a pod's service account."""
 
 _SECONDS: Final = 30.0
 _NO_ANSWER: Final = "none"
 
 
 class ApiRefusal(ClusterError):
-    """The API server answered, but not with what was asked for."""
+    """Raised when the API server answers with an error status."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -42,25 +42,25 @@ class ApiRefusal(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the API server is, and how it knows us."""
+    """Address of the API server, and credentials for it."""
 
     url: str
     """Scheme, host and port."""
     account: Path | None = None
-    """Folder with `token` and `ca.crt`; None for a server that asks for neither (tests)."""
+    """Folder with `token` and `ca.crt`; None for a server that needs neither (tests)."""
 
     @classmethod
     def in_cluster(cls) -> Self:
-        """Find it as every pod does.
+        """Find it by the variables and files of every pod.
 
         Raises:
-            PreflightError: this is no pod, or no token is mounted.
+            PreflightError: this is not a pod, or no token is mounted.
         """
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
         if not host or not port:
             raise PreflightError(
-                "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so there is no Kubernetes API to "
-                "talk to; run in a pod"
+                "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so that there is no Kubernetes API "
+                "to connect to; run in a pod"
             )
         for name in ("token", "ca.crt"):
             if not (ACCOUNT / name).is_file():
@@ -71,35 +71,35 @@ class Access:
 
 
 class Api:
-    """Requests to the API server. Token and authority are read again as the kubelet renews them."""
+    """Requests to the API server. Token and authority are read again after the kubelet renews them."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), trust_env=False)
         self._trust: tuple[int, ssl.SSLContext] | None = None
         self.requests: Counter[tuple[str, str]] = Counter()
-        """Requests so far by verb (as in RBAC) and by status, which is `none` where no answer came."""
+        """Number of requests by verb (as in RBAC) and status; the status is `none` if no answer came."""
         self.heard: float | None = None
-        """When the server sent something last (the event loop's clock, seconds)."""
+        """Time of the server's last message (the event loop's clock, seconds)."""
 
     @property
     def host(self) -> str:
-        """The server's name or address, and its port if that is not HTTPS'."""
+        """Name or address of the server, with its port if that is not the port of HTTPS."""
         return urlsplit(self._access.url).netloc
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Return the object itself."""
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         await self._session.close()
 
     async def read(self, verb: str, path: str, **wanted: Any) -> dict[str, Any]:
-        """Make a request as `open` does, and return the JSON of its answer.
+        """Make a request as `open` does, and return its JSON answer.
 
         Raises:
-            ApiRefusal: the server answered with another status than success.
-            ClusterError: it could not be asked, or answered with something else than JSON.
+            ApiRefusal: the server answered with an error status.
+            ClusterError: the request failed, or the answer is not JSON.
         """
         try:
             async with asyncio.timeout(_SECONDS), self.open(verb, path, **wanted) as response:
@@ -107,9 +107,9 @@ class Api:
         except TimeoutError:
             raise ClusterError(f"the Kubernetes API did not answer within {_SECONDS:.0f} s") from None
         except ValueError as error:
-            raise ClusterError(f"the Kubernetes API answered with something else than JSON ({error})") from error
+            raise ClusterError(f"the Kubernetes API's answer is not JSON ({error})") from error
         if not isinstance(answer, dict):
-            raise ClusterError("the Kubernetes API answered with something else than an object")
+            raise ClusterError("the Kubernetes API's answer is not an object")
         return answer
 
     @asynccontextmanager
@@ -122,18 +122,18 @@ class Api:
         body: Any = None,
         patch: str = "json-patch",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make a request; its answer is there for as long as the context lasts. The caller sets the time limit.
+        """Make a request, whose answer is open for as long as the context lasts. The caller sets the time limit.
 
         Args:
-            verb: get, list, watch, create or patch, as in RBAC; decides the method.
-            path: from the root on, `/api/v1/...`.
-            query: of the URL.
+            verb: get, list, watch, create or patch, as in RBAC; determines the method.
+            path: complete path, `/api/v1/...`.
+            query: query of the URL.
             body: sent as JSON.
-            patch: which kind, where it is one (application/<kind>+json).
+            patch: kind of a patch (application/<kind>+json).
 
         Raises:
-            ApiRefusal: the server answered with another status than success.
-            ClusterError: it could not be asked.
+            ApiRefusal: the server answered with an error status.
+            ClusterError: the request failed.
         """
         method = {"patch": "PATCH", "create": "POST"}.get(verb, "GET")
         kind = f"application/{patch}+json" if verb == "patch" else "application/json"
@@ -148,7 +148,7 @@ class Api:
                 ssl=self._authority(),
             ) as response:
                 status = str(response.status)
-                self.requests[verb, status] += 1  # a watch that is open counts, too
+                self.requests[verb, status] += 1  # an open watch counts, too
                 self.hear()
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise ApiRefusal(response.status, _message(await response.text()), _retry_after(response))
@@ -162,7 +162,7 @@ class Api:
                 self.requests[verb, status] += 1
 
     def hear(self) -> None:
-        """Take note that the server has sent something."""
+        """Record that the server has sent a message."""
         self.heard = asyncio.get_running_loop().time()
 
     def _bearer(self) -> dict[str, str]:
@@ -171,21 +171,21 @@ class Api:
         return {"Authorization": f"Bearer {(self._access.account / 'token').read_text().strip()}"}
 
     def _authority(self) -> ssl.SSLContext | bool:
-        """Whom to trust; made anew when the kubelet has another authority for us."""
+        """Return the TLS context; create a new one after the kubelet has replaced the authority."""
         if self._access.account is None:
             return True
         file = self._access.account / "ca.crt"
         changed = file.stat().st_mtime_ns
         if self._trust is None or self._trust[0] != changed:
             context = ssl.create_default_context(cafile=str(file))
-            # Python 3.13 and later want a keyUsage in the cluster's CA (RFC 5280, 4.2.1.3), which many do not have.
+            # Python 3.13 and later require a keyUsage in the cluster's CA (RFC 5280, 4.2.1.3), which many lack.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             self._trust = (changed, context)
         return self._trust[1]
 
 
 def _message(text: str) -> str:
-    """The sentence in a Status object (meta/v1), or the text itself."""
+    """Return the message of a Status object (meta/v1), or the text itself."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
@@ -193,7 +193,7 @@ def _message(text: str) -> str:
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Seconds of a Retry-After; the API server never sends a date (apiserver/pkg/endpoints/handlers)."""
+    """Return the seconds of a Retry-After. The API server never sends a date (apiserver/pkg/endpoints/handlers)."""
     try:
         return float(response.headers["Retry-After"])
     except (KeyError, ValueError):

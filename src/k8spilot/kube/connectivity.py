@@ -1,4 +1,4 @@
-"""What does not work now with the Kubernetes API, and since when."""
+"""Present faults of the Kubernetes API, and their start."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,25 +9,25 @@ from k8spilot.kube.watch_stream import SILENCE_SECONDS
 
 
 class Connectivity:
-    """What does not work of the own pod's watch and its changes, for those who wait for that to begin or to end."""
+    """Faults of the own pod's watch and of its changes, for tasks that wait for their start or end."""
 
     def __init__(self, heard: Callable[[], float | None]) -> None:
         self.since: float | None = None
-        """Since when something does not work (the event loop's clock, seconds); None while all does."""
+        """Start of the fault (the event loop's clock, seconds); None without a fault."""
         self.returned: Callable[[float], None] = lambda _: None
-        """Told when that is over, and after how many seconds."""
+        """Called at the end of all faults, with their duration in seconds."""
         self._heard = heard
-        """When the API server was last heard."""
+        """Returns the time of the API server's last message."""
         self._words: dict[str, str] = {}
         self._changed = asyncio.Condition()
 
     @property
     def words(self) -> str:
-        """Why no image can be bound now, as far as that is known; empty when all works."""
+        """Reason why no image can be bound at present, as far as known; empty if all works."""
         return "; ".join(self._words.values())
 
     async def lasting(self, seconds: float) -> ClusterError:
-        """Wait until something has not worked for `seconds` on end; the error that says what."""
+        """Wait until a fault has lasted for `seconds`, and return the error that describes it."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._words)
@@ -35,26 +35,26 @@ class Connectivity:
                 async with asyncio.timeout(seconds):
                     await self.over()
             except TimeoutError:
-                return ClusterError(f"the Kubernetes API has been away for {seconds:.0f} s ({self.words})")
+                return ClusterError(f"the Kubernetes API has been unavailable for {seconds:.0f} s ({self.words})")
 
     async def over(self) -> None:
-        """Wait until all works."""
+        """Wait until there is no fault."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._words)
 
     async def note(self, what: Literal["watch", "patch"], words: str) -> None:
-        """Know why `what` does not work, or, with no words, that it does."""
+        """Record why `what` does not work, or, with empty words, that it works."""
         if words == self._words.get(what, ""):
             return
         async with self._changed:
             if words:
                 self._words[what] = words
             else:
-                self._words.pop(what, None)  # another task may have done so
+                self._words.pop(what, None)  # another task may have removed it
             self._changed.notify_all()
         now, heard = asyncio.get_running_loop().time(), self._heard()
         if self._words and self.since is None:
-            # The server may have been silent for long before that was noticed.
+            # The server may have been silent long before this was noticed.
             self.since = heard if heard is not None and now - heard >= SILENCE_SECONDS else now
         elif not self._words and self.since is not None:
             seconds, self.since = now - self.since, None

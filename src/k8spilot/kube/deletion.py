@@ -1,4 +1,4 @@
-"""The time that a deletion of the own pod leaves: `kubectl delete --grace-period`, or an eviction that shortens it."""
+"""Grace period of a deletion of the own pod: `kubectl delete --grace-period`, or an eviction that shortens it."""
 
 import asyncio
 import logging
@@ -10,20 +10,24 @@ logger = logging.getLogger(__name__)
 
 
 async def watch_deletion(pod: OwnPod, *, enough: float, last: float, act: Callable[[], None]) -> None:
-    """Call `act` when a grace period that is too short is nearly over; do nothing else, ever.
+    """Call `act` near the end of a grace period that is too short; do nothing else.
 
-    An end of the kubelet's own making (a node that runs out of memory or disk, or is shut down) is not told in the API.
+    The API does not show an end that the kubelet decides (a node that runs out of memory or disk, or shuts down).
 
     Args:
-        pod: the own pod, as it is followed.
-        enough: seconds in which everything ends by itself.
-        last: seconds before the end at which to act.
-        act: what to do.
+        pod: the own pod.
+        enough: seconds that a regular end needs.
+        last: seconds between the call of `act` and the end.
+        act: called once.
     """
-    grace = await pod.until(lambda pod: _less(_grace(pod), enough))  # a second deletion may leave less than the first
-    logger.warning("The pod is deleted with %d s of grace, and %.0f s are needed for every job.", grace, enough)
+    grace = await pod.until(
+        lambda pod: _less(_grace(pod), enough)
+    )  # a second deletion may leave less time than the first
+    logger.warning(
+        "The pod is deleted with a grace period of %d s, but a regular end of every job needs %.0f s.", grace, enough
+    )
     await asyncio.sleep(max(0.0, grace - last))
-    logger.warning("Its time is nearly over: jobs are killed now.")
+    logger.warning("The grace period is nearly over; killing the jobs.")
     act()
 
 

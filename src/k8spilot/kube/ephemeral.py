@@ -1,4 +1,4 @@
-"""Ephemeral containers of the own pod: they can be added, and neither changed, started again nor removed."""
+"""Ephemeral containers of the own pod: they can be added, but not changed, restarted or removed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,39 +21,39 @@ _DEFINITE = frozenset(
 
 
 class Forbidden(ClusterRefused):
-    """The pilot's service account may not add any."""
+    """Raised when the pilot's service account must not add ephemeral containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """One of them: what the pod's spec has, and what its status says."""
+    """An ephemeral container, from the pod's spec and status."""
 
     name: str
     environment: Mapping[str, str]
     running: bool = False
     status: int | None = None
-    """Its exit status, once it has ended: for good."""
+    """Exit status after its end, which is final; None before."""
     reason: str = ""
-    """Why it waits, or how it ended: one word of the kubelet's or the runtime's."""
+    """Reason of its waiting or of its end: one word of the kubelet or the runtime."""
     message: str = ""
 
     @property
     def ended(self) -> bool:
-        """Whether it has."""
+        """Whether it has ended."""
         return self.status is not None
 
     @property
     def words(self) -> str:
-        """Reason, exit status and message, as far as there are any."""
+        """Reason, exit status and message, if present."""
         code = f"exit status {self.status}" if self.status else ""
         return ": ".join(part for part in (self.reason, code, " ".join(self.message.split())[:300]) if part)
 
 
 def ephemerals(pod: dict[str, Any], prefix: str) -> list[Ephemeral]:
-    """Those of a pod whose names begin with `prefix`, in the order in which they were added."""
-    statuses = {one["name"]: one for one in pod.get("status", {}).get("ephemeralContainerStatuses", [])}
+    """Return a pod's ephemeral containers whose names begin with `prefix`, in the order of their addition."""
+    statuses = {item["name"]: item for item in pod.get("status", {}).get("ephemeralContainerStatuses", [])}
     specs = pod.get("spec", {}).get("ephemeralContainers", [])
-    return [_view(one, statuses.get(one["name"], {})) for one in specs if one["name"].startswith(prefix)]
+    return [_view(item, statuses.get(item["name"], {})) for item in specs if item["name"].startswith(prefix)]
 
 
 def _view(spec: dict[str, Any], status: dict[str, Any]) -> Ephemeral:
@@ -61,7 +61,7 @@ def _view(spec: dict[str, Any], status: dict[str, Any]) -> Ephemeral:
     words = state.get("waiting") or state.get("terminated") or {}
     return Ephemeral(
         name=spec["name"],
-        environment={one["name"]: one.get("value", "") for one in spec.get("env", [])},
+        environment={variable["name"]: variable.get("value", "") for variable in spec.get("env", [])},
         running="running" in state,
         status=state["terminated"].get("exitCode", 0) if "terminated" in state else None,
         reason=words.get("reason", ""),
@@ -70,15 +70,15 @@ def _view(spec: dict[str, Any], status: dict[str, Any]) -> Ephemeral:
 
 
 async def add(pod: OwnPod, container: dict[str, Any]) -> None:
-    """Add one. A name that is there already is an error: so no two of the pilot's own add the same.
+    """Add an ephemeral container. An existing name is an error, so that the pilot does not add one twice.
 
     Raises:
-        Forbidden: the service account has no right to.
-        ClusterRefused: a policy or the API server's own validation is against it.
-        ClusterError: it could not be asked.
+        Forbidden: the service account does not have the right.
+        ClusterRefused: a policy or the API server's own validation refuses it.
+        ClusterError: the request failed.
     """
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/ephemeralcontainers"
-    # By a strategic merge, lists are merged by name; the uid makes it fail for a pod of the same name.
+    # A strategic merge patch merges lists by name. The uid makes it fail for another pod of the same name.
     body = {"metadata": {"uid": pod.uid}, "spec": {"ephemeralContainers": [container]}}
     try:
         await pod.api.read("patch", path, body=body, patch="strategic-merge-patch")

@@ -1,4 +1,4 @@
-"""What a pilot tells people in its pod's Events: `kubectl describe pod` and `kubectl get events` show them."""
+"""Events on the pilot's pod, for people: `kubectl describe pod` and `kubectl get events` show them."""
 
 import logging
 import uuid
@@ -13,12 +13,12 @@ from k8spilot.model.event_reasons import EVENTS, EventReason
 logger = logging.getLogger(__name__)
 
 _MESSAGE_SIZE: Final = 1024
-"""As long as a note of an Event may be (events.k8s.io/v1)."""
+"""Maximum length of an Event's note (events.k8s.io/v1)."""
 _COMPONENT: Final = "k8spilot"
 
 
 class Events:
-    """Events on one pod. Nothing here can end a pilot: what cannot be told is in the log."""
+    """Events on one pod. No failure here ends a pilot: an Event that cannot be created is in the log."""
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
         self._api = api
@@ -28,26 +28,26 @@ class Events:
             "kind": "Pod",
             "namespace": namespace,
             "name": name,
-            # kubectl describe looks for the uid, too.
+            # kubectl describe selects by the uid, too.
             **({"uid": uid} if uid else {}),
         }
         self._forbidden = False
 
     async def tell(self, reason: EventReason, message: str) -> str:
-        """Make an Event.
+        """Create an Event.
 
         Args:
             reason: one of the table of Events, which has its type.
-            message: a sentence, for people.
+            message: a sentence for people.
 
         Returns:
-            Its name, or nothing if it could not be made.
+            Its name; empty if it could not be created.
         """
         event = self._event(reason, message)
         return str(event["metadata"]["name"]) if await self._ask("create", self._path, reason, event) else ""
 
     async def tell_again(self, name: str, reason: EventReason, count: int) -> bool:
-        """Say that what the Event `name` tells has happened `count` times by now; whether there is that Event."""
+        """Update the Event `name` to `count` occurrences, and return whether it exists."""
         return await self._ask("patch", f"{self._path}/{name}", reason, {"count": count, "lastTimestamp": _now()})
 
     @property
@@ -61,9 +61,9 @@ class Events:
             await self._api.read(verb, path, body=body, patch="merge-patch")
         except ApiRefusal as error:
             self._forbidden = error.status == HTTPStatus.FORBIDDEN
-            logger.warning("No Event %s can be made: %s", reason, error)
+            logger.warning("The Event %s cannot be created: %s", reason, error)
         except (ClusterError, OSError) as error:
-            logger.warning("No Event %s could be made: %s", reason, error)
+            logger.warning("The Event %s could not be created: %s", reason, error)
         else:
             return True
         return False

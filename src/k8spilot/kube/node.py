@@ -1,4 +1,4 @@
-"""The node of the own pod, for those who may read it (components/node-images)."""
+"""Node of the own pod, for pilots that may read it (components/node-images)."""
 
 from http import HTTPStatus
 from typing import Any
@@ -7,10 +7,10 @@ from k8spilot.kube.client import Api, ApiRefusal
 
 
 async def read_node(api: Api, name: str) -> dict[str, Any] | None:
-    """The core/v1 Node as the API server has it; None where it may not be read.
+    """Return the core/v1 Node; None if the pilot must not read it.
 
     Raises:
-        ClusterError: the server cannot be asked.
+        ClusterError: the request failed.
     """
     if not name:
         return None
@@ -19,16 +19,17 @@ async def read_node(api: Api, name: str) -> dict[str, Any] | None:
     except ApiRefusal as error:
         if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             return None
-        raise  # it may at another time
+        raise  # a temporary failure
 
 
 def image_names(node: dict[str, Any]) -> list[str]:
-    """Names of the images on the node, those of the largest first, as the kubelet has them (at most 50 images).
+    """Return the names of the node's images, the largest images first, as the kubelet lists them (at most 50).
 
-    An image has its tags. One that has none, as when it was pulled by its digest, has `repository@digest`.
+    The names are an image's tags. An image without tags, such as one that was pulled by its digest, has
+    `repository@digest`.
     """
-    found = []
+    result = []
     for image in node.get("status", {}).get("images", []):
         names = [str(name) for name in image.get("names") or ()]
-        found += [name for name in names if "@" not in name] or names[:1]
-    return found
+        result += [name for name in names if "@" not in name] or names[:1]
+    return result

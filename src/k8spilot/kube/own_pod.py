@@ -1,6 +1,6 @@
 """The pilot's own pod: a reflector, and the one kind of patch that changes its payload container's image.
 
-A patch says what it changes from, so that one which takes effect late cannot undo what came after it.
+A patch names the value that it replaces, so that a late patch cannot undo a later change.
 """
 
 import asyncio
@@ -16,39 +16,39 @@ from k8spilot.kube.reflector import PodReflector
 
 _CONFLICTS: Final = 3
 _DEFINITE: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
-"""Statuses of a PATCH that is refused for what it asks: admission policies and webhooks, validation."""
+"""Statuses of a PATCH that is refused for its content: admission policies and webhooks, validation."""
 NOT_READY: Final = re.compile(r"\bnot yet ready to handle request")
-"""A refusal (403) of a server that has just begun, in an admission plugin's words (admission/handler.go)."""
+"""A refusal (403) of a server that has just started, in the words of an admission plugin (admission/handler.go)."""
 _OF_THE_PILOT: Final = re.compile(rf'\bcannot patch resource "pods"|{NOT_READY.pattern}')
-"""Refusals (403) that are not about the image: the authorizer's words are about who asks (apiserver,
+"""Refusals (403) that are not about the image: the authorizer's words are about the client (apiserver,
 endpoints/handlers/responsewriters/errors.go)."""
 
 
 class OwnPod(PodReflector):
-    """The pod that this process runs in: followed, and changed."""
+    """The pod of this process, which it follows and changes."""
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
         super().__init__(api, namespace, name, uid)
         self._unmanage = True
-        """Whether the account of who manages the pod's fields is ended where there is one."""
+        """Whether changes also clear the pod's managedFields."""
         self._patching = asyncio.Lock()
-        """Patches are sent in the order in which they are made."""
+        """Keeps the order of patches."""
 
     async def set_image(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
-        """Ask for another image of the native sidecar `container`. Returns when the API server has taken it.
+        """Request another image of the native sidecar `container`. Return when the API server has accepted it.
 
         Args:
-            container: its name.
-            image: the reference.
-            bind: a new name of this change, hexadecimal digits, which the container that is made for it gets to know.
+            container: name of the sidecar.
+            image: reference of the image.
+            bind: new name of this change, hexadecimal digits, which its container gets.
 
         Returns:
-            The pod at that moment, whose status still is that of the container before; None when an earlier try had
-            taken effect, whose answer was lost.
+            The pod at that moment, whose status still is that of the previous container; None if an earlier attempt,
+            whose answer was lost, had taken effect.
 
         Raises:
-            ClusterRefused: it never will: a policy, an invalid reference.
-            ClusterError: it did not this time, or does not let this pilot.
+            ClusterRefused: the refusal is permanent: a policy, an invalid reference.
+            ClusterError: the request failed this time, or this pilot does not have the right.
         """
         self.expect_change()
         try:
@@ -67,17 +67,17 @@ class OwnPod(PodReflector):
         raise _like(fault, words) from fault
 
     async def _patch(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
-        """Change the image from what it is known to be; where it is not, look and try again."""
+        """Change the image from its known value; if it has another one, read the pod and try again."""
         place, now = image_of(self.pod, container)
         if now == image:
-            await self._list()  # what the watch tells may be the past
+            await self._list()  # the watch's view may be stale
         plain = not self._unmanage
         for _ in range(_CONFLICTS):
             place, now = image_of(self.pod, container)
             if now == image:
                 return None
             more = [] if plain else clear_managed_fields_operations(self.pod)
-            # A patch that was given up may still arrive. It finds another image by then, and must not change that.
+            # An abandoned patch may still arrive. It finds another image by then, and must not change that.
             changes = [
                 {"op": "test", "path": "/metadata/uid", "value": self._uid},
                 {"op": "test", "path": place, "value": now},
@@ -95,20 +95,20 @@ class OwnPod(PodReflector):
                 self._unmanage = not plain
                 return answer
             await self._list()
-            # Another image by now, or annotations that came or went: the patch was made for another pod.
+            # Another image by now, or annotations that were added or removed: the patch was made for another state.
             is_same = image_of(self.pod, container)[1] == now and set_bind_operations(self.pod, bind) in changes
             if refusal.status != HTTPStatus.CONFLICT and is_same:
-                if more:  # it may be this that somebody does not want, and no job needs it
+                if more:  # a policy may refuse this part, which no job needs
                     plain = True
                     continue
                 if _OF_THE_PILOT.search(str(refusal)):
                     raise refusal
-                raise ClusterRefused(f"the Kubernetes API does not take image {image}: {refusal}") from refusal
-        raise ClusterError("something else changes it, too")
+                raise ClusterRefused(f"the Kubernetes API does not accept image {image}: {refusal}") from refusal
+        raise ClusterError("another client changes it, too")
 
 
 def _like(error: ClusterError, words: str) -> ClusterError:
-    """A ClusterError with other words."""
+    """Return the ClusterError with other words."""
     new = ClusterError(words)
     new.retry_after = error.retry_after
     return new

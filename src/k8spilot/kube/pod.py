@@ -1,4 +1,4 @@
-"""What the pod's status says of a container, read from the JSON of the core/v1 Pod."""
+"""A container in the pod's spec and status, from the JSON of the core/v1 Pod."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ IMAGE_REASONS: Final = frozenset(
         "SignatureValidationFailed",
     }
 )
-"""Reasons of a waiting container whose image cannot be had (pkg/kubelet/images/types.go)."""
+"""Reasons of a waiting container whose image is not available (pkg/kubelet/images/types.go)."""
 
 START_REASONS: Final = frozenset(
     {"CreateContainerError", "CreateContainerConfigError", "RunContainerError", "PostStartHookError"}
@@ -31,108 +31,108 @@ BIND: Final = "k8spilot/bind"
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """One container of the pod: what is asked for and what is so."""
+    """One container of the pod: desired and actual state."""
 
     wanted: str
-    """The image in the pod's spec."""
+    """Image in the pod's spec."""
     image: str = ""
-    """The reference that the kubelet reports for the container of `container_id`."""
+    """Reference that the kubelet reports for the container `container_id`."""
     image_id: str = ""
     container_id: str = ""
-    """As the runtime names it, `containerd://<hex>`; empty before the first start."""
+    """The runtime's id, `containerd://<hex>`; empty before the first start."""
     running: bool = False
     waiting_reason: str = ""
     waiting_message: str = ""
     ended: dict[str, Any] | None = None
-    """`state.terminated`, or `lastState.terminated` when the container has not ended for good."""
+    """`state.terminated`, or `lastState.terminated` if the container was restarted."""
     restarts: int = 0
     volumes: frozenset[str] = frozenset()
-    """Where it has volumes mounted."""
+    """Mount paths of its volumes."""
 
     @property
     def refused(self) -> str | None:
-        """Why the kubelet cannot start this container, in the runtime's words; None when nothing says so."""
+        """The runtime's reason why the kubelet cannot start this container; None without one."""
         if self.waiting_reason in IMAGE_REASONS | START_REASONS:
             return f"{self.waiting_reason}: {self.waiting_message}" if self.waiting_message else self.waiting_reason
         return None
 
 
 def container(pod: dict[str, Any], name: str) -> ContainerView | None:
-    """Container `name` of `pod` (a regular one or a native sidecar), or None if the pod has none such."""
+    """Return the container `name` of `pod` (a regular one or a native sidecar); None if the pod has no such."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    asked = next((one for one in specs if one["name"] == name), None)
-    if asked is None:
+    spec_part = next((item for item in specs if item["name"] == name), None)
+    if spec_part is None:
         return None
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    found: dict[str, Any] = next((one for one in statuses if one["name"] == name), {})
-    state = found.get("state") or {}
+    status_part: dict[str, Any] = next((item for item in statuses if item["name"] == name), {})
+    state = status_part.get("state") or {}
     waiting = state.get("waiting") or {}
     return ContainerView(
-        wanted=asked.get("image", ""),
-        image=found.get("image", ""),
-        image_id=found.get("imageID", ""),
-        container_id=found.get("containerID", ""),
+        wanted=spec_part.get("image", ""),
+        image=status_part.get("image", ""),
+        image_id=status_part.get("imageID", ""),
+        container_id=status_part.get("containerID", ""),
         running="running" in state,
         waiting_reason=waiting.get("reason", ""),
         waiting_message=waiting.get("message", ""),
-        ended=state.get("terminated") or (found.get("lastState") or {}).get("terminated"),
-        restarts=found.get("restartCount", 0),
-        volumes=frozenset(mount["mountPath"] for mount in asked.get("volumeMounts") or ()),
+        ended=state.get("terminated") or (status_part.get("lastState") or {}).get("terminated"),
+        restarts=status_part.get("restartCount", 0),
+        volumes=frozenset(mount["mountPath"] for mount in spec_part.get("volumeMounts") or ()),
     )
 
 
 def same_volumes(pod: dict[str, Any], name: str, paths: Iterable[str]) -> list[str]:
-    """Where container `name` of `pod` has the volumes that others of its containers have at `paths`."""
+    """Return the paths at which container `name` mounts the volumes that other containers mount at `paths`."""
     wanted = set(paths)
     containers = [*pod.get("spec", {}).get("initContainers", []), *pod.get("spec", {}).get("containers", [])]
-    mounts = {one["name"]: one.get("volumeMounts", []) for one in containers}
+    mounts = {item["name"]: item.get("volumeMounts", []) for item in containers}
     volumes = {
         mount["name"]
-        for who, theirs in mounts.items()
-        if who != name
-        for mount in theirs
+        for other, other_mounts in mounts.items()
+        if other != name
+        for mount in other_mounts
         if mount["mountPath"] in wanted
     }
     return [mount["mountPath"] for mount in mounts.get(name, []) if mount["name"] in volumes]
 
 
 def addresses(pod: dict[str, Any]) -> tuple[str, ...]:
-    """The addresses of a pod (PodStatus.podIPs), in its JSON; none before it has any."""
-    return tuple(one["ip"] for one in pod.get("status", {}).get("podIPs") or ())
+    """Return the addresses of a pod (PodStatus.podIPs) from its JSON; empty before it has any."""
+    return tuple(item["ip"] for item in pod.get("status", {}).get("podIPs") or ())
 
 
 def security_context(container: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """The security context of a container in the JSON of a pod's `spec`: what it does not say, the pod does."""
+    """Return the security context of a container in a pod's `spec`, with the pod's values as defaults."""
     return {**(spec.get("securityContext") or {}), **(container.get("securityContext") or {})}
 
 
 def groups_of(pod: dict[str, Any], name: str) -> frozenset[int]:
-    """The groups that `pod` asks for, for its container `name`."""
+    """Return the groups that `pod` requests for its container `name`."""
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    security = security_context(next((one for one in containers if one["name"] == name), {}), spec)
-    found = (*security.get("supplementalGroups", ()), security.get("fsGroup"), security.get("runAsGroup"))
-    return frozenset(one for one in found if one is not None)
+    security = security_context(next((item for item in containers if item["name"] == name), {}), spec)
+    groups = (*security.get("supplementalGroups", ()), security.get("fsGroup"), security.get("runAsGroup"))
+    return frozenset(group for group in groups if group is not None)
 
 
 def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
-    """Where the image of the native sidecar `name` is in a pod (a JSON pointer), and what it is.
+    """Return the place of the native sidecar `name`'s image in a pod (a JSON pointer), and the image.
 
     Raises:
-        ClusterError: the pod has none such.
+        ClusterError: the pod has no such sidecar.
     """
-    for number, one in enumerate(pod["spec"].get("initContainers", [])):
-        if one["name"] == name:
-            return f"/spec/initContainers/{number}/image", str(one["image"])
+    for number, item in enumerate(pod["spec"].get("initContainers", [])):
+        if item["name"] == name:
+            return f"/spec/initContainers/{number}/image", str(item["image"])
     raise ClusterError(f"the pod has no native sidecar {name}; its manifest is not k8spilot's")
 
 
 def set_bind_operations(pod: dict[str, Any], bind: str) -> dict[str, Any]:
-    """What gives a change of image its name, in the same patch (JSON Patch, RFC 6902).
+    """Return the operation that names a change of image, in the same patch (JSON Patch, RFC 6902).
 
-    The kubelet makes a container from one state of the pod, its image as well as its variables (kuberuntime's
-    generateContainerConfig): the payload container learns by the downward API which change it was made for.
+    The kubelet creates a container from one state of the pod, for its image as well as its variables (kuberuntime's
+    generateContainerConfig): the payload container gets the name of its change through the downward API.
     """
     if not pod["metadata"].get("annotations"):
         return {"op": "add", "path": "/metadata/annotations", "value": {BIND: bind}}
@@ -140,16 +140,16 @@ def set_bind_operations(pod: dict[str, Any], bind: str) -> dict[str, Any]:
 
 
 def bind_of(pod: dict[str, Any]) -> str:
-    """The name of the last change; empty if it has none."""
+    """Return the name of the last change; empty without one."""
     return str((pod["metadata"].get("annotations") or {}).get(BIND, ""))
 
 
 def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """What ends a pod's account of who manages which field: without one the API server keeps none of later changes.
+    """Return the operation that clears a pod's managedFields: the API server then keeps none for later changes.
 
-    A patch takes half the time then, and the pod is a third smaller. Whoever applies the pod anew on the server's side
-    begins another account, which the next change ends (skipNonAppliedManager in apimachinery's util/managedfields;
-    documentation of server-side apply, "Clearing managedFields").
+    A patch takes half the time then, and the pod is a third smaller. A server-side apply of the pod restores them, and
+    the next change clears them again (skipNonAppliedManager in apimachinery's util/managedfields; documentation of
+    server-side apply, "Clearing managedFields").
     """
     if not pod["metadata"].get("managedFields"):
         return []
@@ -157,5 +157,5 @@ def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def version_of(pod: dict[str, Any]) -> int:
-    """Its resource version, which is a number that grows (API conventions, since Kubernetes 1.35)."""
+    """Return its resource version, which is a growing number (API conventions, since Kubernetes 1.35)."""
     return int(pod["metadata"]["resourceVersion"])

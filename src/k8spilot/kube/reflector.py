@@ -1,7 +1,7 @@
-"""Keeps a copy of one pod current by list and watch: a reflector, in client-go's word (tools/cache/reflector.go).
+"""Current copy of one pod by list and watch: a reflector, in client-go's word (tools/cache/reflector.go).
 
-An API server may be away, slow, or lose its answers, at any moment. Silence is never taken for a result: a watch
-begins again from where it was, later each time.
+An API server can be unavailable, slow, or lose its answers at any moment. Silence is never taken for a result: a watch
+restarts from its last position, with growing pauses.
 """
 
 import asyncio
@@ -26,22 +26,23 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _WATCH_SECONDS: Final = (240, 300)
-"""The server ends a watch after a time drawn from here, so that pilots do not come back all at once."""
+"""Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
 _BACK_OFF_SECONDS: Final = (1.0, 30.0)
 _STEADY_SECONDS: Final = 30.0
-"""A watch that lasted for this long was a good one: if the server has ended it, the next begins at once."""
+"""Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
 _NEED_SECONDS: Final = 60.0
-"""For so long after a change its outcome is waited for, and a watch that was lost is begun again soon."""
+"""Seconds after a change in which its outcome matters, so that a lost watch restarts soon."""
 REQUEST_SECONDS: Final = 30.0
-"""The longest that one request may take."""
+"""Limit of one request, in seconds."""
 _OF_THE_SERVER: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
-"""Refusals of a watch, beside those of 500 and more, that say nothing of the version from which it was to begin."""
+"""Refusals of a watch, besides those of 500 and more, that are not about its resource version."""
 _FROM_THE_FUTURE: Final = "Too large resource version"
-"""A server whose etcd was restored does not know our version yet (504; apiserver, storage/errors.go)."""
+"""Refusal of a server whose etcd was restored, and which does not know our version yet (504; apiserver,
+storage/errors.go)."""
 
 
 class PodReflector:
-    """The last known state of one pod. `follow` keeps it current; everything else waits for what it sees."""
+    """Last known state of one pod. `follow` keeps it current; all other methods use it."""
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
         self.api = api
@@ -49,18 +50,18 @@ class PodReflector:
         self.name = name
         self.gone = False
         self.connectivity = Connectivity(lambda: api.heard)
-        """Why it cannot be watched or changed, while that is so."""
+        """Faults of its watch and of its changes."""
         self._uid = uid
-        """A pod of the same name may follow this one, while a node that was cut off still runs this one."""
+        """uid of the pod: another pod of the same name may exist while a disconnected node still runs this one."""
         self._pod: dict[str, Any] | None = None
         self._version = ""
-        """Where the watch is; empty when the pod has to be listed first."""
+        """Resource version of the watch; empty if the pod has to be listed first."""
         self._changed = asyncio.Condition()
-        """Of the pod."""
+        """Notifies changes of the pod."""
         self._answered = asyncio.Event()
-        """Set when the API server did something, which is a reason to watch again now."""
+        """Set when the API server has answered, which is a reason to restart the watch now."""
         self._asked = -_NEED_SECONDS
-        """When a change was asked for last (the event loop's clock, seconds)."""
+        """Time of the last request for a change (the event loop's clock, seconds)."""
 
     @property
     def path(self) -> str:
@@ -69,10 +70,10 @@ class PodReflector:
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The pod as last seen, in the API's JSON.
+        """Last view of the pod, in the API's JSON.
 
         Raises:
-            ClusterError: it has not been seen yet.
+            ClusterError: the pod has not been read yet.
         """
         if self._pod is None:
             raise ClusterError(f"pod {self.namespace}/{self.name} has not been read from the Kubernetes API yet")
@@ -80,16 +81,16 @@ class PodReflector:
 
     @property
     def uid(self) -> str:
-        """Its uid; empty if that was neither told nor seen."""
+        """Unique id of the pod; empty if it is neither set nor seen."""
         return self._uid
 
     @property
     def seen(self) -> bool:
-        """Whether it has been seen at all."""
+        """Whether the pod has been read at all."""
         return self._pod is not None
 
     async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
-        """Wait until `look` finds something in the pod, and return that. The caller sets the time limit."""
+        """Wait until `look` returns a value for the pod, and return that. The caller sets the time limit."""
         async with self._changed:
             while True:
                 if self._pod is not None and (found := look(self._pod)) is not None:
@@ -97,24 +98,24 @@ class PodReflector:
                 await self._changed.wait()
 
     async def refresh(self) -> None:
-        """Read the pod, for when it has to be known that the watch did not miss anything.
+        """Read the pod, for callers that must know that the watch did not miss a change.
 
         Raises:
-            ClusterError: it cannot be read.
+            ClusterError: the request failed.
         """
         await self._list()
         self.watch_now()
 
     def expect_change(self) -> None:
-        """Know that a change is asked for now, whose outcome somebody waits for."""
+        """Record that a change is requested now, whose outcome matters."""
         self._asked = asyncio.get_running_loop().time()
 
     def watch_now(self) -> None:
-        """Begin a watch that was lost again now: the API server has answered to something else."""
+        """Restart a lost watch now, because the API server has answered another request."""
         self._answered.set()
 
     async def follow(self) -> None:
-        """List and watch until the pod is gone. Comes back from every failure, later each time."""
+        """List and watch until the pod is gone. Repeat after every failure, with growing pauses."""
         loop = asyncio.get_running_loop()
         back_off = BackOff(*_BACK_OFF_SECONDS)
         expired = steady = False
@@ -129,11 +130,11 @@ class PodReflector:
                 fault = error
                 if isinstance(error, ApiRefusal) and _is_of_the_version(error):
                     self._version = ""
-            except Exception as error:  # whatever a server sends, it does not end the engine
-                logger.warning("The Kubernetes API sends what is no event of a pod's watch.", exc_info=error)
+            except Exception as error:  # no answer of a server may end the engine
+                logger.warning("The Kubernetes API sent an invalid event of a pod's watch.", exc_info=error)
                 self._version = ""
                 fault = error
-            # A server that has just begun remembers nothing, but is there again.
+            # A server that has just started remembers nothing, but is available again.
             again, expired = expired, fault is not None and _is_expired(fault)
             lasted = loop.time() - began >= _STEADY_SECONDS
             steady = steady or lasted
@@ -141,13 +142,13 @@ class PodReflector:
                 back_off.reset()
                 if fault is None:
                     continue
-            # A server that goes takes the watches of all pilots with it, and is to be found by them one after another.
+            # A server's end ends the watches of all pilots, which must return one after another.
             calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
             steady = False
             await self._pause(fault, back_off.spread() if calm else back_off.delay(fault))
 
     async def _pause(self, fault: Exception | None, seconds: float) -> None:
-        """Wait before the next watch; not so long when something else shows that the server is there."""
+        """Wait before the next watch; shorten the wait when another request shows that the server is available."""
         if self.gone:
             return
         if fault is None or _is_expired(fault):
@@ -164,26 +165,26 @@ class PodReflector:
                 await self._answered.wait()
 
     async def _list(self) -> None:
-        """Read the pod; the watch goes on from here if it has nowhere to begin."""
+        """Read the pod. The watch starts from here if it has no position."""
         answer = await self.api.read("list", self.path, query={"fieldSelector": f"metadata.name={self.name}"})
         try:
-            found = next((one for one in answer["items"] if self._is_own(one)), None)
+            found = next((item for item in answer["items"] if self._is_own(item)), None)
             here = str(answer["metadata"]["resourceVersion"])
         except (LookupError, TypeError) as error:
-            raise ClusterError("the Kubernetes API answered with something else than a list of pods") from error
+            raise ClusterError("the Kubernetes API's answer is not a list of pods") from error
         if found is None:
             await self._lose()
             raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
-        if self._version:  # the watch goes on, and may have been faster
+        if self._version:  # the watch continues, and may be ahead
             await self._see(found)
             return
         async with self._changed:
-            self._pod = found  # whatever it is: what we had may be of an etcd that is no more
+            self._pod = found  # even an older one: the last view may be from an etcd that was replaced
             self._changed.notify_all()
         self._version = here
 
     async def _watch(self) -> None:
-        """Follow events from the version on that is known, until the server ends the watch."""
+        """Follow events from the known version on, until the server ends the watch."""
         query = {
             "fieldSelector": f"metadata.name={self.name}",
             "watch": "true",
@@ -205,19 +206,19 @@ class PodReflector:
 
     @asynccontextmanager
     async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a watch, whose headers come at once or never; its events are waited for by `events`."""
+        """Open the answer to a watch. Its headers come at once or never; `events` waits for its events."""
         async with AsyncExitStack() as parts:
             async with asyncio.timeout(REQUEST_SECONDS):
                 response = await parts.enter_async_context(self.api.open("watch", self.path, query=query))
             yield response
 
     def _is_own(self, pod: dict[str, Any]) -> bool:
-        found = str(pod["metadata"]["uid"])
-        self._uid = self._uid or found
-        return found == self._uid
+        uid = str(pod["metadata"]["uid"])
+        self._uid = self._uid or uid
+        return uid == self._uid
 
     async def _see(self, pod: dict[str, Any]) -> None:
-        """Take what the watch tells, unless it repeats what came before a list."""
+        """Store the watch's view, unless it is older than that of a list."""
         if self._pod is not None and version_of(pod) < version_of(self._pod):
             return
         async with self._changed:
@@ -230,14 +231,14 @@ class PodReflector:
 
 
 def _is_of_the_version(error: ApiRefusal) -> bool:
-    """Whether the pod has to be listed anew: a server that is overloaded is not asked for more than it was."""
+    """Return whether the pod has to be listed again. An overloaded server gets no additional requests."""
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _FROM_THE_FUTURE in str(error)
     return error.status not in _OF_THE_SERVER
 
 
 def _is_expired(fault: Exception) -> bool:
-    """Whether the server no longer knows our resource version."""
+    """Return whether the server no longer knows our resource version."""
     return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
 
 

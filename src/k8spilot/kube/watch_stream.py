@@ -1,4 +1,4 @@
-"""The events of a watch, as the API server sends them: one JSON object a line."""
+"""Events of a watch, as the API server sends them: one JSON object for each line."""
 
 import asyncio
 import json
@@ -11,29 +11,29 @@ from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import ApiRefusal
 
 SILENCE_SECONDS: Final = 100.0
-"""The server sends a bookmark about once a minute; a watch that is quiet for longer is a connection that has died."""
+"""Seconds of silence after which a watch's connection is dead. The server sends a bookmark about once a minute."""
 _LINE_LIMIT: Final = 8 * 1024 * 1024
-"""A pod is at most 1.5 MiB in etcd, its JSON somewhat more."""
+"""Limit of a line in bytes. A pod has at most 1.5 MiB in etcd, and somewhat more in JSON."""
 
 
 async def events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """The events of a watch (meta/v1 WatchEvent), until the server ends it.
+    """Yield the events of a watch (meta/v1 WatchEvent), until the server ends it.
 
     Raises:
-        TimeoutError: it has been silent for too long.
-        ApiRefusal: what the server says of its end.
-        ClusterError, ValueError: it does not send events.
+        TimeoutError: the server was silent for too long.
+        ApiRefusal: the server's reason for the end.
+        ClusterError, ValueError: the server does not send events.
     """
     async for line in _lines(content):
         event: dict[str, Any] = json.loads(line)
-        if event["type"] == "ERROR":  # with a Status of meta/v1 in the place of a pod
+        if event["type"] == "ERROR":  # has a Status of meta/v1 in place of a pod
             status = event["object"]
             raise ApiRefusal(int(status.get("code") or 0), f"the watch ended: {status.get('message')}")
         yield event
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines, of any length up to `_LINE_LIMIT` (readline has a limit of its own, far lower)."""
+    """Yield lines of up to `_LINE_LIMIT` bytes (readline has a far lower limit)."""
     rest = b""
     while True:
         async with asyncio.timeout(SILENCE_SECONDS):

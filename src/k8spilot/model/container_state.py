@@ -1,4 +1,4 @@
-"""The states of a Docker container that HTCondor made, as one table.
+"""States of a Docker container of HTCondor, as one table.
 
     CREATED --start--> STARTING --release--> RUNNING --exit--> EXITED
        | kill             | kill                | forsake         (lose: LOST)
@@ -8,13 +8,13 @@
                           | fail
                           +----> FAILED
 
-`remove` leads from each state but `RUNNING` and `FORSAKEN` to `REMOVED`: a removal first ends the job that runs, and
-who waits for its result gets it. So a removal under way is no state: as in Docker (State.RemovalInProgress of moby's
-container/state.go), it goes on beside them, and docker/store.py keeps a list of it (`leaving`).
+`remove` leads from each state but `RUNNING` and `FORSAKEN` to `REMOVED`: a removal first ends the running job, and
+the waiting clients get its result. So a removal in progress is not a state: as in Docker (State.RemovalInProgress of
+moby's container/state.go), it accompanies the states, and docker/store.py has a list of such containers (`leaving`).
 
-A container does not exist before its image is bound (docker/create/handler.py). One whose bind a signal has ended is
-made in `KILLED`, and one whose bind failed without a fault of its job in `LOST`. A pause is the payload container's
-state (model/payload_state.py), and is asked for there: kept here as well, the two could differ.
+A container does not exist before its image is bound (docker/create/handler.py). If a signal ended the bind, the
+container is created in `KILLED`; if the bind failed and the job is not at fault, in `LOST`. A pause is a state of the
+payload container (model/payload_state.py) alone: a copy here could differ.
 """
 
 from enum import Enum
@@ -27,21 +27,21 @@ class ContainerState(Enum):
     """The state of a container."""
 
     CREATED = "created"
-    """Its image is bound; it was not told to start."""
+    """Its image is bound; its start was not requested."""
     STARTING = "starting"
-    """It was told to start; its command has not been released."""
+    """Its start was requested; its command has not been released."""
     RUNNING = "running"
     """Its command has been released, and has no result yet."""
     FORSAKEN = "forsaken"
-    """As RUNNING, and the client that waits for the result has gone: it is being ended, and its end is no result."""
+    """As RUNNING, but the client that waited for the result has died: it is being ended, and has no result."""
     EXITED = "exited"
     """The result of its command is final."""
     KILLED = "killed"
-    """A signal has ended it before its command was released; the result is that of the signal."""
+    """A signal ended it before its command was released; its result is that of the signal."""
     FAILED = "failed"
-    """It could not be started, for a reason that the job has to be told."""
+    """The start failed, for a reason that the job's owner gets."""
     LOST = "lost"
-    """It has no result: the job goes back to the queue."""
+    """Without a result: the job goes back to the queue."""
     REMOVED = "removed"
 
 
@@ -86,15 +86,15 @@ TRANSITIONS: Final[dict[ContainerState, dict[ContainerEvent, ContainerState]]] =
 }
 
 UNRELEASED: Final = frozenset({_S.CREATED, _S.STARTING})
-"""Its command has not been released, and may be yet."""
+"""Its command has not been released yet, but may be."""
 RUNNING: Final = frozenset({_S.RUNNING, _S.FORSAKEN})
 """Docker's State.Running."""
 SETTLED: Final = frozenset(_S) - UNRELEASED - RUNNING
-"""Nothing more happens to it but its removal."""
+"""Final states before the removal."""
 
 
 def advance(state: ContainerState, event: ContainerEvent) -> ContainerState:
-    """The state that `event` leads to from `state`.
+    """Return the state after `event` in `state`.
 
     Raises:
         IllegalEvent: the table has no such row.

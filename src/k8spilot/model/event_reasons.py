@@ -1,13 +1,13 @@
 """The Events that a pilot publishes on its own pod: reason, type, and when each one is published.
 
-Whoever publishes an Event takes its type from this table. The reference page of Events is generated from it.
+The publisher of an Event takes its type from this table. The reference page of Events is generated from it.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 EventType = Literal["Normal", "Warning"]
-"""As in the Kubernetes API: `Warning` is for what somebody should look at."""
+"""Type in the Kubernetes API: `Warning` is for Events that need attention."""
 
 EventReason = Literal[
     "Fit",
@@ -45,7 +45,8 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "Fit": EventKind("Normal", "At the start, when all preflight checks have passed."),
     "NotFit": EventKind(
         "Warning",
-        "At the start, one for each preflight check that has failed. The container then ends with exit code 2.",
+        "At the start, one for each fault of the preflight checks, at most eight. The container then ends with "
+        "exit code 2.",
         "Do what the message says; the kubelet starts the container again.",
     ),
     "MoreRights": EventKind(
@@ -61,7 +62,8 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     ),
     "JobRefused": EventKind(
         "Warning",
-        "HTCondor holds a job because a pod cannot do what it asks for. The message is the hold reason.",
+        "HTCondor holds a job because a pod cannot fulfil its request, because a policy of the cluster refuses it, "
+        "or because it cannot be started. The message is the hold reason.",
     ),
     "ImageUnavailable": EventKind(
         "Warning",

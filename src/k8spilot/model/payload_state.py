@@ -1,4 +1,4 @@
-"""The states of a payload container, as one table.
+"""States of a payload container, as one table.
 
 A payload container takes one job after another. Every change of its state is a row of `TRANSITIONS`; `advance` raises
 for any other. payload/container.py acts on the states.
@@ -16,7 +16,7 @@ for any other. payload/container.py acts on the states.
                                                                                    v
                                                                                  ENDED
 
-`remove` leads from each state but the four of `ALIVE` to `IDLE`. A job that runs can be paused and resumed (`PAUSED`);
+`remove` leads from each state but the four of `ALIVE` to `IDLE`. A running job can be paused and resumed (`PAUSED`);
 the events that end a running job end a paused one as well.
 
 `IDLE` does not say that the container is clean: it says that no job has it. `PREPARING` makes it clean: no job is
@@ -131,15 +131,15 @@ UNRELEASED: Final = frozenset(
 )
 """A job has the container, and its command has not been released."""
 ALIVE: Final = frozenset({PayloadState.STARTING, PayloadState.RUNNING, PayloadState.PAUSED, PayloadState.ENDING})
-"""The job has been released and its result is not final: Docker's "running"."""
+"""The job was released, and its result is not final: Docker's "running"."""
 
 
 class IllegalEvent(Exception):
-    """The table has no row for this event in this state: a fault of ours, never of a job."""
+    """Raised when the table has no row for an event in a state: a defect of k8spilot, and never of a job."""
 
 
 def advance(state: PayloadState, event: PayloadEvent) -> PayloadState:
-    """The state that `event` leads to from `state`.
+    """Return the state after `event` in `state`.
 
     Raises:
         IllegalEvent: the table has no such row.

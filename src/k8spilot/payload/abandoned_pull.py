@@ -1,11 +1,12 @@
-"""After a bind that was given up: the node may go on to pull its image, and does nothing else for the pod meanwhile.
+"""Wait for the node after an abandoned bind, whose image the node may still pull.
 
-The kubelet works on a pod in one line: while it waits for a pull it looks at no change of the pod, not even at the end
-of another container (pkg/kubelet/pod_workers.go). A registry that sends a layer byte by byte keeps it there for as long
-as it likes, and the runtime finds nothing wrong with that, as the pull makes progress. Nothing in Kubernetes ends it,
-not even the deletion of the pod (the pull does not have the context of the pod's worker: kubernetes/kubernetes#113606;
-docs/how-to/troubleshooting.md has what was tried). That the pilot ended would not help, either: the kubelet would not
-see that, and show a pod that runs. So the pilot stays, takes no job, is not ready, and tells people what they can do.
+The kubelet handles the changes of a pod one after another: while it waits for a pull it sees no change of the pod, not
+even the end of another container (pkg/kubelet/pod_workers.go). A registry that sends a layer byte by byte keeps the
+kubelet there for any time, and the runtime reports no error, because the pull makes progress. Nothing in Kubernetes
+ends such a pull, not even the deletion of the pod (the pull does not have the context of the pod's worker:
+kubernetes/kubernetes#113606; docs/how-to/troubleshooting.md lists the experiments). An end of the pilot would not help
+either: the kubelet would not see it, and would show a running pod. So the pilot stays, takes no job, is not ready, and
+reports what people can do.
 """
 
 import asyncio
@@ -21,42 +22,42 @@ from k8spilot.payload.listeners import AGAIN_SECONDS, SlotListener, Spawn
 logger = logging.getLogger(__name__)
 
 _SLOW_SECONDS: Final = 5.0
-"""What is over sooner is an image that was removed from, as happens every day, and is not told."""
+"""Seconds before a wait is reported. A shorter one follows the removal of a job during its pull, which is common."""
 _AGAIN_SECONDS: Final = 1.0
 
 
 class AbandonedPull:
-    """Waits until the node has let go of an image that nobody wants any more, and lets no job come meanwhile."""
+    """Waits until the node releases an image that no job needs any more, and takes no job until then."""
 
     def __init__(self, binder: Binder, listener: SlotListener, start: Spawn, patience: float) -> None:
         self._binder = binder
         self._listener = listener
         self._start = start
         self._patience = patience
-        """How long a job that has come all the same waits before it goes back to the queue; seconds."""
+        """Seconds that a job waits which arrived nevertheless; then it goes back to the queue."""
         self._settled: asyncio.Future[None] | None = None
         self.since: datetime | None = None
-        """Since when that is waited for; None while nothing is, or not for long."""
+        """Start of the wait; None without a wait, or in its first seconds."""
 
     @property
     def words(self) -> str:
-        """Why no job can begin, and what can be done about it; empty when that is not so."""
+        """Reason why no job can start, and the remedy; empty if jobs can start."""
         image = self._binder.unfinished
         if self.since is None or image is None:
             return ""
         return (
-            f"the node still pulls image {image}, or makes a container of it, which no job wants since "
-            f"{self.since:%Y-%m-%d %H:%M:%S} UTC; the slot takes no job until that ends; end it at the registry, or "
-            "delete the pod to have another in its place"
+            f"the node still pulls image {image}, or creates a container of it, which no job needs since "
+            f"{self.since:%Y-%m-%d %H:%M:%S} UTC; the slot takes no job until that ends; end the transfer at the "
+            "registry, or delete the pod, so that another takes its place"
         )
 
     def begin(self) -> None:
-        """Wait for the node, in the background, if a change is unfinished and that is not done already."""
+        """Wait for the node in the background if a change is unfinished, unless such a wait is running."""
         if self._binder.unfinished is not None and (self._settled is None or self._settled.done()):
             self._settled = self._start(self._settle, "settling")
 
     def doubt(self) -> None:
-        """Wait for the node, too: an engine before this one may have given up the bind that the pod has."""
+        """Wait for the node because an earlier engine may have abandoned the bind that the pod has."""
         self._binder.doubt()
         self.begin()
 
@@ -64,42 +65,42 @@ class AbandonedPull:
         """Wait until `reference` can be bound.
 
         Raises:
-            NotNow: that takes too long; it is not the fault of the job that wants it.
+            NotNow: the wait is too long; the job that needs the image is not at fault.
         """
         if self._settled is None or self._settled.done():
             return
         await asyncio.wait([self._settled], timeout=self._patience)
         if not self._settled.done():
-            why = self._binder.trouble or self.words or "the node is busy with the last one"
+            why = self._binder.trouble or self.words or "the node still works on the last image"
             raise NotNow(f"image {reference} cannot be bound now: {why}")
 
     def close(self) -> None:
-        """Wait no longer, at the end of the pilot."""
+        """End the wait, at the end of the pilot."""
         if self._settled is not None:
             self._settled.cancel()
 
     async def _settle(self) -> None:
         began = datetime.now(UTC)
-        telling = self._start(lambda: self._tell(began), "notice")
+        reporting = self._start(lambda: self._report(began), "notice")
         try:
             while self._binder.unfinished is not None:
                 binding = await self._binder.ask_to_rest()
                 try:
                     await self._binder.rested(binding)
                 except NotNow as error:
-                    logger.warning("%s; asking for the idle image again.", error)
+                    logger.warning("%s; requesting the idle image again.", error)
                     await asyncio.sleep(_AGAIN_SECONDS)
         finally:
-            telling.cancel()
+            reporting.cancel()
         seconds = (datetime.now(UTC) - began).total_seconds()
-        logger.info("The node has let go of the image that no job wanted any more, after %.1f s.", seconds)
+        logger.info("The node has released the image that no job needed any more, after %.1f s.", seconds)
 
-    async def _tell(self, began: datetime) -> None:
+    async def _report(self, began: datetime) -> None:
         await asyncio.sleep(_SLOW_SECONDS)
         if (image := self._binder.unfinished) is None:
             return
         self.since = began
-        logger.warning("No job is taken for now: %s.", self.words)
+        logger.warning("The slot takes no job at present: %s.", self.words)
         self._listener.still_pulling(image, self.words)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""After a job: its end is told, its files are unlocked if its container was lost, and the idle image comes back."""
+"""Work after a job: report its end, unlock the files of a lost job, and return to the idle image."""
 
 import asyncio
 from functools import partial
@@ -13,7 +13,7 @@ from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
 
 
 class Aftermath:
-    """What is done after each job of a payload container, until the next one comes."""
+    """Work after each job of a payload container, until the next one."""
 
     def __init__(
         self,
@@ -35,25 +35,25 @@ class Aftermath:
         self._rescue: asyncio.Future[None] | None = None
 
     def expect_end(self, run: Run) -> None:
-        """Tell of the end of `run` when it comes."""
-        run.ended.add_done_callback(lambda ended: self._tell(run, ended))
+        """Report the end of `run`."""
+        run.ended.add_done_callback(lambda ended: self._report(run, ended))
 
     def unbind(self, run: Run | None) -> None:
-        """Go back to the idle image. `run` is that of the last job, if its command was released."""
+        """Return to the idle image. `run` is the run of the last job, if its command was released."""
         if self._binder.unfinished is not None:
             self._abandoned_pull.begin()
             return
-        # Where a container is needed to clean up, a lost one is followed at once: the kubelet would make a pause.
+        # If the removal needs a container, replace a lost one at once: the kubelet would delay its restart.
         is_lost = self._scrubber.needs_container and run is not None and not run.channel.still_open()
         self._work.start_later(0 if is_lost else self._idle_seconds, "unbind", self._binder.rest)
 
     def end(self) -> None:
-        """End it: a bind begins, whose container is not to be touched for the last job."""
+        """Cancel the pending work: a bind starts, whose container is not for the last job."""
         self._work.drop_later()
         if self._rescue is not None:
             self._rescue.cancel()
 
-    def _tell(self, run: Run, ended: asyncio.Future[Outcome]) -> None:
+    def _report(self, run: Run, ended: asyncio.Future[Outcome]) -> None:
         if ended.cancelled():
             return
         if (error := ended.exception()) is None:

@@ -1,4 +1,4 @@
-"""What goes on in the background for one payload container: tasks whose failures are their own."""
+"""Background tasks of one payload container; their failures do not end the pilot."""
 
 import asyncio
 import logging
@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 
 class Background:
-    """Starts tasks, and keeps the one that is to be done later, of which there is one at most."""
+    """Starts tasks, and keeps at most one delayed task."""
 
     def __init__(self, of: str, tasks: asyncio.TaskGroup, subject: Callable[[], logs.Subject]) -> None:
         self._of = of
         self._tasks = tasks
         self._subject = subject
-        """Whom what is logged is about, at the moment."""
+        """Subject of the log lines at present."""
         self._later: asyncio.Future[None] | None = None
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> asyncio.Future[T]:
-        """Start a task whose failure is its future's and not the whole pilot's."""
+        """Start a task. Its failure becomes the future's exception and does not end the pilot."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         subject = self._subject()
 
@@ -38,11 +38,13 @@ class Background:
             except PilotError as error:
                 if not future.done():
                     future.set_exception(error)
-                    future.exception()  # who waits for it raises it; nobody may
+                    future.exception()  # mark it as retrieved: there may be no waiter
             except Exception as error:
-                logger.exception("%s failed; this is a fault of k8spilot.", name)
+                logger.exception("%s failed; this is a defect of k8spilot.", name)
                 if not future.done():
-                    future.set_exception(PilotError(f"the pilot itself failed ({error!r}); its log has the details"))
+                    future.set_exception(
+                        PilotError(f"the pilot failed with an internal error ({error!r}); its log has the details")
+                    )
                     future.exception()
             else:
                 if not future.done():
@@ -53,7 +55,7 @@ class Background:
         return future
 
     def start_later(self, seconds: float, name: str, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do something after a time, unless it is dropped: also in the middle of it."""
+        """Run `action` after a delay. `drop_later` cancels it, even while it runs."""
 
         async def act() -> None:
             await asyncio.sleep(seconds)
@@ -62,11 +64,11 @@ class Background:
         self._later = self.start(act, name)
 
     def drop_later(self) -> None:
-        """Give up what was to be done later."""
+        """Cancel the delayed task."""
         if self._later is not None:
             self._later.cancel()
         self._later = None
 
     def keep_later(self) -> None:
-        """Let what is being done go on to its end, whatever comes: it says so of itself."""
+        """Let the running delayed task complete: `drop_later` no longer cancels it. The task itself calls this."""
         self._later = None

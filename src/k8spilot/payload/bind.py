@@ -24,25 +24,25 @@ _UNCLAIMED_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Times of a payload container."""
+    """Time limits of a payload container."""
 
     bind_seconds: float
-    """How long a bind may take, once it is known what the image is."""
+    """Limit of a bind in seconds, from the registry's answer about the image."""
     idle_seconds: float
-    """How long it stays with the last job's image when no new job comes."""
+    """Seconds that it keeps the last job's image without a new job."""
     patience_seconds: float
-    """How long an API server that is away is waited for."""
+    """Seconds to wait for an unavailable API server."""
 
 
 class Bind:
-    """One bind. The job that has claimed it has the payload container for as long as it is the container's bind.
+    """One bind. The job that claimed it owns the payload container while this is the container's current bind.
 
     Args:
         reference: the image.
-        subject: what is logged of it is about this.
-        work: where it runs.
+        subject: subject of its log lines.
+        work: runs it.
         make: changes the image.
-        ended: called with `BOUND` or `FAIL`, at the very moment in which `change` is done; not when it is cancelled.
+        ended: called with `BOUND` or `FAIL` in the moment in which `change` is done; not called on cancellation.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Bind:
         self._make = make
         self._ended = ended
         self.change = work.start(self._run, "bind")
-        """The change of the pod, once payload-init runs in the image; raises why it does not."""
+        """Change of the pod, as soon as payload-init runs in the image; raises the reason of a failure."""
 
     @property
     def image(self) -> Image:
-        """The image, which is bound."""
+        """Image of this bind. The bind must be complete."""
         return self.change.result().image
 
     @property
     def is_bound(self) -> bool:
-        """Whether payload-init runs in the image, or has."""
+        """Whether payload-init runs in the image, or did."""
         return self.change.done() and not self.change.cancelled() and self.change.exception() is None
 
     async def _run(self) -> ImageChange:
@@ -99,21 +99,21 @@ class BindSteps:
         self._work = work
         self._longest = pace.bind_seconds
         self.unclaimed_seconds = pace.patience_seconds + pace.bind_seconds + _UNCLAIMED_SECONDS
-        """How long a bind is kept that no job claims."""
+        """Seconds after which an unclaimed bind is dropped."""
 
     def admit(self, reference: Reference) -> None:
-        """Raise ImageNotAllowed if no job here may have that image."""
+        """Raise ImageNotAllowed if the policy does not allow the image."""
         self._lookup.admit(reference)
 
     def is_new(self, reference: Reference) -> bool:
-        """Whether this pod has not had the image yet, so that it is pulled."""
+        """Return whether this pod has not used the image yet, so that the node pulls it."""
         return not self._lookup.has_had(reference)
 
     async def make(self, bind: Bind) -> ImageChange:
         """Change the payload container's image to the bind's.
 
         Raises:
-            BindError: it cannot be had, or cannot run.
+            BindError: the image is not available, or cannot run.
         """
         reference = bind.reference
         began = asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
-"""Late binding: the payload container's image is changed in the running pod.
+"""Late binding: the change of the payload container's image in the running pod.
 
-One PATCH makes the kubelet end the container and start the next with the new image. Two sources tell that
-it has: payload-init's connection, some 60 ms before the pod's status, and the status, which alone says which
-image runs. `bind` returns with the first, `confirm` with both; between the two lie HTCondor's next docker calls.
+One PATCH makes the kubelet end the container and start the next one with the new image. Two sources report the new
+container: payload-init's connection, some 60 ms before the pod's status, and the status, which alone names the running
+image. `bind` returns after the first, `confirm` after both; HTCondor's next docker calls come between them.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 _CONFIRM_SECONDS: Final = 60.0
 _AGAIN_SECONDS: Final = 10.0
-"""How long the status has after that, from when it is known that the API server tells of it."""
+"""Seconds for the status after that, from the time when the API server is known to send it."""
 _IDLE_SECONDS: Final = 60.0
-"""How long the way to another image may take by way of the idle one."""
+"""Limit in seconds of the intermediate step to the idle image."""
 _TRIES: Final = 3
 _REST_SECONDS: Final = (1.0, 30.0)
-"""Pauses between tries to go back to the idle image: the first, the longest."""
+"""First and longest pause in seconds between attempts to return to the idle image."""
 
 
 class Binder:
@@ -67,32 +67,32 @@ class Binder:
         self._init_server = init_server
         self._idle = idle
         self._groups = groups
-        """The groups that a job may be in."""
+        """Groups that a job may have."""
         self._patience = patience
-        """How long what is away is waited for: the API server, and by the kubelet the registry; seconds."""
+        """Seconds to wait for an unavailable API server, and for a registry that the kubelet cannot reach."""
         self._requests = ImageRequests()
         self._changes = ChangeObserver(name, pod, registry, self._requests, patience)
         self.unfinished: Reference | None = None
-        """The image of a change that was begun, and of which no container has come: the kubelet may be pulling it, and
-        looks at no other change of the pod until that ends."""
+        """Image of a change that has started, but has no container yet. The kubelet may be pulling it, and handles no
+        other change of the pod until the pull ends."""
 
     @property
     def trouble(self) -> str:
-        """The words about a Kubernetes API that does not do its part; empty while it does."""
+        """Message about a Kubernetes API that fails or refuses; empty while it works."""
         return self._pod.connectivity.words
 
     async def bind(self, image: Image, attempt: str, seconds: float) -> ImageChange:
-        """Change to `image`; return when payload-init runs in it.
+        """Change to `image`, and return as soon as payload-init runs in it.
 
         Args:
-            image: what is known of it, with a digest.
-            attempt: what makes the reference in the pod a fresh one.
-            seconds: how long that may take.
+            image: image with a digest.
+            attempt: unique word that makes the reference in the pod a fresh one.
+            seconds: time limit.
 
         Raises:
-            BindError: the kubelet cannot pull or run it, or not in that time, or it gives its jobs groups.
+            BindError: the kubelet cannot pull or run it, or not in time, or the image adds groups to its jobs.
             ClusterRefused: the API server does not allow it.
-            NotNow: it could not be had for a while, for a reason that may pass.
+            NotNow: it is not available at present, for a temporary reason.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -101,40 +101,40 @@ class Binder:
             raise self._late(image.reference, seconds) from None
 
     def _late(self, reference: Reference, seconds: float) -> PilotError:
-        """What is told of a bind that has taken too long."""
+        """Return the error of a bind that exceeded its time limit."""
         if self.trouble:
             return ClusterError(f"image {reference} could not be bound: {self.trouble}")
         if self._requests.unheard:
             return NotNow(
                 f"the node has not begun to change to image {reference} within {seconds:.0f} s; it may be overloaded, "
-                "or its kubelet away"
+                "or its kubelet unavailable"
             )
         return BindError(
-            f"image {reference} did not come to run within {seconds:.0f} s; it may be too large for the node or its "
-            "registry too slow"
+            f"image {reference} does not run after {seconds:.0f} s; it may be too large for the node, or its registry "
+            "too slow"
         )
 
     async def _persist(self, image: Image, attempt: str) -> ImageChange:
-        """Bind, again if somebody else has asked for another image meanwhile."""
+        """Bind, and repeat it if another client has requested another image in the meantime."""
         for number in range(1, _TRIES):
             try:
                 return await self._bind(image, f"{attempt}-{number}")
             except Displaced as error:
-                logger.warning("%s; asking for it again.", error)
+                logger.warning("%s; requesting it again.", error)
         return await self._bind(image, attempt)
 
     async def _bind(self, image: Image, attempt: str) -> ImageChange:
         assert image.digest is not None
         wanted = image.reference.fresh(image.digest, attempt)
-        # After a container that could not start, the same words in the status could be meant for it or for the next.
+        # After a container that could not start, the same message in the status could refer to it or to the next.
         has_words = self._changes.view(self._pod.pod).refused is not None
         if has_words or self._requests.may_come_late(image.digest, self._init_server.current):
             await self._pass_by_idle()
-        # Until a container has come: of an image that was refused, the kubelet begins another pull after its pause.
+        # Keep this until a container has started: after its pause the kubelet pulls a refused image again.
         before, self.unfinished = self.unfinished, self.unfinished or image.reference
         try:
             binding = await self._change(image, wanted)
-        except ClusterRefused:  # the kubelet hears nothing of it
+        except ClusterRefused:  # the kubelet does not see this change
             self.unfinished = before
             raise
         await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
@@ -142,44 +142,42 @@ class Binder:
         return binding
 
     async def _pass_by_idle(self) -> None:
-        """Change to the idle image, so that the status has no words any more, and nothing of the last image comes.
+        """Change to the idle image, so that the status has no message, and no container of the last image follows.
 
-        That image may have gone from the node, and its registry may be away: words that name it are never taken for
-        another image's. Those about a start name none, so that one that fails is waited for until the kubelet has
+        The node may have lost that image, and its registry may be unavailable: a message that names it is never taken
+        for another image's. Messages about a start name no image. So wait after a failed start until the kubelet has
         tried again.
         """
         wanted = self._idle()
         idle = Reference.parse(wanted)
         try:
             binding = await self._change(Image(idle, idle.digest), wanted)
-        except ClusterRefused as error:  # the pilot's own image: this job is not to blame
+        except ClusterRefused as error:  # the pilot's own image: the job is not at fault
             raise ClusterError(str(error)) from error
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
                 await self._arrive(binding, self._changes.unavailable(binding), self._confirmed(binding))
         except TimeoutError:
             if (words := self._changes.not_started(binding)) is not None:
-                raise NotNow(
-                    f"the idle image {idle} cannot be started, for which no job is to blame: {words}"
-                ) from None
-            logger.warning("The idle image %s has not come in %.0f s; it is done without.", idle, _IDLE_SECONDS)
+                raise NotNow(f"the idle image {idle} cannot be started; the job is not at fault: {words}") from None
+            logger.warning("The idle image %s does not run after %.0f s; continuing without it.", idle, _IDLE_SECONDS)
         except (Displaced, ClusterError):
             raise
         except BindError as error:
-            logger.warning("%s; it is done without.", error)
+            logger.warning("%s; continuing without it.", error)
 
     async def confirm(self, binding: ImageChange) -> tuple[Channel, str]:
-        """The connection and the id of the container that the pod's status shows to run the bound image.
+        """Return connection and id of the container in which the pod's status shows the bound image running.
 
         Raises:
-            PayloadLost: it does not come to run, for which the job is not to blame.
+            PayloadLost: no such container; the job is not at fault.
         """
         try:
             async with side_by_side(self._confirmed(binding), self._changes.displaced(binding)) as both:
                 confirmed, displaced = both
                 await first_of(*both, seconds=_CONFIRM_SECONDS)
                 if not confirmed.done() and not displaced.done():
-                    # The watch may be a dead one, or the API server away; then nobody knows.
+                    # The watch may be dead, or the API server unavailable.
                     await retry(self._pod.refresh, self._patience)
                     await first_of(*both, seconds=_AGAIN_SECONDS)
                 if confirmed.done():
@@ -199,48 +197,47 @@ class Binder:
         return await self._arrived(binding), identity
 
     async def _arrived(self, binding: ImageChange) -> Channel:
-        channel = await self._init_server.until(lambda one: one.bind == binding.name and one.fresh)
+        channel = await self._init_server.until(lambda candidate: candidate.bind == binding.name and candidate.fresh)
         self.unfinished = None
-        # Where the pod's supplementalGroupsPolicy is not Strict, or not known, an image's own /etc/group adds to them.
+        # Unless the pod's supplementalGroupsPolicy is Strict, the image's own /etc/group adds groups.
         if others := sorted(channel.groups - self._groups()):
             raise BindError(
-                f"image {binding.image.reference} puts its jobs into groups that are not theirs "
-                f"({', '.join(map(str, others))}); take the jobs' user (nobody, as a rule) out of these groups in its "
-                "/etc/group"
+                f"image {binding.image.reference} adds its jobs to other groups ({', '.join(map(str, others))}); "
+                "remove the jobs' user (usually nobody) from these groups in its /etc/group"
             )
         return channel
 
     async def next_container(self, last: Channel | None) -> Channel:
-        """Wait for the container after the one of `last` in which nothing has run yet."""
-        return await self._init_server.until(lambda one: one is not last and one.fresh)
+        """Wait for the container after that of `last` in which nothing has run yet."""
+        return await self._init_server.until(lambda candidate: candidate is not last and candidate.fresh)
 
     def doubt(self) -> None:
-        """Take the change that the pod has for unfinished: somebody else has begun it."""
-        with suppress(ImageError):  # no name of an image, which nobody pulls
+        """Treat the pod's present change as unfinished: another engine started it."""
+        with suppress(ImageError):  # not an image's name, so that nothing pulls it
             self.unfinished = Reference.parse(self._changes.view(self._pod.pod).wanted)
 
     async def rest(self) -> None:
-        """Change to the idle image, without waiting for it; tried until it is so, or cancelled."""
+        """Request the idle image until the API server accepts it or the task is cancelled; do not wait for it."""
         await thaw((await self.ask_to_rest()).last)
 
     async def rested(self, binding: ImageChange) -> None:
-        """Wait until the kubelet has turned to the idle image, after a change that was `unfinished`.
+        """Wait until the kubelet handles the change to the idle image, after a change that was `unfinished`.
 
-        There is no limit to that: the kubelet ends no pull by itself, whatever becomes of the pod.
+        There is no time limit: the kubelet ends no pull by itself, whatever happens to the pod.
 
         Raises:
-            NotNow: somebody has asked for another image meanwhile, or the API server is away: it has to be asked again.
+            NotNow: another client has requested another image, or the API server is unavailable: request it again.
         """
         try:
             await self._arrive(binding, self._changes.unavailable(binding), self._arrived(binding))
         except NotNow:
             raise
-        except BindError as error:  # words about the idle image are no longer about the other
-            logger.warning("%s; it is done without.", error)
+        except BindError as error:  # the message shows that the other pull has ended
+            logger.warning("%s; continuing without it.", error)
         self.unfinished = None
 
     async def ask_to_rest(self) -> ImageChange:
-        """Ask for the idle image, until that is taken, or cancelled."""
+        """Request the idle image until the API server accepts it, or until cancelled."""
         wanted = self._idle()
         idle = Reference.parse(wanted)
 
@@ -248,7 +245,7 @@ class Binder:
             try:
                 return await self._pod.set_image(self.name, wanted, name)
             except ClusterRefused as error:
-                # Not even the pilot's own image: then the next job's is not to blame, and none is to come here.
+                # Even the pilot's own image is refused: the next job is not at fault, and must not come here.
                 await self._pod.connectivity.note("patch", str(error))
                 raise ClusterError(str(error)) from error
 
@@ -266,26 +263,30 @@ class Binder:
     async def _changed(
         self, image: Image, wanted: str, change: Callable[[str], Awaitable[dict[str, Any] | None]]
     ) -> ImageChange:
-        """The change that `change` makes, which gets to know its name and returns what set_image does."""
+        """Request a change, and return it.
+
+        `change` is called with the name of the change, and returns the result of set_image.
+        """
         now, last, name = self._changes.view(self._pod.pod), self._init_server.current, uuid.uuid4().hex
         self._requests.add(wanted, last)
         binding = ImageChange(image, wanted, name, now, last, _now())
         then = await change(name)
-        # What the watch told may have been old, after an outage: the answer has the status of the container before.
+        # The watch's view may be stale after an outage. The answer has the status of the container before.
         if then is not None:
             return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
-        # It was asked for before: by a try whose answer was lost, or, an idle image without a digest, by an unbind.
+        # It was requested before: by an attempt whose answer was lost, or, for an idle image without a digest, by an
+        # unbind.
         return replace(binding, name=bind_of(self._pod.pod))
 
     async def _arrive(
         self, binding: ImageChange, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]
     ) -> None:
-        """Wait for the `arrival` of the new container, or for what the kubelet says against it.
+        """Wait for the `arrival` of the new container, or for the kubelet's refusal.
 
         Raises:
-            BindError: what `refusal` returned, before the container came.
-            Displaced: somebody else has asked for another image.
-            ClusterError: the API server is away, which the kubelet needs, too.
+            BindError: the result of `refusal`, if it comes before the container.
+            Displaced: another client has requested another image.
+            ClusterError: the API server is unavailable, which the kubelet needs, too.
         """
         async with side_by_side(
             arrival,
@@ -299,10 +300,10 @@ class Binder:
                 raise displaced.result()
             if not arrived.done():
                 raise refused.result() if refused.done() else away.result()
-            arrived.result()  # raises what has come in its place
+            arrived.result()  # raises if the container is not usable
 
     async def _end_last(self, binding: ImageChange) -> None:
-        """See the container before end, and end it if the kubelet does not."""
+        """Wait for the end of the previous container, and end it if the kubelet does not."""
         if binding.last is not None and await thaw(binding.last):
             self._requests.heard()
 

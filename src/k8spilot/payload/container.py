@@ -1,4 +1,4 @@
-"""One payload container and its jobs, one after another: what happens between the states of model/payload_state.py."""
+"""One payload container and its jobs, one after another: the work between the states of model/payload_state.py."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ from k8spilot.payload.stdio import Stdio
 class PayloadContainer:
     """A slot's payload container.
 
-    The table, by which payload/machine.py moves, says what may happen in which state. It does not say for whom: a
-    method that has waited, or that is called late, may find the state of another job's turn. So each turn has a `Bind`
-    of its own, which its job shows, and which is compared with the container's.
+    The table that payload/machine.py applies says what is legal in which state, but not for which job: after a wait, or
+    in a late call, a method may see the state of another job. So each job has a `Bind` of its own, which it presents,
+    and which is compared with the container's.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PayloadContainer:
         self.name = binder.name
         self._machine = PayloadMachine(binder.name)
         self.subject = logs.Subject()
-        """The last bind, and the job that it is for."""
+        """Last bind and its job, for log lines."""
         self._pod = pod
         self._binder = binder
         self._scrubber = scrubber
@@ -65,43 +65,43 @@ class PayloadContainer:
             binder, scrubber, self.scrubbing, self.abandoned_pull, work, listener, pace.idle_seconds
         )
         self._bind: Bind | None = None
-        """Of the job that has the container, or may claim it; none in IDLE."""
+        """Bind of the job that owns or may claim the container; None in IDLE."""
         self._run: Run | None = None
-        """Of the last command that was released since the last bind began."""
+        """Run of the last command that was released since the last bind started."""
         self._following: asyncio.Future[None] | None = None
-        """The work on that run, to be cancelled at the end of the pilot."""
+        """Task of that run, which the end of the pilot cancels."""
 
     @property
     def state(self) -> PayloadState:
-        """The state now."""
+        """Present state."""
         return self._machine.state
 
     @property
     def since(self) -> datetime:
-        """When it came to its state."""
+        """Time of the last change of state."""
         return self._machine.since
 
     @property
     def free(self) -> bool:
-        """Whether no job has it: it is idle, or has an image that no job has claimed."""
+        """Whether no job owns it: it is idle, or its image is unclaimed."""
         return self.state is PayloadState.IDLE or self.state in UNCLAIMED
 
     @property
     def reference(self) -> Reference | None:
-        """The image that is bound, or about to be, for a job."""
+        """Image that is bound, or being bound, for a job."""
         return None if self._bind is None else self._bind.reference
 
     @property
     def running_since(self) -> datetime | None:
-        """When the job began that runs now."""
+        """Start of the running job; None without one."""
         return self._run.began if self._run is not None and self.state in ALIVE else None
 
     def begin(self, reference: Reference) -> Bind:
-        """Begin to bind an image, in the background. Does nothing if that image is under way already.
+        """Start to bind an image in the background. Do nothing if that bind is in progress.
 
         Raises:
-            ImageNotAllowed: no job here may have that image.
-            Refused: another job has the container.
+            ImageNotAllowed: the policy does not allow the image.
+            Refused: another job owns the container.
         """
         self._steps.admit(reference)
         if self._bind is not None and self.state in UNCLAIMED:
@@ -111,7 +111,7 @@ class PayloadContainer:
         if self.state is not PayloadState.IDLE:
             raise Untimely(
                 f"payload container {self.name} is {self.state.value}: it takes one job at a time; "
-                "remove the last one first"
+                "remove the last job first"
             )
         self._aftermath.end()
         self._machine.advance(PayloadEvent.PULL)
@@ -122,19 +122,19 @@ class PayloadContainer:
         return self._bind
 
     def give_up(self) -> bool:
-        """Drop a bind that nobody has claimed yet; False when there is none."""
+        """Drop a bind that no job has claimed yet; return False if there is none."""
         if self._bind is None or self.state not in UNCLAIMED:
             return False
         self._free(self._bind)
         return True
 
     def drop(self, bind: Bind) -> None:
-        """Give up a bind whose job is not wanted any more, if its command has not been released yet."""
+        """Drop a bind whose job was removed before its command was released."""
         if self.state in UNRELEASED:
             self._free(bind)
 
     async def pulled(self, reference: Reference) -> Image | None:
-        """Wait while the bind of `reference` brings an image that is new to this pod; its errors are `bound`'s."""
+        """Wait while the bind of `reference` pulls an image that is new to this pod; `bound` raises its errors."""
         bind = self._bind
         if bind is None or not is_same(bind.reference, reference):
             return None
@@ -143,23 +143,23 @@ class PayloadContainer:
         return bind.image if bind.is_bound else None
 
     async def bound(self, reference: Reference) -> Bind:
-        """Wait until `reference`, begun or not, runs; from then on the container is the caller's until `remove`.
+        """Wait until `reference` runs, and claim it: the container belongs to the caller until `remove`.
 
         Raises:
-            BindError: it cannot; the container is free for the next.
-            NotNow: it cannot, for which the job is not to blame: the API server is away, for one.
-            Refused: another job has the container, or this one was removed meanwhile.
+            BindError: the image cannot run; the container is free for the next job.
+            NotNow: the image cannot run now, and the job is not at fault: the API server is unavailable, for example.
+            Refused: another job owns the container, or this job was removed in the meantime.
         """
         bind = self._bind
         if bind is None or self.state not in UNCLAIMED or not is_same(bind.reference, reference):
             bind = self.begin(reference)
-        # A bind that has failed by now has this caller's error: another one would only take as long once more.
+        # A bind that has failed by now raises its error here: another attempt would take the same time again.
         self._machine.advance(PayloadEvent.CLAIM)
         self._work.drop_later()
         self._claim()
         try:
             await asyncio.wait([bind.change])
-        except asyncio.CancelledError:  # the client has gone
+        except asyncio.CancelledError:  # the client has disconnected
             self._free(bind)
             raise
         if bind is not self._bind or bind.change.cancelled():
@@ -173,15 +173,15 @@ class PayloadContainer:
         """Release `command` in the bound image; `Run.begun` waits until its process runs.
 
         Raises:
-            PayloadLost: the container does not come to run what was bound, is not clean, or went away meanwhile.
-            Refused: the bind is not the container's any more, or was started already.
+            PayloadLost: the container does not run the bound image, is not clean, or has ended.
+            Refused: the bind is not the container's current one, or was started already.
         """
         if bind is not self._bind or self.state is not PayloadState.READY:
             raise Refused(f"payload container {self.name} is {self.state.value}; the job cannot be started in it")
         self._machine.advance(PayloadEvent.PREPARE)
         try:
             channel, identity = await self._binder.confirm(bind.change.result())
-            # Only now is the container before it proven gone, and with it each process that could still write there.
+            # Only now the previous container is proven gone, and with it every process that could write there.
             await self.scrubbing.clean(channel)
         except PilotError:
             if bind is self._bind:
@@ -197,7 +197,7 @@ class PayloadContainer:
         return run
 
     async def remove(self, bind: Bind) -> None:
-        """End the job of `bind` if it still runs, and free the container for the next; nothing if that is done."""
+        """End the job of `bind` if it still runs, and free the container; do nothing if that is done."""
         if bind is self._bind and self._run is not None and self.state in ALIVE:
             self._run.abandoned.set()
             with contextlib.suppress(PayloadLost):
@@ -206,7 +206,7 @@ class PayloadContainer:
         self._free(bind)
 
     def close(self) -> None:
-        """Let go of everything that is under way, at the end of the pilot."""
+        """Cancel all work, at the end of the pilot."""
         self._work.drop_later()
         self.abandoned_pull.close()
         for work in (None if self._bind is None else self._bind.change, self._following):
@@ -214,7 +214,7 @@ class PayloadContainer:
                 work.cancel()
 
     def _claim(self) -> None:
-        """Whoever has asked for the bind says for which job."""
+        """Set the job of the subject from the caller's subject."""
         now = logs.subject()
         self.subject.job, self.subject.slot = now.job, now.slot
         logs.about(self.subject)
@@ -224,12 +224,12 @@ class PayloadContainer:
             self._machine.advance(event)
 
     async def _drop_unclaimed(self) -> None:
-        self._work.keep_later()  # or it would be cancelled by its own work
+        self._work.keep_later()  # otherwise it would cancel itself
         self.give_up()
 
     def _free(self, bind: Bind) -> None:
         if bind is not self._bind:
-            return  # somebody else was faster; the unbind is under way
+            return  # it was freed already, and the unbind is in progress
         self._work.drop_later()
         bind.change.cancel()
         self._bind = None

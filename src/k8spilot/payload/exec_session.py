@@ -1,4 +1,4 @@
-"""Commands in a container: how one is released with its streams, and those that run beside the job (`docker exec`)."""
+"""Commands in a container: the release of one with its streams, and commands beside the job (`docker exec`)."""
 
 import asyncio
 import errno
@@ -17,7 +17,8 @@ from k8spilot.payload_init.channel import Channel, Process
 logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 1.0
-"""A process that the command left behind may hold its output for as long as the job runs; it is not waited for."""
+"""Seconds without output before the session ends. A process that the command left behind may keep its output open for
+as long as the job runs."""
 _NO_TERMINAL: Final = (
     "k8spilot: the node has no terminal left for this session (kernel.pty.max, for all of its containers together); "
     "try again in a while, or run the command without a terminal."
@@ -25,7 +26,7 @@ _NO_TERMINAL: Final = (
 
 
 async def launch(channel: Channel, number: int, command: Command, stdio: Stdio) -> Process:
-    """Hand `command` over, in memory that has no name, so that no other job can read it; its streams are open then.
+    """Pass `command` to payload-init in unnamed memory, which no other job can read. Its streams are open then.
 
     Raises:
         PayloadLost: the container is gone.
@@ -52,12 +53,12 @@ def _cannot_run(error: int) -> str:
 
 
 class ExecSession:
-    """A command that runs beside the job. It ends with the job at the latest."""
+    """A command beside the job. It ends with the job at the latest."""
 
     def __init__(self, channel: Channel, number: int, command: Command, stdio: Stdio) -> None:
         self.stdio = stdio
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        """Its result, once its output is carried."""
+        """Result of the command, set after its output is carried."""
         self._channel = channel
         self._number = number
         self._command = command

@@ -1,8 +1,8 @@
-"""Looking for the payload container's GPUs: once in a pod's life, before any job's image has run there.
+"""Discovery of the payload container's GPUs: once in a pod's life, before any job's image has run there.
 
-What the probe says is trusted since nothing but the idle image, which is the pilot's own, has run in that container. An
-engine that finds no record of it, but a container that has been changed, does not look any more: a job that makes
-others believe in GPUs could still be there, or have left its nodes behind.
+The probe's output is trusted because nothing but the idle image, which is the pilot's own, has run in that container.
+An engine that finds no record, but a changed container, does not probe any more: a job that feigns GPUs could still run
+there, or could have left its device nodes.
 """
 
 import asyncio
@@ -27,77 +27,77 @@ logger = logging.getLogger(__name__)
 
 PROBE: Final = ("-I", "-m", "k8spilot.gpu.discovery.probe")
 _CONNECT_SECONDS: Final = 30.0
-"""For payload-init, of a pod that is to have GPUs; that of others is not waited for."""
+"""Seconds to wait for payload-init in a pod that requests GPUs. Other pods are not waited for."""
 _AT_ONCE: Final = 0.1
 _PROBE_SECONDS: Final = 60.0
 """NVML takes a second or two for each GPU whose driver was asleep."""
 _NUMBER: Final = 1
-"""Of the command; 0 would be a job."""
+"""Number of the command. 0 is the number of a job."""
 
 
 _TOUCHED: Final = (
-    "the payload container has been changed since the pod's start, so that what it shows is no proof any more; only a "
-    "new pod is looked into"
+    "the payload container has changed since the pod's start, so that its devices prove nothing any more; only a new "
+    "pod is probed"
 )
 
 
 class _Failed(PilotError):
-    """The payload container could not be looked into."""
+    """Raised when the payload container cannot be probed."""
 
 
 async def discover(
     pod: dict[str, Any], name: str, init_server: PayloadInitServer, folder: Path
 ) -> tuple[GpuRecord, bool]:
-    """Find the pod's GPUs, or what was found before.
+    """Find the pod's GPUs, or load the record of an earlier engine.
 
     Args:
-        pod: the own one, as the API server has it.
-        name: of the payload container.
-        init_server: where its payload-init connects to.
-        folder: where the record is kept.
+        pod: the own pod's JSON.
+        name: name of the payload container.
+        init_server: server of its payload-init.
+        folder: folder of the record.
 
     Returns:
-        What is known, and whether it is new.
+        The record, and whether it is new.
     """
     if (known := GpuRecord.load(folder)) is not None:
         return known, False
-    promise = _promise(pod, name)
-    found = await _looked(promise, init_server) if _is_untouched(pod, name) else GpuRecord(promise, failure=_TOUCHED)
+    request = _request(pod, name)
+    record = await _probe(request, init_server) if _is_untouched(pod, name) else GpuRecord(request, failure=_TOUCHED)
     try:
-        found.save(folder)
+        record.save(folder)
     except OSError as error:
-        logger.warning("What was found of GPUs cannot be kept in %s: %s.", folder, error)
-    return found, True
+        logger.warning("The GPU record cannot be written to %s: %s.", folder, error)
+    return record, True
 
 
-async def _looked(promise: PodRequest, init_server: PayloadInitServer) -> GpuRecord:
+async def _probe(request: PodRequest, init_server: PayloadInitServer) -> GpuRecord:
     try:
-        return GpuRecord(promise, await _probed(init_server, _CONNECT_SECONDS if promise != PodRequest() else _AT_ONCE))
+        return GpuRecord(request, await _probed(init_server, _CONNECT_SECONDS if request != PodRequest() else _AT_ONCE))
     except _Failed as error:
-        return GpuRecord(promise, failure=str(error))
+        return GpuRecord(request, failure=str(error))
 
 
-def _promise(pod: dict[str, Any], name: str) -> PodRequest:
+def _request(pod: dict[str, Any], name: str) -> PodRequest:
     spec = pod.get("spec", {})
     containers = [*spec.get("initContainers", ()), *spec.get("containers", ())]
-    return PodRequest.of(next((one for one in containers if one["name"] == name), None))
+    return PodRequest.of(next((item for item in containers if item["name"] == name), None))
 
 
 def _is_untouched(pod: dict[str, Any], name: str) -> bool:
-    """Whether the payload container still is, or runs again, what the pod came with."""
+    """Return whether the payload container runs the pod's original image, still or again."""
     payload, pilot = container(pod, name), container(pod, PILOT)
     if payload is None:
         return False
     if payload.restarts == 0:
         return True
-    # The specification alone says nothing: the kubelet may not have ended the job's container yet.
+    # The specification alone proves nothing: the kubelet may not have ended the job's container yet.
     same = pilot is not None and (payload.wanted, payload.image_id) == (pilot.wanted, pilot.image_id)
     return same and payload.running and payload.image_id != ""
 
 
 async def _probed(init_server: PayloadInitServer, patience: float) -> Evidence:
-    """Run the probe and read what it says."""
-    command = Command(arguments=tuple(one.encode() for one in (sys.executable, *PROBE)), directory=b"/")
+    """Run the probe, and parse its output."""
+    command = Command(arguments=tuple(word.encode() for word in (sys.executable, *PROBE)), directory=b"/")
     try:
         async with asyncio.timeout(patience):
             channel = await init_server.until(lambda _: True)
@@ -112,14 +112,14 @@ async def _probed(init_server: PayloadInitServer, patience: float) -> Evidence:
         channel.sweep()
         raise _Failed(f"the probe has not ended within {_PROBE_SECONDS:.0f} s") from None
     code = session.ended.result().code
-    said, complaint = (
+    output, errors = (
         b"".join(piece.data for piece in stdio.tail if piece.stream == stream) for stream in (STDOUT, STDERR)
     )
-    last = complaint.decode(errors="replace").strip().rpartition("\n")[2][:200]
+    last = errors.decode(errors="replace").strip().rpartition("\n")[2][:200]
     why = f"exit code {code}{': ' if last else ''}{last}"
     if code == 0:
         try:
-            return Evidence.of(json.loads(said))
+            return Evidence.of(json.loads(output))
         except ValueError as error:
             why = str(error)
     raise _Failed(

@@ -1,4 +1,4 @@
-"""What the payload container runs between jobs: the pilot's own image."""
+"""Image of the payload container between jobs: the pilot's own image."""
 
 import uuid
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from k8spilot.settings import PILOT
 
 
 class IdleImage:
-    """Gives a reference to the pilot's own image that no container has used before.
+    """Returns references to the pilot's own image that no container has used before.
 
     Args:
-        pod: the own pod, as it is told last.
+        pod: returns the own pod's last known JSON.
     """
 
     def __init__(self, pod: Callable[[], dict[str, Any]]) -> None:
@@ -22,7 +22,7 @@ class IdleImage:
         self._digest: str | None = None
 
     def __call__(self) -> str:
-        """Name it anew.
+        """Return a fresh reference.
 
         Raises:
             ClusterError: the pod has no pilot container.
@@ -30,8 +30,8 @@ class IdleImage:
         view = container(self._pod(), PILOT)
         if view is None:
             raise ClusterError(f"the pod has no container {PILOT}; its manifest is not k8spilot's")
-        # An id without a repository is that of the image's configuration, by which nothing can be pulled. It is all
-        # that there is of an image that was loaded on the node by hand, or that the node has had, and has lost.
+        # An id without a repository is the id of the image's configuration, by which nothing can be pulled. An image
+        # has only that if it was loaded on the node by hand, or if the node has lost it.
         repository, _, digest = view.image_id.rpartition("@")
         if repository:
             self._digest = digest

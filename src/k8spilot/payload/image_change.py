@@ -1,4 +1,4 @@
-"""A change of the payload container's image, as the pod tells of it: the kubelet's words, and whose image it is now."""
+"""A change of the payload container's image as the pod shows it: the kubelet's messages, and the present image."""
 
 import asyncio
 import contextlib
@@ -22,22 +22,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ImageChange:
-    """A payload container that was changed to another image, with what it was before."""
+    """A change of a payload container to another image, with its previous state."""
 
     image: Image
     wanted: str
-    """The fresh reference that the pod's spec has now."""
+    """Fresh reference in the pod's spec."""
     name: str
-    """What the container that is made for it gets to know; one of an image that somebody set by hand keeps it, too."""
+    """Name of the change, which its container gets. A container of an image that another client set by hand keeps it,
+    too."""
     before: ContainerView
     last: Channel | None
-    """The connection of the container before it."""
+    """Connection of the previous container."""
     asked: float
-    """When the change was asked for (the event loop's clock, seconds)."""
+    """Time of the request (the event loop's clock, seconds)."""
 
 
 class ChangeObserver:
-    """What the own pod tells of the changes of one container's image."""
+    """Observer of the changes of one container's image, in the own pod."""
 
     def __init__(self, name: str, pod: OwnPod, registry: Registry, requests: ImageRequests, patience: float) -> None:
         self._name = name
@@ -45,27 +46,27 @@ class ChangeObserver:
         self._requests = requests
         self._registry = registry
         self._patience = patience
-        """How long the kubelet may try to get an image whose registry is away; seconds."""
+        """Seconds that the kubelet may try to pull an image whose registry is unavailable."""
 
     async def displaced(self, binding: ImageChange) -> Displaced:
-        """Wait until the pod's spec asks for an image that is not ours, or not any more for the one that we bind."""
+        """Wait until the pod's spec has another client's image, or no longer has the image of this bind."""
         seen = False
 
         def other(pod: dict[str, Any]) -> str | None:
             nonlocal seen
             wanted = self.view(pod).wanted
             seen = seen or wanted == binding.wanted
-            # What is seen may be older than the change, and may not be all that there was.
+            # The view may be older than the change, and may miss intermediate states.
             is_ours = wanted in (binding.wanted, binding.before.wanted) or self._requests.is_recent(wanted)
             return wanted if wanted != binding.wanted and (seen or not is_ours) else None
 
         now = await self._pod.until(other)
         return Displaced(
-            f"somebody else changed the image of container {self._name} from {binding.wanted} to {now} in the meantime"
+            f"another client changed the image of container {self._name} from {binding.wanted} to {now} in the meantime"
         )
 
     async def refused(self, binding: ImageChange) -> BindError:
-        """Wait for the kubelet's word that the container cannot start, for good or for too long."""
+        """Wait for the kubelet's message that the container cannot start, permanently or for too long."""
         image = binding.image.reference
         words = await self._pod.until(lambda pod: self._refusal(pod, binding))
 
@@ -83,7 +84,7 @@ class ChangeObserver:
         return not_now(image, self._patience, words)
 
     async def unavailable(self, binding: ImageChange) -> BindError:
-        """Wait for any word against the change that names its image. Words about a failed start name none."""
+        """Wait for any refusal of the change that names its image. Messages about a failed start name none."""
 
         def told(pod: dict[str, Any]) -> str | None:
             words = self._refusal(pod, binding)
@@ -93,7 +94,7 @@ class ChangeObserver:
         return BindError(f"image {binding.image.reference} is not available now: {words}")
 
     async def running(self, binding: ImageChange) -> str:
-        """Wait until the status shows the bound image running; the container's id."""
+        """Wait until the status shows the bound image running, and return the container's id."""
         tried: set[str] = set()
         while True:
             view = await self._pod.until(lambda pod: self._successor(pod, binding, tried))
@@ -102,14 +103,14 @@ class ChangeObserver:
             tried.add(view.image_id)
 
     def _successor(self, pod: dict[str, Any], binding: ImageChange, tried: Container[str]) -> ContainerView | None:
-        """The running container of the change, unless the name that it has was `tried`."""
+        """Return the running container of the change, unless the name of its image was `tried`."""
         view = self.view(pod)
         follows = view.wanted == binding.wanted and view.container_id not in ("", binding.before.container_id)
         is_known = _is_named(view, binding.image) or view.image_id not in tried
         return view if view.running and follows and is_known else None
 
     async def _is_same(self, view: ContainerView, image: Image) -> bool:
-        """Whether the name by which the node knows the image means the same one; the registry is asked."""
+        """Return whether the node's name of the image means the same image, according to the registry."""
         if image.identifier == UNKNOWN:
             return False
         try:
@@ -119,7 +120,7 @@ class ChangeObserver:
             return False
 
     def not_started(self, binding: ImageChange) -> str | None:
-        """The kubelet's words about a start of its container that failed, if it has such now."""
+        """Return the kubelet's message about a failed start of its container, if it has one now."""
         pod = self._pod.pod
         return self._refusal(pod, binding) if self.view(pod).waiting_reason in START_REASONS else None
 
@@ -133,7 +134,11 @@ class ChangeObserver:
         return view.refused
 
     def view(self, pod: dict[str, Any]) -> ContainerView:
-        """The container in the pod's JSON; raises ClusterError if it is not there."""
+        """Return the container in the pod's JSON.
+
+        Raises:
+            ClusterError: the pod has no such container.
+        """
         view = container(pod, self._name)
         if view is None:
             raise ClusterError(f"the pod has no container {self._name}; its manifest is not k8spilot's")
@@ -141,11 +146,11 @@ class ChangeObserver:
 
 
 def not_now(image: Reference, seconds: float, words: str) -> ImageNotNow:
-    """What is told of an image that could not be had for so long, with the words about it."""
+    """Return the error about an image that was not available for `seconds`, with the message about it."""
     return ImageNotNow(f"image {image} was not available within {seconds:.0f} s; the job is not at fault: {words}")
 
 
 def _is_named(view: ContainerView, image: Image) -> bool:
-    """Whether the status names the image: by the bound digest, by its platform's, or by its id."""
-    names = tuple(one for one in (image.digest, image.identifier, image.manifest) if one)
+    """Return whether the status names the image: by the bound digest, by its platform's, or by its id."""
+    names = tuple(name for name in (image.digest, image.identifier, image.manifest) if name)
     return image.digest is None or view.image_id.endswith(names) or view.image.endswith(names)

@@ -1,4 +1,4 @@
-"""What a job's image is, as its registry tells. Nothing is changed for an image of which that is not known."""
+"""Lookup of a job's image in its registry. The pod is not changed for an image that the registry did not describe."""
 
 import asyncio
 import logging
@@ -19,53 +19,53 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LAST_SECONDS: Final = 30.0
-"""How long an answer may take that has been asked for before patience ends."""
+"""Seconds for an answer that was requested before the patience ended."""
 _HAD: Final = 1000
-"""References that are remembered."""
+"""Maximum number of remembered references."""
 
 
 class ImageLookup:
-    """Finds images, and knows which ones the pod has had."""
+    """Looks up images, and remembers those that the pod has used."""
 
     def __init__(self, registry: Registry, policy: ImagePolicy, patience: float) -> None:
         self._registry = registry
         self._policy = policy
         self._patience = patience
-        """How long a registry that is away is asked again; seconds."""
+        """Seconds in which an unavailable registry is asked again."""
         self._had: LruDict[str, str] = LruDict(_HAD)
-        """Reference as asked for -> digest that it meant the last time."""
+        """Requested reference -> its last known digest."""
 
     def admit(self, reference: Reference) -> None:
-        """See whether a job may have the image at all.
+        """Check whether the policy allows the image.
 
         Raises:
-            ImageNotAllowed: the operator's policy is against it.
+            ImageNotAllowed: the operator's policy does not allow it.
         """
         self._policy.admit(reference)
 
     def has_had(self, reference: Reference) -> bool:
-        """Whether this pod has had the image, so that it is most likely on the node."""
+        """Return whether this pod has used the image, so that it is probably on the node."""
         return reference.source in self._had
 
     def keep(self, image: Image) -> None:
-        """Remember that the pod has had the image, which has a digest."""
+        """Remember that the pod has used the image, which has a digest."""
         self._had[image.reference.source] = image.digest or ""
 
     async def find(self, reference: Reference) -> Image:
-        """The image with its digest and configuration; its registry is asked again and again while it is away.
+        """Return the image with its digest and configuration; repeat requests to an unavailable registry.
 
-        No job runs without: it would do something else without the image's entrypoint, and nobody would have looked
-        at its volumes. A registry may be the job's own, and tell its images to the node alone.
+        No job runs without them: without the image's entrypoint the job would do something else, and the image's
+        volumes would be unchecked. A registry may belong to the job's owner, and serve its images to the node alone.
 
         Raises:
-            ImageError: there is no such image, not for us, or none that may run here.
-            ImageNotNow: the registry did not answer for too long.
+            ImageError: the image does not exist, access is denied, or it must not run here.
+            ImageNotNow: the registry was unavailable for too long.
         """
         try:
             async with asyncio.timeout(self._patience + _LAST_SECONDS):
                 return await self._find(reference)
         except TimeoutError:
-            raise not_now(reference, self._patience, "its registry did not answer all that it was asked") from None
+            raise not_now(reference, self._patience, "its registry did not answer all requests") from None
 
     async def _find(self, reference: Reference) -> Image:
         digest = await self._digest(reference)
@@ -79,7 +79,7 @@ class ImageLookup:
         try:
             return await self._registry.digest(reference)
         except RegistryUnreachable as error:
-            logger.warning("%s; binding what it meant the last time, %s.", error, known)
+            logger.warning("%s; binding its last known digest, %s.", error, known)
             return known
 
     async def _ask(self, reference: Reference, question: Callable[[], Awaitable[T]]) -> T:

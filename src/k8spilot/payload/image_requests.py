@@ -1,7 +1,7 @@
-"""The images that the kubelet was asked for: a container of each may come, or words about it, after the next request.
+"""Images that were requested from the kubelet, whose containers and messages may come late.
 
-One that ended by itself the kubelet starts once more, and one of a bind that was given up may be under way. No status
-tells two containers of one image apart; the kubelet ends an old one as soon as it looks again.
+The kubelet restarts a container that ended by itself, and a container of an abandoned bind may be starting. No status
+distinguishes two containers of one image. The kubelet ends an old container in its next pass.
 """
 
 from collections import deque
@@ -10,25 +10,25 @@ from typing import Final
 from k8spilot.payload_init.channel import Channel
 
 _LATEST: Final = 8
-"""Requests that the pod's spec or status may still show."""
+"""Maximum number of requests that the pod's spec or status may still show."""
 _SINCE: Final = 1000
-"""Requests that are remembered since a container was replaced."""
+"""Maximum number of remembered requests since a container was replaced."""
 
 
 class ImageRequests:
-    """The requests of one payload container, each a fresh reference, and what may still come of earlier ones."""
+    """Requests of one payload container, each a fresh reference, and possible late effects of earlier ones."""
 
     def __init__(self) -> None:
         self._latest: deque[str] = deque(maxlen=_LATEST)
         self._replaced: Channel | None = None
-        """The connection of the container that a change of ours has ended, or ends."""
+        """Connection of the container that a change of ours ended, or ends."""
         self._since: deque[str] = deque(maxlen=_SINCE)
-        """Requests since that change: a container of each may be under way."""
+        """Requests since that change: a container of each may be starting."""
         self.unheard = False
-        """Whether nothing shows that the kubelet has begun to do what it was asked last."""
+        """Whether there is no sign yet that the kubelet handles the last request."""
 
     def add(self, wanted: str, last: Channel | None) -> None:
-        """Remember that `wanted` is about to be asked for; `last` is the connection of the container now."""
+        """Add the request for `wanted`, before it is made; `last` is the connection of the present container."""
         self._latest.append(wanted)
         self.unheard = True
         if last is not None and last is not self._replaced and last.still_open():
@@ -37,30 +37,30 @@ class ImageRequests:
         self._since.append(wanted)
 
     def heard(self) -> None:
-        """Know that the kubelet has begun."""
+        """Note that the kubelet handles the last request."""
         self.unheard = False
 
     def may_come_late(self, digest: str, last: Channel | None) -> bool:
-        """Whether a container may come yet whose status would be taken for one of the image with `digest`.
+        """Return whether a late container may follow whose status looks like that of the image with `digest`.
 
         Args:
-            digest: of the image that is to be bound.
-            last: the connection of the container now.
+            digest: digest of the image to bind.
+            last: connection of the present container.
         """
         if last is None or last is not self._replaced:
             return last is None or not last.still_open()
-        return any(one.endswith(digest) for one in self._since)
+        return any(reference.endswith(digest) for reference in self._since)
 
     def is_recent(self, wanted: str | None) -> bool:
-        """Whether a reference in the pod's spec is one that was asked for of late."""
+        """Return whether a reference in the pod's spec was requested recently."""
         return wanted in self._latest
 
     def is_of_another(self, words: str, wanted: str) -> bool:
-        """Whether the kubelet's words are about an earlier request, which may be under way, and not about `wanted`."""
-        others = {mark(one) for one in self._latest}
-        return any(one in words for one in others if one not in wanted)
+        """Return whether the kubelet's message is about an earlier request, and not about `wanted`."""
+        others = {mark(reference) for reference in self._latest}
+        return any(other in words for other in others if other not in wanted)
 
 
 def mark(wanted: str) -> str:
-    """The part of a reference that the kubelet's words about it have: its digest, or all of it."""
+    """Return the part of a reference that the kubelet's messages contain: its digest, or all of it."""
     return wanted.rpartition("@")[2]

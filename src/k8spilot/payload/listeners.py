@@ -1,4 +1,4 @@
-"""What the pool, metrics, Events and the status are told of binds and jobs."""
+"""Listeners for binds and jobs: the pool's view, metrics, Events and the status."""
 
 import asyncio
 import inspect
@@ -15,94 +15,98 @@ from k8spilot.model.reference import Reference
 logger = logging.getLogger(__name__)
 
 _SLOW_SECONDS: Final = 3.0
-"""A bind that takes longer is a pull, and users are told of it."""
+"""Seconds after which a bind counts as a pull and is reported to users."""
 _AWAY_SECONDS: Final = 3.0
-"""A trouble that is over sooner is one of those that come with every API server, and is not told."""
+"""Seconds before an outage is reported. Shorter ones are usual with every API server."""
 AGAIN_SECONDS: Final = 60.0
-"""How often it is told that the trouble goes on."""
+"""Seconds between reports of a continuing outage."""
 CLOSED_SECONDS: Final = 3 * AGAIN_SECONDS
-"""How long the word of a trouble counts: an engine that died may not have taken it back."""
+"""Seconds for which a reported outage counts: an engine that died may not have withdrawn it."""
 SHORTAGE_SECONDS: Final = 20.0
-"""As that, for what the node has none of for the moment."""
+"""Seconds for which a temporary shortage of the node counts."""
 
 Reason = Literal["api", "pull", "remains"]
-"""Why no image can be bound: the Kubernetes API, the pull of an image that nobody wants any more, what a job left."""
+"""Reason why no image can be bound: the Kubernetes API, the pull of an image that no job needs any more, a job's
+leftovers."""
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[None]]
 """Starts a guarded task with a name."""
 
 
 class SlotListener:
-    """Is told what happens in a slot. Each method does nothing here; a listener has those that it is for.
+    """Base class of listeners for the events of a slot. Each method does nothing here; a listener overrides some.
 
-    condor/ad_publisher.py tells the pool, telemetry/slot_recorder.py counts and records. A method that is not a
-    coroutine takes no time. logs.subject() knows the job that it is about.
+    condor/ad_publisher.py publishes them to the pool, telemetry/slot_recorder.py counts and records them. Methods that
+    are not coroutines return at once. logs.subject() is the job of the event.
     """
 
     async def pulling(self, reference: Reference) -> None:
-        """The node pulls the image, which takes a while."""
+        """Handle the start of a long pull of the image."""
 
     async def pulled(self) -> None:
-        """That pull has ended, well or not."""
+        """Handle the end of that pull, successful or not."""
 
     async def bound(self, reference: Reference) -> None:
-        """The image runs."""
+        """Handle a successful bind."""
 
     async def unavailable(self, reference: Reference) -> None:
-        """The image's registry did not give it; the job is not to blame."""
+        """Handle an image that its registry did not provide; the job is not at fault."""
 
     async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
-        """No image can be bound for `seconds`; told again every `AGAIN_SECONDS` while that is so."""
+        """Handle that no image can be bound for `seconds`; repeated every `AGAIN_SECONDS` meanwhile."""
 
     async def back(self, why: Reason) -> None:
-        """That reason is over; another one may go on."""
+        """Handle the end of that reason; another reason may continue."""
 
     def still_pulling(self, reference: Reference, words: str) -> None:
-        """The node pulls an image for which no job waits any more; `words` say what that means."""
+        """Handle a pull that no job needs any more; `words` describe the consequences."""
 
     def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
-        """A bind has ended after `seconds`, with `error` if it failed: CancelledError when no job waits any more."""
+        """Handle the end of a bind after `seconds`.
+
+        `error` is the reason of a failure: CancelledError if no job needs the image any more.
+        """
 
     def ended(self, outcome: Outcome) -> None:
-        """A job has a result."""
+        """Handle the result of a job."""
 
     def lost(self, why: str) -> None:
-        """A job has no result, and goes back to the queue."""
+        """Handle a job without a result, which goes back to the queue."""
 
     def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
-        """HTCondor was refused a container for its job, which it will hold with these words."""
+        """Handle a refused container: HTCondor holds the job with this message."""
 
 
 class Fanout(SlotListener):
-    """Tells several listeners, in their order. Its methods are made of SlotListener's, below."""
+    """Calls several listeners, in their order. The code below creates its methods from SlotListener's."""
 
     def __init__(self, listeners: Sequence[SlotListener]) -> None:
         self.listeners = listeners
 
 
-def _tells_all(name: str, *, awaits: bool) -> Callable[..., Any]:
-    """A method that calls the one of that name on all listeners."""
+def _call_all(name: str, *, awaits: bool) -> Callable[..., Any]:
+    """Return a method that calls the method of that name on all listeners."""
 
-    def tell(self: Fanout, *arguments: Any, **named: Any) -> None:
+    def call(self: Fanout, *arguments: Any, **named: Any) -> None:
         for listener in self.listeners:
             getattr(listener, name)(*arguments, **named)
 
-    async def tell_and_wait(self: Fanout, *arguments: Any, **named: Any) -> None:
+    async def call_and_wait(self: Fanout, *arguments: Any, **named: Any) -> None:
         for listener in self.listeners:
             await getattr(listener, name)(*arguments, **named)
 
-    return tell_and_wait if awaits else tell
+    return call_and_wait if awaits else call
 
 
 for _name, _method in vars(SlotListener).items():
     if inspect.isfunction(_method):
-        setattr(Fanout, _name, _tells_all(_name, awaits=inspect.iscoroutinefunction(_method)))
+        setattr(Fanout, _name, _call_all(_name, awaits=inspect.iscoroutinefunction(_method)))
 
 
 @asynccontextmanager
 async def reported(listener: SlotListener, reference: Reference, spawn: Spawn) -> AsyncIterator[None]:
-    """Tell of a bind that the context makes."""
-    telling = spawn(lambda: _tell_of_slow(listener, reference), "notice")
+    """Report the bind that the context makes."""
+    reporting = spawn(lambda: _report_slow(listener, reference), "notice")
     began = asyncio.get_running_loop().time()
     failure: BaseException | None = None
     try:
@@ -114,11 +118,11 @@ async def reported(listener: SlotListener, reference: Reference, spawn: Spawn) -
             spawn(lambda: listener.unavailable(reference), "notice")
         raise
     finally:
-        telling.cancel()
+        reporting.cancel()
         listener.bind_ended(reference, asyncio.get_running_loop().time() - began, failure)
 
 
-async def _tell_of_slow(listener: SlotListener, reference: Reference) -> None:
+async def _report_slow(listener: SlotListener, reference: Reference) -> None:
     await asyncio.sleep(_SLOW_SECONDS)
     try:
         await listener.pulling(reference)
@@ -128,9 +132,9 @@ async def _tell_of_slow(listener: SlotListener, reference: Reference) -> None:
 
 
 async def tell_of_outages(pod: OwnPod, listener: SlotListener) -> None:
-    """Tell of each time that the API server is away, or does not let this pilot bind, for as long as the pilot runs."""
+    """Report each outage of the API server, and each refusal of binds, for as long as the pilot runs."""
     while True:
-        logger.warning("No job is taken for now: %s.", await pod.connectivity.lasting(_AWAY_SECONDS))
+        logger.warning("The slot takes no job at present: %s.", await pod.connectivity.lasting(_AWAY_SECONDS))
         while True:
             await listener.away("api")
             with suppress(TimeoutError):
@@ -138,4 +142,4 @@ async def tell_of_outages(pod: OwnPod, listener: SlotListener) -> None:
                     await pod.connectivity.over()
                     break
         await listener.back("api")
-        logger.info("The Kubernetes API does its part again; jobs are taken.")
+        logger.info("The Kubernetes API works again; the slot takes jobs.")

@@ -1,4 +1,4 @@
-"""The state of one payload container, which moves by the table of model/payload_state.py alone."""
+"""State of one payload container. Only the table of model/payload_state.py changes it."""
 
 import logging
 from datetime import UTC, datetime
@@ -9,11 +9,11 @@ logger = logging.getLogger(__name__)
 
 
 class PayloadMachine:
-    """A state, and since when."""
+    """A state, and the time of its last change."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """Of the payload container."""
+        """Name of the payload container."""
         self.state = PayloadState.IDLE
         self.since = datetime.now(UTC)
 
@@ -21,7 +21,7 @@ class PayloadMachine:
         """Move to the next state.
 
         Raises:
-            IllegalEvent: the table has no such move.
+            IllegalEvent: the table has no such transition.
         """
         before, self.state = self.state, advance(self.state, event)
         self.since = datetime.now(UTC)

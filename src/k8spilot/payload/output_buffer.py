@@ -1,4 +1,4 @@
-"""The end of a command's output, kept in memory for `docker logs`."""
+"""Last part of a command's output, in memory for `docker logs`."""
 
 import time
 from collections import deque
@@ -10,27 +10,27 @@ _JOINED_BYTES: Final = 4096
 
 
 class Piece(NamedTuple):
-    """Some output."""
+    """Part of the output."""
 
     time: float
-    """When it was read, seconds since the epoch."""
+    """Time of reading, seconds since the epoch."""
     stream: int
     data: bytes
 
 
 class OutputBuffer:
-    """The last `KEPT_BYTES` of both streams, in the order in which they were read."""
+    """Last `KEPT_BYTES` of both streams, in the order of reading."""
 
     def __init__(self) -> None:
         self._pieces: deque[Piece] = deque()
         self._size = 0
 
     def __iter__(self) -> Iterator[Piece]:
-        """Iterate over a copy: it may grow meanwhile."""
+        """Iterate over a copy, because the buffer may grow meanwhile."""
         return iter(tuple(self._pieces))
 
     def add(self, stream: int, data: bytes) -> None:
-        """Keep `data`, and forget what is too old for it."""
+        """Add `data`, and drop the oldest pieces beyond `KEPT_BYTES`."""
         data, now = data[-KEPT_BYTES:], time.time()
         last = self._pieces[-1] if self._pieces else None
         if (
@@ -39,7 +39,7 @@ class OutputBuffer:
             and now - last.time < 1
             and len(last.data) + len(data) <= _JOINED_BYTES
         ):
-            self._pieces[-1] = last._replace(data=last.data + data)  # one object for each byte would be many
+            self._pieces[-1] = last._replace(data=last.data + data)  # fewer objects for output in small writes
         else:
             self._pieces.append(Piece(now, stream, data))
         self._size += len(data)

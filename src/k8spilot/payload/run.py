@@ -31,24 +31,24 @@ logger = logging.getLogger(__name__)
 _SWEEP_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 30.0
 _STATUS_SECONDS: Final = 10.0
-"""The kubelet needs about a second to tell how a container ended."""
+"""Seconds to wait for the container's end in the status. The kubelet needs about one second."""
 _AGAIN_SECONDS: Final = 5.0
-"""And so much longer after an API server that was away."""
+"""Additional seconds after an outage of the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """The container that a command runs in."""
+    """Container of a command."""
 
     name: str
     identity: str
-    """As the runtime names it."""
+    """Container id of the runtime."""
     patience: float
-    """How long an API server that is away is waited for, to learn how the container ended; seconds."""
+    """Seconds to wait for an unavailable API server, to learn how the container ended."""
 
 
 class Run:
-    """A command, the container that it runs in, and what becomes of it."""
+    """A command, its container, and its result."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Run:
         self.channel = channel
         self.began = datetime.now(UTC)
         self.running: asyncio.Future[None] = loop.create_future()
-        """Done when the command's process runs, or could not be executed."""
+        """Done when the command's process runs, or its execution failed."""
         self.ended: asyncio.Future[Outcome] = loop.create_future()
-        """The result; raises PayloadLost when there is none."""
+        """Result; raises PayloadLost if there is none."""
         self.abandoned = asyncio.Event()
-        """Set when nobody wants its output any more."""
+        """Set when no client needs the output any more."""
         self._pod = pod
         self._scrubber = scrubber
         self._place = place
@@ -82,27 +82,27 @@ class Run:
 
     @property
     def usage(self) -> Usage:
-        """Figures now, or at the end."""
+        """Present usage, or that at the end."""
         return self._last_usage if self._has_exited else read_usage(self.channel.cgroup)
 
     @property
     def traffic(self) -> Traffic:
-        """What went over the pod's network since the run began."""
+        """Bytes over the pod's network since the run began."""
         now = read_traffic()
         return Traffic(now.received - self._traffic.received, now.sent - self._traffic.sent)
 
     async def begun(self) -> None:
-        """Wait until the command's process runs, or could not be executed.
+        """Wait until the command's process runs, or its execution failed.
 
         Raises:
-            PayloadLost: the container went away before that.
+            PayloadLost: the container ended before that.
         """
         await first_of(self.running, self.ended)
         if not self.running.done():
             await self.ended
 
     async def follow(self, command: Command) -> None:
-        """Release `command`, carry its output, and find its result, which is in `ended` then."""
+        """Release `command`, carry its output, and set its result in `ended`."""
         try:
             outcome = await self._follow(command)
         except Exception as error:
@@ -112,19 +112,21 @@ class Run:
                 logger.warning("%s", cause)
                 self._end(cause)
                 return
-            self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); it goes back to the queue"))
+            self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); the job returns to the queue"))
             raise
         self._machine.advance(PayloadEvent.SETTLED)
         self.ended.set_result(outcome)
         logger.info("The job ended with code %d.", outcome.code)
 
     def forsake(self) -> None:
-        """End the container: nobody is left to be told of the job, so it must not go on, and its end is no result."""
-        logger.warning("Whoever waited for the job has gone; the job is ended, and goes back to the queue.")
+        """End the container because HTCondor's client has died: the job must not continue, and its end is no result."""
+        logger.warning(
+            "The client that waited for the job has disconnected; ending the job, which returns to the queue."
+        )
         self.channel.kill()
 
     def kill(self, number: int) -> None:
-        """Send a signal to the job's own process; 9 goes to all of the job's processes at its end.
+        """Send a signal to the job's own process. SIGKILL reaches all of the job's processes at its end.
 
         Raises:
             Refused: the job does not run.
@@ -140,24 +142,24 @@ class Run:
         """Stop all processes of the job.
 
         Raises:
-            Refused: the job does not run, or it is paused.
+            Refused: the job does not run, or is paused.
         """
-        self._check({PayloadState.RUNNING}, "only a job that runs can be paused")
+        self._check({PayloadState.RUNNING}, "only a running job can be paused")
         self.channel.pause()
         self._machine.advance(PayloadEvent.PAUSE)
 
     def resume(self) -> None:
-        """Let a paused job go on.
+        """Resume a paused job.
 
         Raises:
-            Refused: it is not paused.
+            Refused: the job is not paused.
         """
         self._check({PayloadState.PAUSED}, "it is not paused, and has nothing to resume")
         self.channel.resume()
         self._machine.advance(PayloadEvent.RESUME)
 
     def execute(self, command: Command, stdio: Stdio) -> ExecSession:
-        """Run another command beside the job, with the streams that are given; the session has begun.
+        """Start another command beside the job, with the given streams, and return its session.
 
         Raises:
             Refused: the job does not run.
@@ -168,15 +170,15 @@ class Run:
         return session
 
     def _check(self, states: AbstractSet[PayloadState], why: str) -> None:
-        """Raise Refused in other states; after its end the state may be that of the next job."""
+        """Raise Refused in other states. After its end the state may be that of the next job."""
         if self.ended.done() or self._machine.state not in states:
             raise Refused(f"payload container {self._machine.name} is {self._machine.state.value}; {why}")
 
     async def _insist(self) -> None:
-        """End the container if payload-init does not kill its job as it was told: the job may have stopped it."""
+        """End the container if payload-init does not kill its job: the job may have stopped payload-init."""
         _, waiting = await asyncio.wait([self.ended], timeout=_SWEEP_SECONDS)
         if waiting and not self._has_exited:
-            logger.warning("%r does not end its job; it is killed.", self.channel)
+            logger.warning("%r does not end its job; killing it.", self.channel)
             self.channel.kill()
 
     @property
@@ -198,7 +200,7 @@ class Run:
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
-                await self._give_back()
+                await self._unlock()
                 await self._drain(pump)
         return outcome
 
@@ -206,47 +208,52 @@ class Run:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
 
     async def _sweep(self) -> None:
-        """Kill what the job left running, and with it whoever still holds its output."""
+        """Kill the processes that the job left, and with them the last writers of its output."""
         channel = self.channel
         with contextlib.suppress(PayloadLost):
             channel.sweep()
             await first_of(channel.swept, channel.closed, seconds=_SWEEP_SECONDS)
         if channel.still_open() and not channel.swept.done():
-            logger.warning("What the job left running does not end; its container is killed.")
+            logger.warning("The processes that the job left do not end; killing its container.")
             channel.kill()
             await asyncio.wait([channel.closed], timeout=_SWEEP_SECONDS)
 
-    async def _give_back(self) -> None:
-        """Let HTCondor read what the job locked; a result that lacks some of that is better than none."""
+    async def _unlock(self) -> None:
+        """Make locked output readable for HTCondor. A result that lacks some of it is better than none."""
         try:
             await self._scrubber.unlock(self.channel)
         except PilotError as error:
             logger.warning("%s.", error)
 
     async def _drain(self, pump: asyncio.Task[None]) -> None:
-        """Wait for the rest of the output, as long as somebody takes it. Its writers are dead by now."""
+        """Wait for the rest of the output while a client reads it. Its writers are dead by now."""
         abandoned = asyncio.ensure_future(self.abandoned.wait())
         try:
             while not pump.done() and not self.abandoned.is_set():
                 before = self._stdio.carried
                 await first_of(pump, abandoned, seconds=_DRAIN_SECONDS)
                 if not pump.done() and self._stdio.carried == before and not self._stdio.writing:
-                    logger.warning("The job's output does not end with its processes; there is nothing more in it.")
+                    logger.warning("The job's output does not end with its processes; closing it.")
                     break
         finally:
             abandoned.cancel()
             pump.cancel()
 
     async def _autopsy(self) -> Outcome:
-        """payload-init ended without a report. Only one end of a container is the job's own: out of memory."""
+        """Return the outcome of a container that ended without payload-init's report.
+
+        Only one such end belongs to the job: out of memory.
+        """
         ending = asyncio.ensure_future(self._ending())
-        abandoned = asyncio.ensure_future(self.abandoned.wait())  # then nobody waits for the result, but for the slot
+        abandoned = asyncio.ensure_future(
+            self.abandoned.wait()
+        )  # the slot waits then, but no client waits for the result
         try:
             await first_of(ending, abandoned)
             status = ending.result() if ending.done() else {}
         except ClusterError as error:
-            # The kernel's count is of any process of the container, and may be gone with it: second best.
-            out_of_memory, reason = bool(self._last_usage.oom_kills), f"nothing tells how: {error}"
+            # The kernel counts every process of the container, and the count may vanish with it: second best.
+            out_of_memory, reason = bool(self._last_usage.oom_kills), f"for an unknown reason: {error}"
         else:
             out_of_memory = status.get("reason") == "OOMKilled"
             reason = (
@@ -258,14 +265,14 @@ class Run:
         if out_of_memory:
             return Outcome.killed_for_memory()
         raise PayloadLost(
-            f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
+            f"the payload container ended under the job ({reason}), which has no result; it returns to the queue"
         )
 
     async def _ending(self) -> dict[str, Any]:
-        """What the pod's status says of the container's end; empty when it says nothing in time.
+        """Return the container's end in the pod's status; empty if it is not there in time.
 
         Raises:
-            ClusterError: the API server is away.
+            ClusterError: the API server is unavailable.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_SECONDS):
@@ -278,9 +285,9 @@ class Run:
 
     def _ended(self, pod: dict[str, Any]) -> dict[str, Any] | None:
         view = container(pod, self._place.name)
-        found = view.ended if view is not None else None
-        return found if found is not None and found.get("containerID") == self._place.identity else None
+        end = view.ended if view is not None else None
+        return end if end is not None and end.get("containerID") == self._place.identity else None
 
     def _end(self, error: Exception) -> None:
         self.ended.set_exception(error)
-        self.ended.exception()  # who waits for it raises it; nobody may
+        self.ended.exception()  # mark it as retrieved: there may be no waiter

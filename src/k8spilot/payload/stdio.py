@@ -1,7 +1,8 @@
-"""The streams of a command, between its pipes or terminal and whoever is attached.
+"""Streams of a command, between its pipes or terminal and the attached clients.
 
-The pipes are ours and reach the command as descriptors, so nothing lies on disk. What nobody takes is dropped but for
-its end (output_buffer.py); who is attached and slow slows the command down, not the pilot's memory.
+The pilot creates the pipes and passes them to the command as descriptors, so that no output is on disk. Output without
+a client is dropped, except its end (output_buffer.py). A slow client slows the command down, and does not fill the
+pilot's memory.
 """
 
 import asyncio
@@ -24,47 +25,48 @@ STDOUT: Final = 1
 STDERR: Final = 2
 
 Sink = Callable[[int, bytes], Awaitable[None]]
-"""Takes a stream's number and some of its bytes; raises ConnectionError when it takes no more."""
+"""Receiver of output: gets a stream's number and some bytes; raises ConnectionError when it accepts no more."""
 
 _PIPE_BYTES: Final = 1024 * 1024
-"""The most without privileges (/proc/sys/fs/pipe-max-size); all pipes of a user together may get less."""
+"""Size of a pipe: the maximum without privileges (/proc/sys/fs/pipe-max-size). All pipes of a user together may get
+less."""
 _PIECE_BYTES: Final = 64 * 1024
-"""Less than what malloc asks the kernel for each time (engine/memory.py), which would take twice as much time."""
-_SIZE: Final = struct.Struct("4H")  # struct winsize: rows, columns, and two that are not used
+"""Size of one read. More than malloc's threshold for mmap (engine/memory.py) would take twice as long."""
+_SIZE: Final = struct.Struct("4H")  # struct winsize: rows, columns, two unused fields
 
 
 class Stdio:
-    """The streams of one command.
+    """Streams of one command.
 
-    It exists before the command does: who is attached early gets all, and what is written early waits.
+    The object exists before the command: an early client gets all output, and early input waits.
     """
 
     def __init__(self, *, terminal: bool = False, reads: bool = False, keeps: bool = True) -> None:
         self.terminal = terminal
-        """The command has a terminal, and one stream of output."""
+        """Whether the command has a terminal, and therefore one stream of output."""
         self.sinks: list[Sink] = []
-        """Whoever is attached; may grow at any time."""
+        """Attached clients; may grow at any time."""
         self.tail = OutputBuffer()
         self._keeps = keeps
         """Whether the end of the output is kept."""
         self.carried = 0
         """Bytes read from the command so far."""
         self.writing = 0
-        """Streams that wait for somebody to take their bytes."""
+        """Number of streams that wait for a client to take their bytes."""
         self._reads = reads
         self._ours: dict[int, int] = {}
-        """Our ends, by stream; 0 is the command's input. A terminal is one descriptor for all."""
+        """The pilot's ends by stream; 0 is the command's input. A terminal has one descriptor for all."""
         self._theirs: tuple[int, ...] = ()
         self._ready = asyncio.Event()
         self._size: tuple[int, int] | None = None
         self._waits: dict[asyncio.Future[None], tuple[int, Callable[[int], object]]] = {}
-        """Who waits for one of our ends, and how the loop forgets about it."""
+        """Waiters for one of the pilot's ends, each with the function that unregisters it from the loop."""
         self._input = asyncio.Lock()
-        """The loop knows one writer of a descriptor."""
+        """The loop accepts one writer for a descriptor."""
         self._hung_up = False
 
     def __enter__(self) -> Self:
-        """Make the pipes."""
+        """Create the pipes."""
         if self.terminal:
             return self
         reading, writing = (os.pipe2(os.O_CLOEXEC) for _ in range(2))
@@ -84,7 +86,7 @@ class Stdio:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of everything."""
+        """Close all descriptors."""
         self.hand_over()
         self._close()
         self._ready.set()
@@ -95,8 +97,8 @@ class Stdio:
             self._let_go(descriptor)
 
     def _let_go(self, descriptor: int) -> None:
-        """Close one of our ends; who waits for it goes on, before its number becomes another file's."""
-        for ready in [one for one, (waited, _) in self._waits.items() if waited == descriptor]:
+        """Close one of the pilot's ends, and wake its waiters before another file gets its number."""
+        for ready in [future for future, (waited, _) in self._waits.items() if waited == descriptor]:
             _, forget = self._waits.pop(ready)
             forget(descriptor)
             if not ready.done():
@@ -105,17 +107,17 @@ class Stdio:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Standard input, output and error for the command; none for one that gets a terminal."""
+        """Standard input, output and error for the command; empty for a command with a terminal."""
         return self._theirs
 
     def hand_over(self) -> None:
-        """Close our copies of the command's ends, so that its end is the end of the streams."""
+        """Close the pilot's copies of the command's ends, so that the streams end with the command."""
         theirs, self._theirs = self._theirs, ()
         for descriptor in theirs:
             os.close(descriptor)
 
     def use_terminal(self, descriptor: int) -> None:
-        """Take the master side of the command's terminal."""
+        """Use the master side of the command's terminal."""
         if self._hung_up:
             os.close(descriptor)
             return
@@ -126,18 +128,18 @@ class Stdio:
         self._ready.set()
 
     async def tell(self, words: str) -> None:
-        """Give whoever is attached a line that is none of the command's."""
+        """Send the attached clients a line of the pilot's own."""
         await self._give(STDOUT, f"{words}\r\n".encode())
 
     def resize(self, rows: int, columns: int) -> None:
-        """Give the terminal a size; before there is one, the size that it will have."""
+        """Set the terminal's size; before there is a terminal, set its initial size."""
         self._size = (rows, columns)
         if self.terminal and self._ours:
             with contextlib.suppress(OSError, struct.error):
                 fcntl.ioctl(self._ours[0], termios.TIOCSWINSZ, _SIZE.pack(rows, columns, 0, 0))
 
     async def write(self, data: bytes) -> None:
-        """Give `data` to the command's standard input as it reads, once there is a command."""
+        """Write `data` to the command's standard input as the command reads, as soon as there is a command."""
         await self._ready.wait()
         rest = memoryview(data)
         async with self._input:
@@ -146,17 +148,17 @@ class Stdio:
                     rest = rest[os.write(self._ours[0], rest) :]
                 except BlockingIOError:
                     await self._until_ready(self._ours[0], write=True)
-                except OSError:  # it has closed its end: nobody reads the rest
+                except OSError:  # the command has closed its end
                     return
 
     async def end_input(self) -> None:
-        """Close the command's standard input. A terminal has no end: people type one."""
+        """Close the command's standard input. A terminal has no end of input except a typed one."""
         await self._ready.wait()
         if not self.terminal and 0 in self._ours:
             self._let_go(self._ours.pop(0))
 
     def hang_up(self) -> None:
-        """Nobody is attached any more: the end of input, and for who has a terminal that its line is cut (SIGHUP)."""
+        """Handle the disconnection of all clients: end the input, or hang up the terminal (SIGHUP)."""
         self._hung_up = True
         if self.terminal:
             self._close()
@@ -166,7 +168,7 @@ class Stdio:
     async def pump(self) -> None:
         """Carry the output until the last writer has closed it."""
         async with asyncio.TaskGroup() as streams:
-            for stream in [one for one in self._ours if one in (STDOUT, STDERR)]:
+            for stream in [number for number in self._ours if number in (STDOUT, STDERR)]:
                 streams.create_task(self._carry(stream), name=f"stream {stream}")
 
     async def _carry(self, stream: int) -> None:
@@ -177,8 +179,8 @@ class Stdio:
             await self._give(stream, data)
 
     async def _read(self, stream: int) -> bytes:
-        """The next bytes; none at the end."""
-        await asyncio.sleep(0)  # who writes without a pause must not keep the loop from everything else
+        """Return the next bytes; empty at the end."""
+        await asyncio.sleep(0)  # a command that writes continuously must not block the loop
         while stream in self._ours:
             try:
                 return os.read(self._ours[stream], _PIECE_BYTES)
@@ -197,7 +199,7 @@ class Stdio:
                 try:
                     await sink(stream, data)
                 except ConnectionError:
-                    logger.info("Whoever was attached to a command's output has gone; it is dropped from here on.")
+                    logger.info("A client of a command's output has disconnected.")
                     if sink in self.sinks:
                         self.sinks.remove(sink)
         finally:

@@ -1,7 +1,7 @@
-"""What a job uses, from its container's own cgroup.
+"""Resource usage of a job, from its container's own cgroup.
 
-payload-init opens the cgroup's files inside the container and hands them over; reading them here gives the
-kernel's figures, whatever the job does. Every bind is a new container, so they start from zero with each job.
+payload-init opens the cgroup's files inside the container and passes their descriptors. Reading them here gives the
+kernel's figures, whatever the job does. Every bind is a new container, so that they start from zero for each job.
 """
 
 import os
@@ -16,27 +16,28 @@ _SIZE: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Figures since the container began; None where the kernel does not tell."""
+    """Usage since the container began; None where the kernel has no figure."""
 
     user_ns: int | None = None
     """CPU time in user mode, nanoseconds."""
     system_ns: int | None = None
     resident: int | None = None
-    """Anonymous memory and shared memory in bytes, now. Not the page cache, which HTCondor does not count either."""
+    """Anonymous and shared memory in bytes, at present. Without the page cache, which HTCondor does not count
+    either."""
     oom_kills: int | None = None
-    """Processes that the kernel killed for want of memory in this container."""
+    """Number of processes in this container that the kernel killed for lack of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of the pod's network, of all containers, since the pod began."""
+    """Bytes over the pod's network, of all its containers, since the pod began."""
 
     received: int = 0
     sent: int = 0
 
 
 def read_usage(cgroup: Mapping[str, int]) -> Usage:
-    """Figures from open files of a cgroup by name (Linux: admin-guide/cgroup-v2.rst, admin-guide/cgroup-v1/)."""
+    """Read the usage from open files of a cgroup by name (Linux: admin-guide/cgroup-v2.rst, admin-guide/cgroup-v1/)."""
     memory = _table(cgroup, "memory.stat")
     if "cpu.stat" in cgroup:
         cpu = _table(cgroup, "cpu.stat")
@@ -55,7 +56,7 @@ def read_usage(cgroup: Mapping[str, int]) -> Usage:
 
 
 def read_traffic() -> Traffic:
-    """The pod's traffic but its loopback's; the pilot shares the pod's network."""
+    """Read the pod's traffic without its loopback; the pilot shares the pod's network."""
     cards = [card for name, card in psutil.net_io_counters(pernic=True).items() if name != "lo"]
     return Traffic(sum(card.bytes_recv for card in cards), sum(card.bytes_sent for card in cards))
 
@@ -84,5 +85,5 @@ def _times(value: int | None, factor: int) -> int | None:
 
 
 def _sum(table: Mapping[str, int], *names: str) -> int | None:
-    found = [table[name] for name in names if name in table]
-    return sum(found) if found else None
+    values = [table[name] for name in names if name in table]
+    return sum(values) if values else None

@@ -1,6 +1,6 @@
 """Terminals whose end kills payload-init, for a pilot that is not root (payload-init.c, take_leash).
 
-The kernel limits the pseudo-terminals of all containers of a node together (kernel.pty.max), and anybody can take all
+The kernel limits the pseudo-terminals of all containers of a node together (kernel.pty.max), and a process can take all
 of them. So the pilot opens its own before any job, and reuses them for later containers.
 """
 

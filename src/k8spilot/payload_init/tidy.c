@@ -1,20 +1,20 @@
-/* tidy: puts right what jobs leave.
+/* tidy: removes or unlocks what jobs leave.
  *
- * It runs when no process of a job is left: before a job begins, and after one has ended. Root runs it in the pilot container
- * (payload/scrub/from_pilot.py). Where nobody is root, payload-init runs it as the jobs' own user in a fresh payload container
- * (payload/scrub/from_payload.py), and HTCondor's starter program runs it over what HTCondor has left
- * (condor/scripts/starter.sh). Jobs made all that it finds. So it follows no link, enters nothing that is mounted, needs no
- * more memory for a deep tree than for a wide one, and nothing of it depends on the length of a path. It relies on no name
- * being what it was a moment ago. What it has done when it is killed need not be done again.
+ * It runs when no process of a job is left: before a job starts, and after its end. Root runs it in the pilot container
+ * (payload/scrub/from_pilot.py). Without root, payload-init runs it as the jobs' own user in a fresh payload container
+ * (payload/scrub/from_payload.py), and HTCondor's starter program runs it for the files that HTCondor has left
+ * (condor/scripts/starter.sh). Jobs created all files that it meets. So it follows no link, enters no mount, needs no more
+ * memory for a deep tree than for a wide one, and does not depend on the length of a path. It does not assume that a name
+ * still means the same file as before. After it is killed, another run continues its work.
  *
- *   tidy clean UID FOLDER... -- SHARED...   remove all that is in each FOLDER, what belongs to the user UID in each SHARED,
+ *   tidy clean UID FOLDER... -- SHARED...   remove the content of each FOLDER, the files of the user UID in each SHARED,
  *                                           where others have files, too, and the user's System V memory, semaphores, queues
- *   tidy remove FOLDER...                   remove all that is in the folders
+ *   tidy remove FOLDER...                   remove the content of the folders
  *   tidy delete PATH...                     remove these files and folders
- *   tidy unlock UID FOLDER                  let that user read and remove in the folder what it made there
- *   tidy open FOLDER                        let the folder's group do that with what the caller made
- *   tidy fence FOLDER                       and then remove links that lead out of it, where nothing else keeps whoever
- *                                           collects outputs, with more rights than the job, from following them
+ *   tidy unlock UID FOLDER                  let that user read and remove its own files in the folder
+ *   tidy open FOLDER                        let the folder's group read and remove the caller's files
+ *   tidy fence FOLDER                       and then remove links that lead out of it, if nothing else prevents the
+ *                                           collector of outputs, which has more rights than the job, from following them
  */
 #define _GNU_SOURCE
 #include "tidy.h"
@@ -34,7 +34,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Exit status when an image has something else where a folder of the pod's is to be emptied; its path is all that is said. */
+/* Exit status if the image has a link or a file in place of a folder that is to be emptied; the output is its path alone. */
 #define NO_FOLDER 3
 
 uid_t job_user;
@@ -51,7 +51,7 @@ int enter(int folder, const char *name) {
     struct open_how how = {.flags = DIRECTORY, .resolve = RESOLVE_NO_XDEV};
     struct stat outer, inner;
     int found = syscall(OPENAT2, folder, name, &how, sizeof how);
-    if (found >= 0 || (errno != ENOSYS && errno != EPERM)) /* which a runtime's filter says of calls that it does not know */
+    if (found >= 0 || (errno != ENOSYS && errno != EPERM)) /* a runtime's filter returns EPERM for unknown calls */
         return found;
     found = openat(folder, name, DIRECTORY);
     if (found >= 0 && (fstatat(folder, "", &outer, AT_EMPTY_PATH) < 0 || fstat(found, &inner) < 0 || outer.st_dev != inner.st_dev)) {
@@ -62,7 +62,7 @@ int enter(int folder, const char *name) {
     return found;
 }
 
-/* By the descriptor's name in /proc: fchmodat2(2) is younger than many kernels, and than runtimes' filters. */
+/* Uses the descriptor's name in /proc: fchmodat2(2) is younger than many kernels and runtimes' filters. */
 int change_mode(int folder, const char *name, uid_t owner, mode_t mode) {
     struct stat status;
     char self[32];
@@ -76,18 +76,18 @@ int change_mode(int folder, const char *name, uid_t owner, mode_t mode) {
     return result;
 }
 
-/* Becomes the jobs' user, where that is another one: whatever it meets then, nobody else's files can be meant. */
+/* Becomes the jobs' user, if that is another one, so that the files of other users are safe. */
 static void become_job_user(void) {
     if (getuid() != job_user && setresuid(job_user, job_user, job_user) < 0) {
         complain("the jobs' user");
         exit(1);
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of users takes back */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* again: a change of the user resets it */
 }
 
 /* --- remove ----------------------------------------------------------------------------------------- */
 
-/* Moves a folder to the top, so that nothing ever lies deeper than one level below it. */
+/* Moves a folder to the top, so that no path is deeper than one level below it. */
 static int lift(int from, const char *name, int top) {
     static unsigned long number = 0;
     char aside[32];
@@ -110,7 +110,7 @@ static int remove_one(int folder, const char *name, int top) {
         return errno == ENOENT ? 0 : -1;
     if (!S_ISDIR(status.st_mode))
         return unlinkat(folder, name, 0);
-    /* A folder is entered, and moved, only by who may write in it: its owner, and root without that. */
+    /* Entering and moving a folder needs write permission, which its owner can add; root does not need it. */
     if (status.st_uid == geteuid())
         change_mode(folder, name, geteuid(), 0700);
     if (folder != top)
@@ -123,7 +123,7 @@ static int remove_one(int folder, const char *name, int top) {
     return unlinkat(folder, name, AT_REMOVEDIR);
 }
 
-/* What is lifted comes after what has been read, so that this goes over a folder until nothing is left to remove. */
+/* Moved folders come after the entries that were read, so repeat this until there is nothing left to remove. */
 static void remove_all(int folder, int top, int only_jobs) {
     for (long removed = 1; removed > 0;) {
         int copy = openat(folder, ".", DIRECTORY);
@@ -150,9 +150,9 @@ static void remove_all(int folder, int top, int only_jobs) {
     }
 }
 
-/* A user who may write to a folder that is not sticky may give it attributes (xattr(7)), which stay when it is empty. */
+/* Users with write permission in a folder that is not sticky can set its attributes (xattr(7)), which outlive its files. */
 static void strip(int folder) {
-    char names[65536]; /* as long as a list of them can be */
+    char names[65536]; /* the maximum length of the list */
     ssize_t size = flistxattr(folder, names, sizeof names);
     for (char *name = names; size > 0 && name < names + size; name += strlen(name) + 1)
         if (strncmp(name, "user.", 5) == 0 && fremovexattr(folder, name) < 0)
@@ -171,7 +171,7 @@ static void empty(const char *path, int only_jobs) {
         return;
     }
     remove_all(folder, folder, only_jobs);
-    if (!only_jobs || geteuid() == 0) /* a folder of others' is sticky for those who are not root */
+    if (!only_jobs || geteuid() == 0) /* the folder of another user is sticky for all but root */
         strip(folder);
     close(folder);
 }
@@ -191,7 +191,7 @@ static void delete(const char *path) {
 
 /* --- System V IPC ----------------------------------------------------------------------------------- */
 
-/* What has gone since the table was read is no trouble: memory that was marked goes with the last process that has it. */
+/* An object may have been removed since the table was read: marked memory goes with the last process that uses it. */
 static void gone(int result, const char *what) {
     if (result < 0 && errno != EINVAL && errno != EIDRM)
         complain(what);
@@ -228,7 +228,7 @@ static void remove_ipc(const char *path, const char *identifier, void (*remove)(
     fclose(table);
 }
 
-/* As their owner: the kernel lets nobody else do it without CAP_SYS_ADMIN, which no pilot has. */
+/* Runs as the objects' owner: other users need CAP_SYS_ADMIN, which no pilot has. */
 static void remove_all_ipc(void) {
     become_job_user();
     remove_ipc("/proc/sysvipc/shm", "shmid", remove_shm);
@@ -252,7 +252,7 @@ static uid_t number(const char *text) {
     char *end;
     unsigned long found = strtoul(text, &end, 10);
     if (*end || end == text || (uid_t)found != found || (uid_t)found == (uid_t)-1) {
-        fprintf(stderr, "tidy: %s is no number of a user\n", text);
+        fprintf(stderr, "tidy: %s is not a numeric user id\n", text);
         exit(64);
     }
     return found;
@@ -261,7 +261,7 @@ static uid_t number(const char *text) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     job_user = getuid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when nobody waits for it any more, the next job's files may come at any time */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* without its caller it must end, because the next job's files may arrive */
     if (strcmp(what, "clean") == 0 && argc > 2) {
         job_user = number(argv[2]);
         clean(argv + 3);

@@ -1,4 +1,4 @@
-/* Access to what a job has locked in its sandbox (chmod 000), and links in it: the commands unlock, open and fence of tidy. */
+/* Access to locked files (chmod 000) and links in a job's sandbox: the commands unlock, open and fence of tidy. */
 #define _GNU_SOURCE
 #include "tidy.h"
 
@@ -22,7 +22,7 @@ static void *need(void *memory) {
 
 struct name {
     struct name *next;
-    char text[]; /* nothing, at the end of a folder */
+    char text[]; /* empty at the end of a folder */
 };
 
 static int top;
@@ -31,9 +31,9 @@ static gid_t group;
 static enum unlock to;
 static char path[PATH_MAX]; /* of the current folder, from the top; "" there */
 static size_t length;       /* of that path */
-static int links;           /* whether this is the pass over links: what they lead through can be entered by then */
+static int links;           /* whether this is the pass over links, after all folders can be entered */
 static int removed_links = 0;
-static size_t deeper;       /* how many folders deeper it is, where the path would be too long */
+static size_t deeper;       /* number of further levels, if the path would be too long */
 
 static void add_mode(const char *name, const struct stat *status, mode_t bits) {
     if ((status->st_mode & bits) != bits && change_mode(AT_FDCWD, name, job_user, (status->st_mode & 07777) | bits) < 0)
@@ -46,7 +46,7 @@ static void share(const char *name, const struct stat *status, mode_t bits) {
     add_mode(name, status, bits);
 }
 
-/* HTCondor, which reads outputs as the job's user, takes a folder that it cannot read for an empty one, in silence. */
+/* HTCondor reads outputs as the job's user, and silently treats an unreadable folder as empty. */
 static void unlock(const char *name, const struct stat *status) {
     int is_folder = S_ISDIR(status->st_mode);
     if (status->st_uid != job_user || !(is_folder || S_ISREG(status->st_mode)))
@@ -68,11 +68,11 @@ static int stays_inside(const char *name) {
     int found = syscall(OPENAT2, top, full, &how, sizeof how);
     if (found >= 0)
         close(found);
-    /* What leads nowhere does so for everybody; what this user may not see, another may. */
+    /* A dangling link dangles for every user; a target that this user cannot see may be visible to another. */
     return found >= 0 || errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
 }
 
-/* A link by the sandbox's full path, as jobs make them, is made one that needs no such path. */
+/* Replaces a link with the sandbox's full path, as jobs create them, by a relative one. */
 static int make_relative(const char *name) {
     char target[PATH_MAX], relative[2 * PATH_MAX] = "";
     ssize_t size = readlink(name, target, sizeof target - 1);
@@ -103,7 +103,7 @@ static void look_at_link(const char *name) {
         fprintf(stderr, "tidy: removed the link %.200s, which leads out of the sandbox\n", name);
 }
 
-/* Looks at all that is in the current folder; returns the folders in it, before `rest`. */
+/* Handles all entries of the current folder; returns its subfolders, before `rest`. */
 static struct name *look_around(struct name *rest) {
     DIR *entries = opendir(".");
     struct dirent *entry;

@@ -51,20 +51,21 @@ class Settings:
     # --- Pool, slot and lifetime: OSPool's names ---
 
     glidein_site: str | None = _of(parsers.plain, None, "GLIDEIN_Site")
-    """Name of the site that the resource belongs to. Required with HTCondor."""
+    """Name of the site that the resource belongs to. Required if `K8SPILOT_SERVICES` includes condor (the default)."""
 
     glidein_resource_name: str | None = _of(parsers.plain, None, "GLIDEIN_ResourceName")
-    """Name of the resource that this pilot is part of; the machine's name begins with it. Required with HTCondor."""
+    """Name of the resource that this pilot is part of; the machine's name begins with it. Required if
+    `K8SPILOT_SERVICES` includes condor (the default)."""
 
     glidein_randomize_name: bool = _of(parsers.flag, False, "GLIDEIN_RANDOMIZE_NAME")
     """Add a part of the pod's uid to the machine's name, so that it is different for every pod."""
 
     pool: str | None = _of(parsers.hosts, None, "POOL")
-    """The pool to join: `ospool`, `itb`, `path-facility`, or a central manager's host. Required with HTCondor,
-    unless `CONDOR_HOST` is set, which has priority."""
+    """The pool to join: `ospool`, `itb`, `path-facility`, or a central manager's host. Required if
+    `K8SPILOT_SERVICES` includes condor (the default), unless `CONDOR_HOST` is set, which has priority."""
 
     condor_host: str | None = _of(parsers.hosts, None, "CONDOR_HOST")
-    """The central manager's host, with or without a port. Several hosts are separated by commas."""
+    """A list of the central manager's hosts, with or without a port, separated by commas. Most pools have one."""
 
     use_ccb: bool = _of(parsers.flag, True, "USE_CCB")
     """Receive connections through the pool's connection broker (CCB). Turn it off only where access points can
@@ -124,12 +125,12 @@ class Settings:
     """Name of the cluster in the slot's ad, since Kubernetes has no name of its own."""
 
     payload_cpus: int | None = _of(parsers.whole(1), None, "PAYLOAD_CPUS")
-    """`limits.cpu` of the payload container, rounded up. Required with HTCondor unless `NUM_CPUS` is set; the
-    manifest sets it."""
+    """`limits.cpu` of the payload container, rounded up. Required if `K8SPILOT_SERVICES` includes condor (the
+    default), unless `NUM_CPUS` is set; the manifest sets it."""
 
     payload_memory_mb: int | None = _of(parsers.whole(1), None, "PAYLOAD_MEMORY_MB")
-    """`limits.memory` of the payload container, in MiB. Required with HTCondor unless `MEMORY` is set; the manifest
-    sets it."""
+    """`limits.memory` of the payload container, in MiB. Required if `K8SPILOT_SERVICES` includes condor (the
+    default), unless `MEMORY` is set; the manifest sets it."""
 
     payload_disk_mb: int = _of(parsers.whole(0), 0, "PAYLOAD_DISK_MB")
     """`limits.ephemeral-storage` of the payload container, in MiB. 0: the free space of the sandboxes' volume
@@ -138,8 +139,8 @@ class Settings:
     # --- Jobs, images and logs ---
 
     services: tuple[Service, ...] = _of(parsers.several(parsers.one_of(get_args(Service))), ("engine", "condor"))
-    """Services that `k8spilot run` starts: the engine, which serves the Docker sockets; HTCondor; or both, separated
-    by a comma."""
+    """A list of the services that `k8spilot run` starts, separated by commas: `engine` serves the Docker sockets,
+    `condor` is HTCondor."""
 
     payload_container: str = _of(parsers.plain, "payload")
     """Name of the payload container."""
@@ -174,18 +175,19 @@ class Settings:
     returns one. If it is not set or undefined, such jobs are not taken."""
 
     image_map: tuple[ImageRule, ...] = _of(parsers.image_rules, ())
-    """Rules that map images that are files, for example in CVMFS, to images in a registry. The first rule that
-    matches counts."""
+    """A list of rules that map images that are files, for example in CVMFS, to images in a registry. The first rule
+    that matches counts."""
 
     unmapped_images: Unmapped | None = _of(parsers.one_of(get_args(Unmapped)), None)
     """Treatment of jobs whose image is a file that no rule maps: `hold` them, or `leave` them to other execution
     points. Not set: `leave` in OSPool's pools, `hold` in others."""
 
     allowed_images: tuple[str, ...] = _of(parsers.repositories, ())
-    """Registries and repositories whose images jobs may use, with all repositories below them. Not set: all."""
+    """A list of registries and repositories whose images jobs may use, with all repositories below them. Not set:
+    all."""
 
     require_digest: bool = _of(parsers.flag, False)
-    """Jobs must name their images by a digest, so that the image that runs is one that somebody has reviewed."""
+    """Jobs must name their images by a digest, so that the image that runs is the one that was reviewed."""
 
     allow_image_volumes: bool = _of(parsers.flag, True)
     """Allow images that declare a `VOLUME`. What a job writes there is on the node's disk, and no limit of the pod
@@ -223,8 +225,8 @@ class Settings:
     scratch_folders: tuple[Path, ...] = _of(
         parsers.several(parsers.absolute), (Path("/k8spilot-payload/tmp"), Path("/k8spilot-payload/var-tmp"))
     )
-    """Where the pilot sees the other volumes that jobs can write to, separated by commas. They are emptied between
-    jobs."""
+    """A list of the folders, separated by commas, at which the pilot container mounts the other volumes that jobs can
+    write to. They are emptied between jobs."""
 
     gpu_metrics: Path = _of(parsers.absolute, Path("/k8spilot-gpu-metrics"))
     """The volume with the socket of the GPU sampler, shared with the sampler's ephemeral container."""

@@ -1,8 +1,8 @@
-"""Whether the engine lives, and whether the pilot is ready for jobs.
+"""Liveness of the engine, and readiness of the pilot for jobs.
 
-Alive means that the event loop turns and that the Docker socket is really answered: by asking there, as HTCondor does.
-The API server's health is no part of it: an outage must not end pilots whose jobs run on. Ready means that the next job
-could begin.
+Alive means that the event loop runs and that the Docker socket answers; the check sends a request, as HTCondor does.
+The API server's health is not included: an outage must not end pilots whose jobs continue. Ready means that the next
+job could start.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _SECONDS: Final = 10.0
 
 
 async def dead(path: Path) -> str:
-    """What is wrong with the engine that listens at `path`; nothing if it answers."""
+    """Return the fault of the engine that listens at `path`; empty if it answers."""
     try:
         async with (
             asyncio.timeout(_SECONDS),
@@ -35,7 +35,7 @@ async def dead(path: Path) -> str:
 
 
 def unready(pod: OwnPod, init_server: PayloadInitServer, abandoned_pull: AbandonedPull | None) -> str:
-    """Why no job could begin now; nothing if one could."""
+    """Return the reason why no job can start now; empty if one can."""
     if pod.gone:
         return "the own pod is gone from the Kubernetes API"
     if not pod.seen:

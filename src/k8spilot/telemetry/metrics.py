@@ -27,7 +27,7 @@ BIND_RESULTS: Final[Mapping[BindResult, str]] = {
     "refused": "the registry says that the image does not exist or that access is denied",
     "failed": "the node cannot run the image, or the time limit was exceeded",
     "unavailable": "the registry did not provide the image; the job is not at fault",
-    "api": "the API server failed or could not be reached",
+    "api": "the API server failed, could not be reached, or refused the change",
     "displaced": "another client changed the image",
     "given_up": "the job was removed during the bind",
 }
@@ -45,7 +45,7 @@ HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
     "image_refused": "the image does not exist, access is denied, or the site does not allow it",
     "image_failed": "the node cannot run the image, or the time limit was exceeded",
     "not_supported": "the job asks for something that a pod cannot do",
-    "api": "the API server failed or could not be reached",
+    "api": "a policy of the cluster refuses the image",
     "untimely": "another job has the slot, or this job was removed",
     "start": "the image was bound, but the job could not be started in it",
     "fault": "any other failure",

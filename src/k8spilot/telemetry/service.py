@@ -65,9 +65,9 @@ class Telemetry:
         ]
         """Routes for the Docker socket, which only root and HTCondor can reach."""
 
-    async def heed(self, log: str, line: str) -> None:
+    async def handle_line(self, log: str, line: str) -> None:
         """Handle a log line of HTCondor's daemons: name of the file, line."""
-        await self._recorders.slot.heed(log, line)
+        await self._recorders.slot.handle_line(log, line)
 
     @asynccontextmanager
     async def telling(self, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""Keeps account of what happens: counts for Prometheus, Events for people, and the last faults for the status."""
+"""Record of a slot's events: counters for Prometheus, Events for people, and the last faults for the status."""
 
 import asyncio
 import logging
@@ -33,37 +33,37 @@ logger = logging.getLogger(__name__)
 
 _FAULTS: Final = 10
 _AWAY_SECONDS: Final = 30.0
-"""An API server that is away for less is not worth an Event."""
+"""Seconds of an outage of the API server that are worth an Event."""
 _TOLD_TO_END: Final = "Got SIGTERM. Performing graceful shutdown."
-"""What condor_master logs then (condor_daemon_core, main_shutdown_graceful)."""
+"""Message of condor_master's log at that time (condor_daemon_core, main_shutdown_graceful)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that went wrong."""
+    """A fault."""
 
     when: datetime
     what: EventReason
-    """The Event's reason."""
+    """Reason of its Event."""
     words: str
     job: str = ""
 
     def json(self) -> dict[str, Any]:
-        """For the status."""
+        """Return the fault for the status."""
         return {**asdict(self), "when": self.when.isoformat(timespec="seconds")}
 
 
 class SlotRecorder(SlotListener):
-    """Is told of everything."""
+    """Listener that counts and records all events of a slot."""
 
     def __init__(self, metrics: Metrics, event_recorder: EventRecorder) -> None:
         self._metrics = metrics
         self._event_recorder = event_recorder
         self.faults: deque[Fault] = deque(maxlen=_FAULTS)
-        """The last ones, the newest at the end."""
+        """Last faults, the newest at the end."""
 
     def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
-        """Count it. Of those that fail, `held` tells if a job has to suffer."""
+        """Count a bind. `held` records the failures that affect a job."""
         self._metrics.bind(_bind_result(error), seconds)
         if error is None:
             self._event_recorder.tell_once("Bound", f"Image {reference} runs, after {seconds:.1f} s.", reference.source)
@@ -73,16 +73,16 @@ class SlotRecorder(SlotListener):
             self._blame("NotBound", str(error))
 
     def ended(self, outcome: Outcome) -> None:
-        """Count it: jobs end all the time, and make no Events."""
+        """Count the end of a job. It is too frequent for an Event."""
         self._metrics.exit(_exit_reason(outcome))
 
     def lost(self, why: str) -> None:
-        """Count it, and tell."""
+        """Count a lost job, and record an Event."""
         self._metrics.exit("lost")
         self._blame("JobLost", f"{_job()} was lost: {why}", key=why)
 
     def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
-        """Count it, and tell, if it is a job of HTCondor's."""
+        """Count a refused job of HTCondor, and record an Event."""
         if not logs.subject().slot:
             return
         kind = "start" if at == "start" else _hold_class(error)
@@ -93,51 +93,51 @@ class SlotRecorder(SlotListener):
         self._blame(reason, f"{_job()} will be held: {error}", key=str(error))
 
     def still_pulling(self, reference: Reference, words: str) -> None:
-        """Tell it, whatever jobs have had told before: nobody but a person can end that."""
+        """Record the Event in spite of the limit of Events: only a person can end that pull."""
         self._blame("StillPulling", words[:1].upper() + words[1:], key=reference.source, always=True)
 
     def returned(self, seconds: float) -> None:
-        """The API server is there again."""
-        words = f"The Kubernetes API was away, or did not do its part, for {seconds:.0f} s; jobs that ran went on."
+        """Record the end of an outage of the API server."""
+        words = f"The Kubernetes API failed or was unreachable for {seconds:.0f} s; running jobs continued."
         logger.info("%s", words)
         if seconds >= _AWAY_SECONDS:
             self._blame("ApiUnreachable", words)
 
     def recovered(self, deaths: int) -> None:
-        """This engine is not the first of its container."""
+        """Record that this engine is not the first of its container."""
         if deaths:
             self._blame(
                 "Recovered",
-                f"The engine died and was started again, for the {_ordinal(deaths)} time in this container; a job that "
-                "ran goes back to the queue.",
+                f"The engine died and was started again, for the {_ordinal(deaths)} time in this container; a "
+                "running job goes back to the queue.",
                 always=True,
             )
 
     def gpus_doubtful(self, words: str, *, new: bool) -> None:
-        """What the pod was promised of GPUs is not what can be seen."""
+        """Record that the pod's GPUs differ from its request."""
         self._blame("GpuMismatch", f"GPUs: {words}", always=new, quiet=not new)
 
     def port_taken(self, words: str) -> None:
-        """Metrics and probes are not served."""
+        """Record that metrics and probes are not served."""
         self._blame("MetricsPortTaken", words)
 
     def gpus_unmeasured(self, words: str) -> None:
-        """There are no figures of the GPUs, and why: once in the life of an engine."""
+        """Record why there are no figures of the GPUs: once in the life of an engine."""
         self._blame("GpusUnmeasured", words)
 
-    async def heed(self, log: str, line: str) -> None:
-        """Read what HTCondor's daemons log: file, line; and which of them were ended since they hung."""
+    async def handle_line(self, log: str, line: str) -> None:
+        """Handle a log line of HTCondor's daemons (file, line), and the report of a daemon that hung and was killed."""
         if log in (liveness.LOG, liveness.JOB_LOG):
             self._blame("HTCondorHangs", f"HTCondor's {line}", always=True)
         elif log == "MasterLog" and _TOLD_TO_END in line:
             self._event_recorder.tell(
                 "Draining",
-                "The pilot was told to end: HTCondor takes no more jobs, and vacates the one that runs.",
+                "The pilot was told to end: HTCondor takes no more jobs, and vacates the running one.",
                 always=True,
             )
 
     def drained(self) -> None:
-        """The engine ends as it was told to."""
+        """Record that the engine ends as requested."""
         self._event_recorder.tell("Drained", "No job runs here any more; the pilot ends.", always=True)
 
     def _blame(
@@ -189,4 +189,4 @@ def _hold_class(error: PilotError) -> HoldClass:
         Untimely: "untimely",
         Refused: "not_supported",
     }
-    return next((found for kind, found in kinds.items() if isinstance(error, kind)), "fault")
+    return next((hold_class for kind, hold_class in kinds.items() if isinstance(error, kind)), "fault")

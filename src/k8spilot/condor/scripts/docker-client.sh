@@ -2,34 +2,34 @@
 # HTCondor's DOCKER: the program that HTCondor runs as docker's command line client.
 #
 # HTCondor calls a handful of commands, each with its words in one order. This program knows them word by word
-# (docker-api.cpp in HTCondor) and refuses every other line, because a job's image, its executable and its arguments stand on
-# the same line: docker's client would take an image that begins with a dash for an option.
+# (docker-api.cpp in HTCondor) and refuses every other line, because a job's image, executable and arguments are on the same
+# line: docker's client would take an image that begins with a dash for an option.
 #
-# What docker's client is asked in another way than HTCondor wrote it:
-# * A pull never fails. When one does, HTCondor holds the job and keeps the slot for half a minute. The `create` that follows
-#   fails with the same words, and frees the slot at once.
-# * Standard input is delivered. HTCondor opens it for `docker start`, which reads it only when it is told to.
-# * An engine that dies is followed by another within a second. `create` and `info` are asked of the next one: HTCondor would
+# Differences from docker's client:
+# * A pull never fails. After a failed pull HTCondor holds the job and keeps the slot for half a minute. The `create` that
+#   follows fails with the same message, and frees the slot at once.
+# * Standard input is delivered. HTCondor opens it for `docker start`, which reads it only with --interactive.
+# * A dead engine restarts within a second. `create` and `info` are repeated with the next engine: otherwise HTCondor would
 #   hold the job, or mark docker as gone from the machine. The next engine does not know the job's container, so that `start`
-#   fails and the job goes back to the queue. HTCondor asks for the image's architecture before that, and is told none.
-# * Questions with one answer are answered here: which images there are (none), what they are tagged with, an image's other
-#   name (it has none). That saves five starts of docker's client for each job.
-# * HTCondor inspects a container once `docker start` has ended. It would take a container that was never started for a job
-#   that has ended well, so that this inspection fails and the job goes back to the queue.
-# * A job has at most eight sessions beside it. The job itself can ask the starter for sessions, by a socket in its sandbox,
-#   and each has a client here, whose memory is the pilot's.
+#   fails and the job goes back to the queue. HTCondor requests the image's architecture before that, and gets none.
+# * Requests with a constant answer are answered here: the list of images (empty), tagging, the id of an image (none). That
+#   saves five starts of docker's client for each job.
+# * HTCondor inspects a container after the end of `docker start`. It would take a container that was never started for a
+#   successful job, so that this inspection fails and the job goes back to the queue.
+# * A job has at most eight sessions. The job itself can request sessions from the starter, through a socket in its sandbox,
+#   and each session has a client here, in the pilot's memory.
 #
-# The file beside this one, programs.settings, sets:
+# The file programs.settings in the same folder sets:
 #   docker   docker's own client
-#   execute  HTCondor's EXECUTE where HTCondor is not root, else nothing
+#   execute  HTCondor's EXECUTE if HTCondor is not root, else empty
 #   extra    DOCKER_EXTRA_ARGUMENTS of HTCondor's configuration, as words of a shell
 here=${0%/*}
 docker='' execute='' extra=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
-# For a job that sends credentials HTCondor names a folder with a file that the user wrote. Docker's client would heed more of
-# it than credentials (headers, programs), and the kubelet can be given none: this one says that there are some, no more.
+# For a job that sends credentials HTCondor names a folder with a file that the user wrote. Docker's client would use more of
+# it than the credentials (headers, programs), and the kubelet cannot use them. So replace it by a file that only marks them.
 case ${DOCKER_CONFIG-} in
     '' | "$here/docker") ;;
     *) export DOCKER_CONFIG="$here/docker-of-senders" ;;
@@ -41,10 +41,10 @@ refuse() {
 }
 
 refuse_line() {
-    refuse "HTCondor has called docker in a way that k8spilot does not know ('$1'); report the job's submit commands to the site"
+    refuse "HTCondor called docker in a way that k8spilot does not know ('$1'); report the job's submit commands to the site"
 }
 
-is_job() { # the names that HTCondor gives to containers (docker_proc.cpp, StartJob)
+is_job() { # HTCondor's names of containers (docker_proc.cpp, StartJob)
     case $1 in
         *[!A-Za-z0-9_.-]*) return 1 ;;
         *PID????????*) return 1 ;;
@@ -57,7 +57,7 @@ is_number() {
     case $1 in '' | *[!0-9]*) return 1 ;; esac
 }
 
-is_mount() { # of a folder, whole, read-only or not
+is_mount() { # a bind mount, read-only or not
     case $1 in
         *,*,*,*,*) return 1 ;;
         type=bind,source=/*,target=/*,readonly) return 0 ;;
@@ -67,12 +67,12 @@ is_mount() { # of a folder, whole, read-only or not
     return 1
 }
 
-# The beginning is what counts here: what else makes a name one of an image, the engine says in the words of its refusal.
+# Checks the first character only. The engine checks the rest of the name, with a clear message.
 is_image() {
     case $1 in [A-Za-z0-9[]*) ;; *) return 1 ;; esac
 }
 
-# The place of an option in HTCondor's line: after the ones before, and twice only where HTCondor repeats it.
+# Checks the place of an option in HTCondor's line: after the earlier ones, and twice only if HTCondor repeats it.
 at() {
     [ "$1" -gt "$place" ] || { [ "$1" = "$place" ] && [ "${2-}" = again ]; } || return 1
     place=$1
@@ -82,10 +82,10 @@ starts_with_extra() {
     eval "for expected in $extra; do [ \"\${1-}\" = \"\$expected\" ] || return 1; shift; done"
 }
 
-# shellcheck disable=SC2329 # is called by eval, which takes the quotes of the words in $extra away
+# shellcheck disable=SC2329 # called by eval, which removes the quotes of the words in $extra
 count() { echo $#; }
 
-# The line of `docker create` (createContainer). What is no option in its place is the image, or the line is refused.
+# Checks the line of `docker create` (createContainer). A word that is not an option in its place must be the image.
 check_create() {
     place=0 labelled=''
     while [ $# -gt 0 ]; do
@@ -109,7 +109,7 @@ check_create() {
             --workdir) words=2; at 13 ;;
             --user) words=2; [ "$place" = 13 ] && at 14 ;;
             --group-add) words=2; is_number "${2-}" && at 15 again ;;
-            --network=host) [ "$place" -ge 14 ] && at 17 ;; # such a job has no host name of its own
+            --network=host) [ "$place" -ge 14 ] && at 17 ;; # a job with this option has no host name of its own
             --network=*) [ "$place" -ge 14 ] && at 16 ;;
             --hostname) words=2; [ "$place" -ge 14 ] && at 17 ;;
             -p) words=2; at 18 again ;;
@@ -121,12 +121,12 @@ check_create() {
     done
     [ -n "$labelled" ] && [ "$place" -ge 17 ] || refuse_line "${1-}"
     if [ -n "$extra" ]; then
-        starts_with_extra "$@" || refuse "the line for docker lacks DOCKER_EXTRA_ARGUMENTS as HTCondor had them when the pilot \
-started; start the pilot again after a change of HTCondor's configuration"
+        starts_with_extra "$@" || refuse "the line for docker lacks the DOCKER_EXTRA_ARGUMENTS that HTCondor had when the pilot \
+started; restart the pilot after a change of HTCondor's configuration"
         eval "shift \$(count $extra)"
     fi
     if [ "${1-}" = --shm-size ]; then
-        is_number "${2-}" || refuse "DOCKER_SHM_SIZE in HTCondor's configuration is no number of bytes ('${2-}')"
+        is_number "${2-}" || refuse "DOCKER_SHM_SIZE in HTCondor's configuration is not a number of bytes ('${2-}')"
         shift 2
     fi
     if [ "${1-}" = --entrypoint ] && [ $# -ge 3 ]; then shift 2; fi
@@ -134,7 +134,7 @@ started; start the pilot again after a change of HTCondor's configuration"
         refuse "'${1-}' is not the name of an image; set container_image or docker_image in the submit file to one"
 }
 
-# The line of `docker exec` (execInContainer): -i or -ti, variables, the container, the command.
+# Checks the line of `docker exec` (execInContainer): -i or -ti, variables, the container, the command.
 check_exec() {
     case ${1-} in -i | -ti) shift ;; *) refuse_line "exec ${1-}" ;; esac
     while [ "${1-}" = -e ]; do
@@ -157,8 +157,8 @@ ask_again() {
     exit "$status"
 }
 
-# HTCondor that is not root owns the sandboxes. The job, whose container has the group of their folder, may change what is in
-# its sandbox, but put nothing in its place. The container of the job before has ended when `create` is answered.
+# Without root, HTCondor's user owns the sandboxes. The job, whose container has the group of their folder, may change the
+# content of its sandbox, but not replace the sandbox. The previous job's container has ended when `create` is answered.
 open_sandbox() {
     for folder in "$execute"/dir_*; do
         find "$folder/scratch" "$folder/user" -xdev ! -type l -user "$(id -u)" \
@@ -166,8 +166,8 @@ open_sandbox() {
     done 2>/dev/null
 }
 
-# The engine has no sandboxes where HTCondor is not root, so that a label tells it how many of the slot's GPUs the job has
-# asked for: HTCondor names all of them to each job.
+# Without root the engine does not see the sandboxes. So a label has the number of GPUs that the job requested: HTCondor's
+# variables name all GPUs of the slot for each job.
 create() {
     case " $* " in
         *" CUDA_VISIBLE_DEVICES=GPU-"* | *" CUDA_VISIBLE_DEVICES=MIG-"*)
@@ -176,8 +176,7 @@ create() {
     ask_again create --interactive "$@"
 }
 
-# Prints nothing where the number is not known. A job can have put a link or a pipe in the place of its ad, and any figure
-# into it.
+# Prints an empty string if the number is unknown. A job can replace its ad by a link or a pipe, and write any number into it.
 count_gpus() {
     for one; do
         case $one in
@@ -198,7 +197,7 @@ look_after_start() {
 ExitCode=0
 StartedAt="0001-'*'
 DockerError=""'*)
-            refuse "docker's client went away before it started the job, which goes back to the queue" ;;
+            refuse "docker's client ended before it started the job, which goes back to the queue" ;;
     esac
     printf '%s\n' "$said"
 }
@@ -206,9 +205,9 @@ DockerError=""'*)
 begin_session() {
     for number in 1 2 3 4 5 6 7 8; do
         exec 9>"$here/sessions/$number"
-        flock --nonblock 9 && exec "$docker" "$@" # which has the file open until it ends
+        flock --nonblock 9 && exec "$docker" "$@" # keeps the file open until it ends
     done
-    refuse "there are 8 sessions beside this job already; end one of them first"
+    refuse "this job has 8 sessions already; end one of them first"
 }
 
 inspect() { # inspect --format TEXT WHAT

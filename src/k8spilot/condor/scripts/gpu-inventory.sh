@@ -1,16 +1,17 @@
 #!/bin/sh
-# HTCondor's MACHINE_RESOURCE_INVENTORY_GPUs: prints the inventory of GPUs, once the engine has found them. Without an answer
-# there are none.
+# HTCondor's MACHINE_RESOURCE_INVENTORY_GPUs: prints the inventory of GPUs, as soon as the engine has found them. Without an
+# answer it prints an inventory without GPUs.
 #
-# The file beside this one, programs.settings, sets:
-#   python     Python, and client: the program by which the engine is asked (common/unix_http.py)
-#   socket     where the engine listens
-#   inventory  the path of the question
+# The file programs.settings in the same folder sets:
+#   python     Python
+#   client     client program for the engine (common/unix_http.py)
+#   socket     socket of the engine
+#   inventory  HTTP path of the request
 here=${0%/*}
 python='' client='' socket='' inventory=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
-# The engine looks for GPUs first, for a minute at most; HTCondor reads its inventory once in its life.
+# The engine first looks for GPUs, for up to a minute; HTCondor reads its inventory only once.
 seconds=180
 "$python" -IS "$client" get "$socket" "$inventory" "$seconds" || echo DetectedGPUs=0

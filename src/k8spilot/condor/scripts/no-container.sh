@@ -1,5 +1,5 @@
 #!/bin/sh
-# HTCondor's STARTER_REMOTE_CMD: what a starter runs in the place of a job that is to have no container. The starter takes the
-# file's text for the reason to hold the job, and anything but success for the need to.
+# HTCondor's STARTER_REMOTE_CMD: the command that a starter runs in place of a job without a container. If it fails, the
+# starter holds the job, with the text of the file as the reason.
 echo 'this execution point runs jobs in containers only, and found no image for this one' > .worker_stdout
 exit 1

@@ -1,28 +1,29 @@
 #!/bin/sh
 # HTCondor's STARTER: the program that the startd runs for each job.
 #
-# It becomes HTCondor's starter once the engine says that nothing is left of earlier jobs: the first thing that a starter does
-# is to bring the job's files. Without that word there is no starter, and the job goes back to the queue.
+# It becomes HTCondor's starter when the engine reports that all leftovers of earlier jobs are removed, because a starter
+# first transfers the job's files. Without that report there is no starter, and the job goes back to the queue.
 #
-# Where HTCondor is not root, this sweeps before it asks, and again after: what a starter was made to write, or left when it
-# was killed, is of the same user as the next one's. No starter runs but this one, which has no sandbox yet. Sandboxes of lost
-# jobs in which something is locked are opened to the jobs' user, who then opens that (the engine sees to it). If one stays all
-# the same, there is no starter, either.
+# Without root, it removes files before and after the request to the engine: the files of a starter, also of a killed one,
+# belong to the same user as those of the next starter. No other starter runs, and this one has no sandbox yet. Sandboxes of
+# lost jobs with locked files are opened to the jobs' user, as whom the engine unlocks the files. If a sandbox stays
+# nevertheless, there is no starter, either.
 #
-# The file beside this one, programs.settings, sets:
-#   starter    the program that this one becomes
-#   python     Python, and client: the program by which the engine is asked (common/unix_http.py)
-#   socket     where the engine listens
-#   next_job   the path of the question
-#   execute    HTCondor's EXECUTE where HTCondor is not root, else nothing
-#   temporary  folders for temporary files, which are emptied then; none has a space in its name
-#   tidy       the program that removes
+# The file programs.settings in the same folder sets:
+#   starter    program that this one becomes
+#   python     Python
+#   client     client program for the engine (common/unix_http.py)
+#   socket     socket of the engine
+#   next_job   HTTP path of the request
+#   execute    HTCondor's EXECUTE if HTCondor is not root, else empty
+#   temporary  folders for temporary files, which are emptied without root; no name has a space
+#   tidy       program that removes files (payload_init/tidy.c)
 here=${0%/*}
 starter='' python='' client='' socket='' next_job='' execute='' temporary='' tidy=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
-# Longer than an engine needs that is started again, and for what a job can have left.
+# More than an engine needs to restart and to remove a job's leftovers.
 seconds=300
 
 left() {
@@ -42,11 +43,11 @@ may_begin() {
     "$python" -IS "$client" get "$socket" "$next_job" "$seconds" >/dev/null || return 1
     [ -n "$execute" ] || return 0
     sweep
-    stays=$(left) && [ -z "$stays" ] # where `left` cannot be run, something may stay
+    stays=$(left) && [ -z "$stays" ] # if `left` cannot run, a sandbox may stay
 }
 
 case ${1-} in
-    -classad) ;; # the startd asks what the starter can
+    -classad) ;; # the startd's query for the starter's abilities
     *) may_begin || exit 1 ;;
 esac
 exec "$starter" "$@"

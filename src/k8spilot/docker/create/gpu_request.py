@@ -1,4 +1,4 @@
-"""The job's own ad, which the starter puts into the sandbox before it asks docker for a container."""
+"""GPU request of a job, from the job's ad, which the starter writes into the sandbox before it requests a container."""
 
 import os
 import re
@@ -14,18 +14,19 @@ _REQUEST: Final = re.compile(rb"^RequestGPUs[ \t]*=([^\n]*)$", re.IGNORECASE | r
 
 
 def requested_gpus(environment: Iterable[str], execute: str) -> int | None:
-    """How many GPUs a job has asked for, where the engine has the sandboxes: where HTCondor is root.
+    """Return the number of GPUs that a job requested, where the engine sees the sandboxes: if HTCondor is root.
 
-    A job can have a file of its own there, with any figure: that changes what it is told of GPUs that it has anyway.
+    A job can write a file of its own there, with any number. That changes only the variables about GPUs that the job
+    has anyway.
 
     Args:
-        environment: of the job, where the starter says which its sandbox is.
-        execute: where sandboxes are.
+        environment: environment of the job, in which the starter names the sandbox.
+        execute: folder of the sandboxes.
 
     Returns:
-        The number; None where there is no ad, or an expression in it.
+        The number; None without an ad, or if the ad has an expression.
     """
-    folder = Path(next((one.removeprefix(_SANDBOX) for one in environment if one.startswith(_SANDBOX)), "/"))
+    folder = Path(next((text.removeprefix(_SANDBOX) for text in environment if text.startswith(_SANDBOX)), "/"))
     if not folder.is_relative_to(execute) or ".." in folder.parts:
         return None
     try:
@@ -35,8 +36,8 @@ def requested_gpus(environment: Iterable[str], execute: str) -> int | None:
     with os.fdopen(file, "rb") as ad:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return None
-        found = _REQUEST.search(ad.read(_MOST_BYTES))
-    if found is None:
+        match = _REQUEST.search(ad.read(_MOST_BYTES))
+    if match is None:
         return 0
-    value = found[1].strip()
+    value = match[1].strip()
     return int(value) if re.fullmatch(rb"\d{1,4}", value) else None

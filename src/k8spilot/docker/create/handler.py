@@ -1,4 +1,4 @@
-"""The beginning of a container: its image is bound."""
+"""Creation of a container, with the bind of its image."""
 
 import asyncio
 import logging
@@ -28,15 +28,15 @@ from k8spilot.payload.stdio import Stdio
 logger = logging.getLogger(__name__)
 
 _NEVER: Final = Command((b"",))
-"""The command of a container that will not run."""
+"""Command of a container that will not run."""
 _UNUSED_CREDENTIALS: Final = (
-    "the credentials that the job sends (docker_send_credentials) cannot be given to the kubelet, which pulls with the "
-    "site's own pull secret: ask the site for access"
+    "the credentials that the job sends (docker_send_credentials) cannot be passed to the kubelet, which pulls with "
+    "the site's own pull secret: ask the site for access"
 )
 
 
 async def create(request: web.Request) -> web.Response:
-    """POST /containers/create: waits for the bind, and tells its errors."""
+    """Serve POST /containers/create: wait for the bind, and return its errors."""
     engine = request.app[STORE]
     body = await json_body(request)
     name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
@@ -59,53 +59,60 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     if name in engine.containers or name in engine.creating:
         raise Untimely(f"the container name {name} is in use; remove that container first")
     place = engine.place()
-    asked = specification(body, place)
-    if not asked.is_job:
+    request = specification(body, place)
+    if not request.is_job:
         engine.check_room()
     elif place.gpus.usable:
-        wanted = requested_gpus(asked.environment, place.execute) if asked.gpus is None else asked.gpus
-        asked = replace(asked, environment=tuple(visible(asked.environment, wanted)))
+        count = requested_gpus(request.environment, place.execute) if request.gpus is None else request.gpus
+        request = replace(request, environment=tuple(visible(request.environment, count)))
     signalled = engine.begin_create(name)
     try:
-        if asked.is_job:
+        if request.is_job:
             await clear_slot(engine, but=name)
-        container = await _create(engine, name, asked, signalled)
+        container = await _create(engine, name, request, signalled)
     finally:
         engine.end_create(name)
     engine.containers[container.name] = container
-    engine.remember(asked.image, container.image)
+    engine.remember(request.image, container.image)
     return container
 
 
-async def _create(engine: ContainerStore, name: str, asked: Specification, signalled: asyncio.Future[int]) -> Container:
-    """Bind, and make a container of it; or one that will not run, when it was killed meanwhile or its image is away."""
-    payload, reference = engine.payload, Reference.parse(asked.image)
-    stdio = Stdio(terminal=asked.terminal, reads=asked.reads)
-    nothing = Container(name, Image(reference, None), asked, payload, _NEVER, stdio)
+async def _create(
+    engine: ContainerStore, name: str, request: Specification, signalled: asyncio.Future[int]
+) -> Container:
+    """Bind the image, and return its container.
+
+    If the job was killed meanwhile, or its image is unavailable, return a container that will not run.
+    """
+    payload, reference = engine.payload, Reference.parse(request.image)
+    stdio = Stdio(terminal=request.terminal, reads=request.reads)
+    inert = Container(name, Image(reference, None), request, payload, _NEVER, stdio)
     binding = asyncio.ensure_future(payload.bound(reference))
     container: Container | None = None
     try:
         await first_of(signalled, binding)
         if signalled.done():
-            nothing.kill_early(signalled.result())
-            return nothing
+            inert.kill_early(signalled.result())
+            return inert
         bind = binding.result()
-        container = Container(name, bind.image, asked, payload, asked.resolve(bind.image), stdio, bind, bind.subject)
+        container = Container(
+            name, bind.image, request, payload, request.resolve(bind.image), stdio, bind, bind.subject
+        )
     except ImageError as error:
         if engine.unused_credentials == reference.source:
             raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
         raise
     except NotNow as error:
-        if not asked.is_job:
+        if not request.is_job:
             raise
-        # Nothing is wrong with the job, so it must not be held: HTCondor gives one back whose container is lost.
+        # The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
         logger.warning("%s goes back to the queue: %s.", name, error)
-        nothing.lose(PayloadLost(str(error)))
-        return nothing
+        inert.lose(PayloadLost(str(error)))
+        return inert
     finally:
         if not binding.done():
             binding.cancel()
             await asyncio.wait([binding])
         if container is None and not binding.cancelled() and binding.exception() is None:
-            await whole(payload.remove(binding.result()))  # it was bound for nobody
+            await whole(payload.remove(binding.result()))  # no container owns this bind
     return container

@@ -1,4 +1,4 @@
-"""Devices in the words of HTCondor: what `condor_gpu_discovery -properties -extra` would print of them.
+"""Devices in HTCondor's format: the output that `condor_gpu_discovery -properties -extra` would have.
 
 HTCondor's own program needs CUDA and the devices, and the pilot's container has neither.
 """
@@ -19,28 +19,32 @@ _CORES: Final = {
 
 
 def short(uuid: str) -> str:
-    """HTCondor's name of a device: GPU- and eight digits; of a MIG device all of it, since CUDA takes no less."""
+    """Return HTCondor's name of a device: GPU- and eight digits; for a MIG device the whole id, which CUDA requires."""
     return uuid if uuid.startswith("MIG-") else uuid[: len("GPU-") + _SHORT]
 
 
 def names(devices: Sequence[Device]) -> list[str]:
-    """HTCondor's names of all devices, each of its own."""
-    found = [short(one.uuid) for one in devices]
-    return found if len(set(found)) == len(found) else [one.uuid for one in devices]
+    """Return HTCondor's names of all devices; all are different."""
+    short_names = [short(device.uuid) for device in devices]
+    return short_names if len(set(short_names)) == len(short_names) else [device.uuid for device in devices]
 
 
 def inventory(devices: Sequence[Device], driver: Driver) -> str:
-    """What MACHINE_RESOURCE_INVENTORY_GPUs is to print: the names, and properties in nested ClassAds."""
+    """Return the output of MACHINE_RESOURCE_INVENTORY_GPUs: the names, and properties in nested ClassAds."""
     if not devices:
         return NONE
-    properties = dict(zip(names(devices), (dict(sorted(_properties(one, driver))) for one in devices), strict=True))
+    properties = dict(
+        zip(names(devices), (dict(sorted(_properties(device, driver))) for device in devices), strict=True)
+    )
     first = next(iter(properties.values()))
-    common = {key: value for key, value in first.items() if all(one.get(key) == value for one in properties.values())}
+    common = {
+        key: value for key, value in first.items() if all(other.get(key) == value for other in properties.values())
+    }
     lines = [f'DetectedGPUs="{", ".join(properties)}"']
     if common:
         lines.append(f"Common=[ {_text(common)}]")
-    for name, found in sorted(properties.items()):
-        own = {key: value for key, value in found.items() if key not in common}
+    for name, values in sorted(properties.items()):
+        own = {key: value for key, value in values.items() if key not in common}
         lines.append(f'{re.sub("[-/]", "_", name)}=[ id="{name}"; {_text(own)}]')
     return "\n".join(lines) + "\n"
 
@@ -50,7 +54,7 @@ def _text(properties: dict[str, str]) -> str:
 
 
 def _properties(device: Device, driver: Driver) -> Iterator[tuple[str, str]]:
-    """Attributes and ClassAd expressions; what is not known is left out."""
+    """Yield attributes and ClassAd expressions; unknown ones are omitted."""
     yield "DeviceUuid", _quoted(device.uuid.removeprefix("GPU-"))
     if device.name:
         yield "DeviceName", _quoted(device.name)
@@ -63,7 +67,7 @@ def _properties(device: Device, driver: Driver) -> Iterator[tuple[str, str]]:
     if driver.version:
         yield "NvidiaDriver", _quoted(driver.version)
     if driver.cuda is not None:
-        # 12040, CUDA 12.4, makes 12.40: HTCondor's own reading, and the same number.
+        # 12040 (CUDA 12.4) gives 12.40, as in HTCondor; it is the same number.
         yield "DriverVersion", f"{driver.cuda // 1000}.{driver.cuda % 100}"
         yield "MaxSupportedVersion", str(driver.cuda)
     if device.clock_mhz is not None:
@@ -77,5 +81,5 @@ def _properties(device: Device, driver: Driver) -> Iterator[tuple[str, str]]:
 
 
 def _quoted(text: str) -> str:
-    """A ClassAd string; what a driver says is no place for what could end one."""
+    """Return a ClassAd string, without characters of the driver's text that could end it."""
     return '"' + re.sub(r'[\\"\x00-\x1f\x7f]', "_", text) + '"'

@@ -1,5 +1,5 @@
-"""Removes what one job leaves before the next one begins.
+"""Removal of a job's leftovers before the next job begins.
 
-Enter by `Scrubbing`, which closes the slot until its `Scrubber` is done. Root scrubs from the pilot container; where
-nobody is root, the jobs' own user scrubs from inside the payload container.
+Entry point: `Scrubbing`, which closes the slot until its `Scrubber` is done. Root scrubs from the pilot container;
+without root, the jobs' own user scrubs in the payload container.
 """

@@ -1,6 +1,6 @@
-"""Removal of what jobs leave, by their own user in the payload container: where nobody is root.
+"""Removal of jobs' leftovers without root: by the jobs' own user in the payload container.
 
-payload-init starts tidy (payload_init/tidy.c) in a fresh container, as a command beside no job.
+payload-init starts tidy (payload_init/tidy.c) in a fresh container, as a command without a job.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from k8spilot.payload_init.terminals import Terminals
 logger = logging.getLogger(__name__)
 
 _LEASH_SECONDS: Final = 30.0
-"""payload-init answers in milliseconds; on a node without a free core it waits for its turn like everybody."""
+"""Seconds for payload-init's answer. It takes milliseconds, but longer on a node without a free core."""
 _TERMINALS: Final = 2
-"""How many are offered to payload-init."""
+"""Maximum number of terminals that are offered to payload-init."""
 _NO_FOLDER: Final = 3
-"""Of tidy's exit statuses: NO_FOLDER in tidy.c."""
+"""Exit status of tidy: NO_FOLDER in tidy.c."""
 _FIRST_NUMBER: Final = 1_000_000
-"""Of these commands: those beside a job count from 1 (payload/run.py)."""
+"""First number of these commands. Commands beside a job count from 1 (payload/run.py)."""
 
 
 class PayloadScrubber:
-    """Scrubs as the jobs' user."""
+    """Scrubber that works as the jobs' user."""
 
     needs_container = True
 
@@ -53,26 +53,27 @@ class PayloadScrubber:
         self._program = program
         self._init_server = init_server
         self._folders = folders
-        """Where the payload container has the volumes that are emptied."""
+        """Mount paths in the payload container of the volumes that are emptied."""
         self._sandboxes = sandboxes
         self._uid = uid
         self._terminals = terminals
         self._fences = fences
-        """Nothing keeps HTCondor from following links, so that it must find none that lead out of the sandbox."""
+        """Whether links that lead out of the sandbox must be removed, because nothing prevents HTCondor from following
+        them."""
         self._numbers = itertools.count(_FIRST_NUMBER)
 
     async def before_files(self) -> None:
-        """Open what a lost job has locked: HTCondor removes it, or takes no job (starter.sh)."""
+        """Unlock the files of a lost job. HTCondor removes them, or takes no job (starter.sh)."""
         with suppress(TimeoutError, PilotError):
             async with asyncio.timeout(ARRIVE_SECONDS):
                 channel = await self._init_server.until(lambda _: True)
             await self.unlock(channel)
 
     async def remove_sandboxes(self) -> None:
-        """Leave that to HTCondor's user, who made them, and who starts starter.sh (condor/scripts) for each job."""
+        """Do nothing: HTCondor's user owns the sandboxes, and starts starter.sh (condor/scripts) for each job."""
 
     async def clean(self, channel: Channel) -> None:
-        """Remove it. From here on payload-init can be killed, too, whatever the job does to it."""
+        """Remove all leftovers. From now on payload-init can be killed, whatever the job does to it."""
         try:
             await self._leash(channel)
             async with asyncio.timeout(SCRUB_SECONDS):
@@ -81,18 +82,18 @@ class PayloadScrubber:
             raise
         except (TimeoutError, PilotError) as error:
             raise PilotError(
-                f"the container cannot be made ready for the next job ({error or 'it takes too long'}); the slot takes "
-                "no job until that is mended"
+                f"the container cannot be prepared for the next job ({error or 'it takes too long'}); the slot takes "
+                "no job until that is corrected"
             ) from error
 
     async def _leash(self, channel: Channel) -> None:
-        """Make sure that payload-init can be ended whatever the job does to it.
+        """Ensure that payload-init can be killed, whatever the job does to it.
 
-        A terminal that another process has still is refused (EPERM of TIOCSCTTY); then there is another one.
+        The kernel refuses a terminal that another process still has (EPERM of TIOCSCTTY); then try another one.
 
         Raises:
-            PilotError: it takes none.
-            Shortage: there is none.
+            PilotError: payload-init takes no terminal.
+            Shortage: the node has no free terminal.
         """
         for _ in range(_TERMINALS):
             if channel.is_leashed:
@@ -103,10 +104,10 @@ class PayloadScrubber:
                 break
         if not channel.is_leashed:
             why = os.strerror(channel.leashed.result()) if is_set(channel.leashed) else "it does not answer"
-            raise PilotError(f"payload-init takes no terminal by whose end it could be killed: {why}")
+            raise PilotError(f"payload-init takes no terminal whose hang-up could kill it: {why}")
 
     async def unlock(self, channel: Channel) -> None:
-        """Open it to HTCondor's group."""
+        """Unlock the sandbox for HTCondor's group."""
         try:
             async with asyncio.timeout(UNLOCK_SECONDS):
                 await self._tidy(channel, "fence" if self._fences else "open", str(self._sandboxes))
@@ -115,21 +116,21 @@ class PayloadScrubber:
 
     async def _tidy(self, channel: Channel, *arguments: str) -> None:
         command = Command(
-            arguments=tuple(one.encode() for one in (str(self._program), *arguments)), removed=(b"*",), directory=b"/"
+            arguments=tuple(word.encode() for word in (str(self._program), *arguments)), removed=(b"*",), directory=b"/"
         )
         stdio = Stdio()
         session = ExecSession(channel, next(self._numbers), command, stdio)
         await session.follow()
         outcome = session.ended.result()
-        said = b"".join(piece.data for piece in stdio.tail).decode(errors="replace").strip()
+        output = b"".join(piece.data for piece in stdio.tail).decode(errors="replace").strip()
         if not channel.still_open():
             raise PilotError("the payload container has ended")
         if outcome.code == _NO_FOLDER:
             raise ImageError(
-                f"the job's image has a link or a file at {said[:100]}, where a folder of the pod's belongs; "
+                f"the job's image has a link or a file at {output[:100]}, where the pod needs a folder; "
                 "build it with a folder there"
             )
         if outcome.code:
-            raise PilotError(said[:200] or f"tidy ended with {outcome.code}")
-        for line in said.splitlines():
+            raise PilotError(output[:200] or f"tidy ended with {outcome.code}")
+        for line in output.splitlines():
             logger.info("%s", line[:300])

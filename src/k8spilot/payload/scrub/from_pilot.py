@@ -1,13 +1,13 @@
-"""Removal of what jobs leave, by root in the pilot container.
+"""Removal of jobs' leftovers by root in the pilot container.
 
-What a job leaves in its container goes with the container. What stays belongs to the pod: the scratch volumes (/tmp
-and /var/tmp of the payload), shared memory and message queues, and System V IPC. HTCondor runs programs as the jobs'
-account in the pilot container, too (condor_ssh_to_job's sshd, transfer plugins): processes and files of that account
-are removed there as well. That is done twice: before HTCondor brings the next job's files, which any process of the
-account could read and change, and when the container of the job before is proven gone.
+Files in a job's container vanish with the container. The rest belongs to the pod: the scratch volumes (/tmp and
+/var/tmp of the payload), shared memory and message queues, and System V IPC. HTCondor also runs programs as the jobs'
+account in the pilot container (condor_ssh_to_job's sshd, transfer plugins), whose processes and files are removed
+there. Removal happens twice: before HTCondor transfers the next job's files, which any process of the account could
+read and change, and when the previous job's container is proven gone.
 
-Jobs made all of this, so nothing in it is trusted. tidy (payload_init/tidy.c) removes it, in a process of its own with
-a time limit.
+Jobs created all of this, so that nothing in it is trusted. tidy (payload_init/tidy.c) removes it, in a separate process
+with a time limit.
 """
 
 import asyncio
@@ -26,18 +26,21 @@ from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
 
 TIDY_OF_ROOT: Final = Path("/opt/k8spilot/libexec/tidy")
-"""Where the image has tidy: root runs nothing that lies in a volume of the pod's."""
+"""Path of tidy in the image: root runs no program from a volume of the pod."""
 
 PILOT_TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"), Path("/run/lock"))  # noqa: S108 -- the point is to clean them
-"""Where every account can write in the pilot container."""
+"""Folders of the pilot container in which every account can write."""
 
 _RECOVERY: Final = re.compile(r"dir_\d+\.recover")
-"""The startd's note of a starter's container, by which it removes that when the starter has died (util.cpp)."""
+"""The startd's record of a starter's container, which it removes after the starter's death (util.cpp)."""
 _CLEAR_SECONDS: Final = 5.0
 
 
 class Leftovers:
-    """The places where jobs of one payload container can leave something. All methods block: call them in a thread."""
+    """Places in which jobs of one payload container can leave files or processes.
+
+    All methods block: call them in a thread.
+    """
 
     def __init__(
         self,
@@ -52,15 +55,15 @@ class Leftovers:
         self._folders = folders
         self._uid = uid
         self._shared = shared
-        """Folders in which others have files, too."""
+        """Folders in which other users have files, too."""
         self._tidy = tidy
         self._cgroup = cgroup
-        """The pilot container's control group, by which its processes are told from the payload container's."""
+        """Control group of the pilot container, which distinguishes its processes from the payload container's."""
         self._sandboxes = sandboxes
-        """HTCondor's folder of the jobs' sandboxes. All else in it but the startd's own files is left over."""
+        """HTCondor's folder of the jobs' sandboxes. Everything in it except the startd's own files is a leftover."""
 
     def clean(self) -> None:
-        """Remove all that jobs left.
+        """Remove all leftovers.
 
         Raises:
             PilotError: something cannot be removed; the container must not be given to another job.
@@ -78,32 +81,32 @@ class Leftovers:
             processes.kill_all(self._uid)
 
     def remove_sandboxes(self) -> None:
-        """Remove sandboxes that HTCondor has left. To be called when it has none of a job.
+        """Remove sandboxes that HTCondor left. Call it when HTCondor has none of a job.
 
-        It removes each at its job's end, with programs that it starts; where the job has taken all processes that the
-        pod may have, it gives up. What comes meanwhile stays: it is another job's.
+        HTCondor removes each at its job's end, with programs that it starts. If the job has taken all processes of the
+        pod, HTCondor gives up. A sandbox that appears meanwhile stays: it belongs to another job.
 
         Raises:
-            PilotError: one cannot be removed; there must be no other job.
+            PilotError: one cannot be removed; the slot must take no other job.
         """
         if self._sandboxes is None:
             return
         try:
             with suppress(FileNotFoundError):
-                left = [one for one in self._sandboxes.iterdir() if not _RECOVERY.fullmatch(one.name)]
+                left = [path for path in self._sandboxes.iterdir() if not _RECOVERY.fullmatch(path.name)]
                 if left:
                     self._run("delete", *left)
         except (OSError, subprocess.SubprocessError) as error:
             raise _stays(error) from error
 
     def unlock(self) -> None:
-        """Give the job's user back what the job locked in its sandbox (chmod 000).
+        """Unlock for the job's user what the job locked in its sandbox (chmod 000).
 
-        HTCondor reads outputs as that user: it takes a folder that it cannot read for an empty one, in silence.
-        To be called when no process of the job is left.
+        HTCondor reads outputs as that user, and silently treats an unreadable folder as empty. Call it when no process
+        of the job is left.
 
         Raises:
-            PilotError: that failed, or took too long; what is locked still does not come back.
+            PilotError: it failed or took too long; files that are still locked are lost.
         """
         if self._sandboxes is None:
             return
@@ -113,32 +116,32 @@ class Leftovers:
             raise stays_locked(_words(error)) from error
 
     def _run(self, *arguments: str | int | Path, seconds: float | None = None) -> None:
-        command = [str(one) for one in (self._tidy, *arguments)]
+        command = [str(word) for word in (self._tidy, *arguments)]
         limit = SCRUB_SECONDS if seconds is None else seconds
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, cwd="/")
 
 
 def _stays(error: Exception) -> PilotError:
     return PilotError(
-        f"what the last job left cannot be removed ({_words(error)}); the slot takes no job until that is mended"
+        f"the last job's leftovers cannot be removed ({_words(error)}); the slot takes no job until that is corrected"
     )
 
 
 def _words(error: Exception) -> str:
-    """What tidy says, or else the error."""
-    said = error.stderr.decode(errors="replace").strip() if isinstance(error, subprocess.CalledProcessError) else ""
-    return (said or str(error))[:200]
+    """Return tidy's message, or else the error."""
+    message = error.stderr.decode(errors="replace").strip() if isinstance(error, subprocess.CalledProcessError) else ""
+    return (message or str(error))[:200]
 
 
 class PilotScrubber:
-    """Scrubs as root."""
+    """Scrubber that works as root."""
 
     needs_container = False
 
     def __init__(self, leftovers: Leftovers, init_server: PayloadInitServer) -> None:
         self._leftovers = leftovers
         self._init_server = init_server
-        """Where payload-init is."""
+        """Server of payload-init."""
 
     async def before_files(self) -> None:
         """End all processes of the jobs' user, and remove their files in a thread."""
@@ -147,17 +150,17 @@ class PilotScrubber:
         await _in_thread(self._leftovers.clean)
 
     async def remove_sandboxes(self) -> None:
-        """Remove them in a thread."""
+        """Remove leftover sandboxes in a thread."""
         await _in_thread(self._leftovers.remove_sandboxes)
 
     async def clean(self, _channel: Channel) -> None:
-        """Do the same again, but for sandboxes: HTCondor has run programs of the next job's since."""
+        """Repeat the removal except for sandboxes: HTCondor has run programs for the next job since."""
         await self.before_files()
 
     async def _clear(self) -> bool:
-        """Have payload-init end all else of its user; whether it did.
+        """Let payload-init end all other processes of its user, and return whether it did.
 
-        A search for processes one by one finds none of those that replace themselves all the time.
+        A search through the processes one by one misses those that replace themselves continuously.
         """
         with suppress(TimeoutError, PayloadLost):
             async with asyncio.timeout(ARRIVE_SECONDS):
@@ -170,17 +173,17 @@ class PilotScrubber:
         return False
 
     async def unlock(self, _channel: Channel) -> None:
-        """Unlock it in a thread."""
+        """Unlock the sandbox in a thread."""
         await _in_thread(self._leftovers.unlock)
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
-    """Do blocking work in a thread, and stay until it is done, also when the caller is cancelled meanwhile.
+    """Do blocking work in a thread, and wait for its end, also if the caller is cancelled meanwhile.
 
-    What it removes could be the next job's by then.
+    A late removal could hit the files of the next job.
 
     Raises:
-        PilotError: of the work; or there is no thread to be had, and it is not done later either.
+        PilotError: raised by the work; or no thread can be started, and the work is not done later either.
     """
     is_wanted = True
 
@@ -190,7 +193,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
 
     try:
         doing = asyncio.get_running_loop().run_in_executor(None, unless_given_up)
-    except RuntimeError as error:  # the executor keeps in its queue what it could begin no thread for
+    except RuntimeError as error:  # the executor keeps work in its queue for which it could not start a thread
         is_wanted = False
         raise PilotError(f"no thread can be started in the pilot ({error})") from error
     try:

@@ -1,7 +1,7 @@
-"""Processes of the jobs' user in the pod: those of a job, and those that HTCondor ran as that user for it.
+"""Processes of the jobs' user in the pod: those of a job, and those that HTCondor ran for it as that user.
 
 HTCondor runs programs as the jobs' account in the pilot container (condor_ssh_to_job's sshd, transfer plugins). All
-containers of the pod share one namespace of processes. A process's container is known by its control group.
+containers of the pod share one process namespace. The control group of a process identifies its container.
 """
 
 import os
@@ -20,16 +20,16 @@ _KILL_SECONDS: Final = 120.0
 
 
 def own_cgroup() -> str:
-    """The own control group, by which a container is told from the others of the pod (cgroups(7))."""
+    """Return the own control group, which distinguishes a container from the others of the pod (cgroups(7))."""
     return Path("/proc/self/cgroup").read_text()
 
 
 def kill_all(uid: int) -> None:
-    """Kill all processes of `uid` in the pod at once, payload-init too. Blocks: call it in a thread.
+    """Kill all processes of `uid` in the pod at once, including payload-init. Blocks: call it in a thread.
 
-    A pilot that is not root cannot; `end_leftovers` tells what is left.
+    A pilot without root cannot; `end_leftovers` reports the remaining ones.
     """
-    user = uid if os.geteuid() == 0 else None  # nobody else can be another
+    user = uid if os.geteuid() == 0 else None  # only root can change its uid
     with suppress(OSError, subprocess.SubprocessError):  # there may be none
         command = ["sh", "-c", "kill -KILL -1"]
         subprocess.run(
@@ -44,10 +44,10 @@ def kill_all(uid: int) -> None:
 
 
 def kill_outside(uid: int, cgroup: str) -> int:
-    """Kill the processes of `uid` that are not in the control group `cgroup`: those of the payload container.
+    """Kill the processes of `uid` outside of the control group `cgroup`: those of the payload container.
 
     Returns:
-        How many there were.
+        Number of killed processes.
     """
     killed = 0
     for process in _processes(uid):
@@ -60,24 +60,24 @@ def kill_outside(uid: int, cgroup: str) -> int:
 
 
 def end_leftovers(uid: int, cgroup: str) -> None:
-    """End what runs as `uid` between two jobs, and what it makes meanwhile: all but payload-init.
+    """End all processes of `uid` between two jobs, and those that they start meanwhile, except payload-init.
 
     Blocks: call it in a thread.
 
     Args:
-        uid: the jobs' user.
+        uid: uid of the jobs.
         cgroup: the control group of the pilot container.
 
     Raises:
-        OSError: some do not end.
+        OSError: some processes do not end.
     """
     for _ in range(_KILL_ROUNDS):
-        left = [one.pid for one in _processes(uid) if one.cgroup == cgroup or not one.is_first]
+        left = [process.pid for process in _processes(uid) if process.cgroup == cgroup or not process.is_first]
         if not left:
             return
-        for process in left:
-            with suppress(ProcessLookupError, PermissionError):  # a pilot that is not root can only wait
-                os.kill(process, signal.SIGKILL)
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):  # a pilot without root can only wait
+                os.kill(pid, signal.SIGKILL)
         time.sleep(_ROUND_SECONDS)
     raise OSError(f"processes {', '.join(map(str, left))} of the jobs' account do not end")
 
@@ -87,11 +87,11 @@ class _Process:
     pid: int
     cgroup: str
     is_first: bool
-    """Whether its parent is outside of the pod, as that of a container's first process is; nothing else's can be."""
+    """Whether its parent is outside of the pod, which is true only for a container's first process."""
 
 
 def _processes(uid: int) -> Iterator[_Process]:
-    """List those of the pod that are not dead and have `uid` for good: daemons have it for moments."""
+    """Yield the pod's living processes that have `uid` permanently: daemons have it for moments."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             if folder.stat().st_uid not in (uid, 0):

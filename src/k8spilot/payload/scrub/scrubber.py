@@ -1,7 +1,7 @@
-"""The removal of what jobs leave outside of their containers, before another job comes.
+"""Removal of jobs' leftovers outside of their containers, before the next job.
 
-Root does it from the pilot container (from_pilot.py). Where nobody is root, the jobs' own user does it in the payload
-container (from_payload.py). Both have tidy (payload_init/tidy.c) do the work.
+Root removes them from the pilot container (from_pilot.py). Without root, the jobs' own user does it in the payload
+container (from_payload.py). tidy (payload_init/tidy.c) does the work of both.
 """
 
 import asyncio
@@ -18,67 +18,67 @@ from k8spilot.payload_init.channel import Channel
 logger = logging.getLogger(__name__)
 
 SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the point is to clean them
-"""What all containers of a pod share."""
+"""Folders that all containers of a pod share."""
 SCRUB_SECONDS: Final = 120.0
-"""For tidy to remove all that is left. What it has removed by then need not be removed again."""
+"""Seconds for tidy to remove all leftovers. A second attempt continues after the first."""
 UNLOCK_SECONDS: Final = 10.0
-"""A job that locks more than can be unlocked in this time does not get the rest of it back."""
+"""Seconds to unlock a job's files. Files that are still locked then are lost."""
 ARRIVE_SECONDS: Final = 3.0
-"""When the last job ended badly, or the image is just being changed, payload-init is about to come."""
+"""Seconds to wait for payload-init, which is expected after a job's abnormal end or during a change of the image."""
 _RESCUE_SECONDS: Final = 30.0
 
 
 class Scrubber(Protocol):
-    """Puts right what jobs leave."""
+    """Remover of jobs' leftovers."""
 
     async def before_files(self) -> None:
-        """Remove what can be removed before HTCondor brings the next job's files; no job has a container.
+        """Remove what can be removed before HTCondor transfers the next job's files, while no job has a container.
 
         Raises:
-            PilotError: something cannot be removed.
+            PilotError: a leftover cannot be removed.
         """
 
     async def remove_sandboxes(self) -> None:
-        """Remove sandboxes that HTCondor has left. To be called before it makes the next job's.
+        """Remove sandboxes that HTCondor left. Call it before HTCondor creates the next job's.
 
         Raises:
             PilotError: one cannot be removed.
         """
 
     async def clean(self, channel: Channel) -> None:
-        """Remove all that jobs left. `channel` is that of a fresh container; no process of a job is left.
+        """Remove all leftovers. `channel` is that of a fresh container; no process of a job is left.
 
         Raises:
-            ImageError: where it is to be removed, this image has something else.
-            PilotError: something cannot be removed; the container must not be given to another job.
+            ImageError: the image has a link or file in place of a folder.
+            PilotError: a leftover cannot be removed; the container must not run another job.
         """
 
     @property
     def needs_container(self) -> bool:
-        """Whether a job's sandbox can be unlocked in a container only; that of a lost job, in the next one."""
+        """Whether only a container can unlock a job's sandbox; for a lost job, the next container."""
 
     async def unlock(self, channel: Channel) -> None:
-        """Let HTCondor read what the job locked in its sandbox, when no process of the job is left.
+        """Make locked files in the job's sandbox readable for HTCondor, when no process of the job is left.
 
         Raises:
-            PilotError: that failed, or took too long; what is locked still does not come back.
+            PilotError: it failed or took too long; files that are still locked are lost.
         """
 
 
 def stays_locked(why: str) -> PilotError:
-    """The error of an `unlock` that failed."""
+    """Return the error of a failed `unlock`."""
     return PilotError(
-        f"what the job locked in its sandbox cannot be given back ({why}); outputs in locked folders may be lost"
+        f"files that the job locked in its sandbox cannot be unlocked ({why}); outputs in locked folders may be lost"
     )
 
 
 class Scrubbing:
-    """Runs a scrubber, one call at a time, and closes the slot when something stays.
+    """Runs a scrubber, one call at a time, and closes the slot if leftovers stay.
 
     Args:
         scrubber: does the work.
-        close: called when something stays, with which the next job would fare no better; with the seconds for which no
-            job is to come.
+        close: called if leftovers stay, which would affect the next job as well; its argument is the number of seconds
+            without jobs.
     """
 
     def __init__(self, scrubber: Scrubber, close: Callable[[float], object]) -> None:
@@ -87,32 +87,32 @@ class Scrubbing:
         self._lock = asyncio.Lock()
 
     async def before_files(self) -> None:
-        """Remove what can be removed before there is a container for the next job. To be called when no job runs.
+        """Remove what can be removed before the next job has a container. Call it when no job runs.
 
         Raises:
-            PayloadLost: something stays.
+            PayloadLost: a leftover stays.
         """
         await self._once(self._scrubber.before_files)
 
     async def remove_sandboxes(self) -> None:
-        """Remove sandboxes that HTCondor has left. To be called before it makes the next job's.
+        """Remove sandboxes that HTCondor left. Call it before HTCondor creates the next job's.
 
         Raises:
-            PayloadLost: one stays.
+            PayloadLost: a sandbox stays.
         """
         await self._once(self._scrubber.remove_sandboxes)
 
     async def clean(self, channel: Channel) -> None:
-        """Remove all of it. `channel` is that of a fresh container.
+        """Remove all leftovers. `channel` is that of a fresh container.
 
         Raises:
-            ImageError: the container's image is not one in which that can be done.
-            PayloadLost: something stays.
+            ImageError: the container's image does not allow it.
+            PayloadLost: a leftover stays.
         """
         await self._once(lambda: self._scrubber.clean(channel))
 
     async def rescue(self, coming: Awaitable[Channel]) -> None:
-        """Unlock the sandbox of a job that was lost, in the container that comes while its starter still waits."""
+        """Unlock the sandbox of a lost job in the next container, while its starter still waits."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESCUE_SECONDS):
                 channel = await coming
@@ -122,11 +122,11 @@ class Scrubbing:
                     logger.info("%s.", error)
 
     async def _once(self, work: Callable[[], Awaitable[None]]) -> None:
-        async with self._lock:  # not beside a thread of a start that was given up
+        async with self._lock:  # never in parallel with a thread of an abandoned start
             try:
                 await work()
             except ImageError:
                 raise
             except PilotError as error:
                 self._close(SHORTAGE_SECONDS if isinstance(error, Shortage) else CLOSED_SECONDS)
-                raise PayloadLost(f"{error}; this job is not to blame, and goes back to the queue") from error
+                raise PayloadLost(f"{error}; this job is not at fault, and goes back to the queue") from error
