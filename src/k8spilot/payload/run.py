@@ -112,7 +112,7 @@ class Run:
                 logger.warning("%s", cause)
                 self._end(cause)
                 return
-            self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); the job returns to the queue"))
+            self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); the job goes back to the queue"))
             raise
         self._machine.advance(PayloadEvent.SETTLED)
         self.ended.set_result(outcome)
@@ -121,7 +121,7 @@ class Run:
     def forsake(self) -> None:
         """End the container because HTCondor's client has died: the job must not continue, and its end is no result."""
         logger.warning(
-            "The client that waited for the job has disconnected; ending the job, which returns to the queue."
+            "The client that waited for the job has disconnected; ending the job, which goes back to the queue."
         )
         self.channel.kill()
 
@@ -265,7 +265,7 @@ class Run:
         if out_of_memory:
             return Outcome.killed_for_memory()
         raise PayloadLost(
-            f"the payload container ended under the job ({reason}), which has no result; it returns to the queue"
+            f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
         )
 
     async def _ending(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from k8spilot.telemetry.metrics import wall_time
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 
 _MOMENTS: Final = {"EnteredCurrentState": "since", "GLIDEIN_ToRetire": "to_retire", "GLIDEIN_ToDie": "to_die"}
-_WORDS: Final = {"PayloadState": "state", "Activity": "activity", "JobId": "job", "RemoteUser": "user"}
+_WORDS: Final = {"State": "state", "Activity": "activity", "JobId": "job", "RemoteUser": "user"}
 
 Json = dict[str, Any]
 
