@@ -57,6 +57,27 @@ async def test_new_lines_are_told_under_their_daemons_names(
     assert "of the last time" not in caplog.text
 
 
+async def test_the_last_lines_before_the_end_are_handled(tmp_path: Path) -> None:
+    folders = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
+    folders.log.mkdir(parents=True)
+    (folders.log / "MasterLog").write_text("of the last time\n")
+    handled: list[tuple[str, str]] = []
+
+    async def handle_line(log: str, line: str) -> None:
+        handled.append((log, line))
+
+    ending = asyncio.Event()
+    following = asyncio.create_task(follow(folders, handle_line, ending=ending))
+    await asyncio.sleep(0.3)
+    for name, lines in (("MasterLog", "one\ntwo\n"), ("StartLog", "three\n")):
+        with (folders.log / name).open("a") as file:
+            file.write(lines)
+    ending.set()
+    async with asyncio.timeout(5):
+        await following
+    assert sorted(handled) == [("MasterLog", "one"), ("MasterLog", "two"), ("StartLog", "three")]
+
+
 CLAIM = "<10.1.2.3:9618?addrs=10.1.2.3-9618&alias=x.y>#1764000000#12#"
 SESSION = '[Encryption="YES";Integrity="YES";CryptoMethods="AES,BLOWFISH";]'
 

@@ -83,32 +83,56 @@ def masked(line: str) -> str:
     return _CLAIM.sub(r"\1...", line)
 
 
-async def follow(folders: Folders, handle_line: Callable[[str, str], Awaitable[None]], *, before: bool = False) -> None:
-    """Copy new log lines until cancelled, and pass each to `handle_line`: name of the file, line.
+async def follow(
+    folders: Folders,
+    handle_line: Callable[[str, str], Awaitable[None]],
+    *,
+    before: bool = False,
+    ending: asyncio.Event | None = None,
+) -> None:
+    """Copy new log lines, and pass each to `handle_line`: name of the file, line.
 
     Args:
         folders: folders of HTCondor.
         handle_line: handler of a line; awaited before the next line of that file is read.
         before: start with some existing lines, for an engine after a dead one: the end of the startd could have been
             logged in between. All handlers tolerate a line twice.
+        ending: set when no more lines are expected: return after the last one. Without it, go on until cancelled.
     """
+    ending = ending or asyncio.Event()
     with LogFollower(folders.log, DAEMONS) as follower:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(follower.run(), name="changes of HTCondor's logs")
-            for name in DAEMONS:
-                tasks.create_task(_keep_copying(follower, name, handle_line, _BEFORE if before else 0), name=name)
+            watching = tasks.create_task(follower.run(), name="changes of HTCondor's logs")
+            copying = [
+                tasks.create_task(
+                    _keep_copying(follower, name, handle_line, _BEFORE if before else 0, ending), name=name
+                )
+                for name in DAEMONS
+            ]
+            await ending.wait()
+            follower.finish()
+            await asyncio.wait(copying)
+            watching.cancel()
 
 
 async def _keep_copying(
-    follower: LogFollower, name: str, handle_line: Callable[[str, str], Awaitable[None]], before: int
+    follower: LogFollower,
+    name: str,
+    handle_line: Callable[[str, str], Awaitable[None]],
+    before: int,
+    ending: asyncio.Event,
 ) -> None:
     while True:
         try:
             await _copy(follower, name, handle_line, before)
         except OSError as error:
+            if ending.is_set():
+                return
             logger.warning(
                 "HTCondor's log %s cannot be read (%s); trying again in %.0f s.", name, error, _AGAIN_SECONDS
             )
+        else:
+            return  # `_copy` ends by itself only after the last line
         await asyncio.sleep(_AGAIN_SECONDS)
 
 

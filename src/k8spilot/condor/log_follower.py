@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 64 * 1024
 """Bytes of one read; a longer line is split."""
 _GATHER_SECONDS: Final = 0.1
-"""Seconds between an event and the read. HTCondor writes lines one by one, but many within a short time."""
+"""Seconds between two reads. HTCondor writes lines one by one, but many within a short time."""
 _LOOK_SECONDS: Final = 1.0
 """Seconds between checks of the files without inotify(7), as in tail(1)."""
 
@@ -36,6 +36,7 @@ class LogFollower:
         self._folder = folder
         self._changed = {name: asyncio.Event() for name in names}
         self._inotify: Inotify | None = None
+        self._finishing = False
 
     def __enter__(self) -> Self:
         """Start to watch the folder; without inotify, check the files at intervals."""
@@ -53,23 +54,31 @@ class LogFollower:
         """Stop the watch."""
         self._close()
 
+    def finish(self) -> None:
+        """End each `lines` as soon as it has yielded what is in its file now."""
+        self._finishing = True
+        self._wake(self._changed)
+
     async def run(self) -> None:
-        """Wait for changes of the files until cancelled."""
+        """Wait for changes of the files until cancelled.
+
+        The first line after a pause is read at once, and those of a burst together.
+        """
         if self._inotify is None:
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
                 self._wake(self._changed)
         async for event in self._inotify:
-            await asyncio.sleep(_GATHER_SECONDS)
             events = [event]
             while (more := self._inotify.sync_get()) is not None:
                 events.append(more)
             # An event without a path reports lost events (IN_Q_OVERFLOW).
             paths = {change.path for change in events}
             self._wake(self._changed if None in paths else [path.name for path in paths if path is not None])
+            await asyncio.sleep(_GATHER_SECONDS)
 
     async def lines(self, name: str, before: int = 0) -> AsyncGenerator[bytes]:
-        """Yield new lines of a file, without their ends, until cancelled.
+        """Yield new lines of a file, without their ends, until cancelled, or until `finish`.
 
         Args:
             name: name of the file. It may be missing; all lines of a file that is created later are new.
@@ -85,6 +94,8 @@ class LogFollower:
             try:
                 file = await aiofiles.open(path, "rb", buffering=0)
             except FileNotFoundError:
+                if self._finishing:
+                    return
                 offset = 0
                 await changed.wait()
                 continue
@@ -92,12 +103,43 @@ class LogFollower:
                 self._watch(path)
                 if offset is None:
                     offset = await _start_of_last_lines(file, before)
-                async with aclosing(_lines_from(file, path, offset, changed)) as lines:
+                async with aclosing(self._lines_from(file, path, offset, changed)) as lines:
                     async for line in lines:
                         yield line
+                if self._finishing and _is_at(path, file):
+                    return
             finally:
                 await file.close()
             offset = 0
+
+    async def _lines_from(
+        self, file: AsyncFileIO, path: Path, offset: int, changed: asyncio.Event
+    ) -> AsyncGenerator[bytes]:
+        """Yield the lines of an open file from an offset on, until another file replaces it, or until `finish`."""
+        await file.seek(offset)
+        rest = b""
+        while True:
+            changed.clear()
+            is_last = self._finishing or not _is_at(path, file)  # checked before the rest is read: no line is lost
+            is_end = False
+            while not is_end:
+                chunk = await file.read(_CHUNK_BYTES)
+                is_end = len(chunk) < _CHUNK_BYTES
+                offset += len(chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+                if len(rest) >= _CHUNK_BYTES:
+                    yield rest
+                    rest = b""
+            if os.fstat(file.fileno()).st_size < offset:
+                rest, offset = b"", await file.seek(0)
+            elif is_last:
+                break
+            else:
+                await changed.wait()
+        if rest:
+            yield rest
 
     def _watch(self, path: Path) -> None:
         """Watch the file that is at a path now. The kernel drops the watch of a removed file."""
@@ -119,34 +161,6 @@ class LogFollower:
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None
-
-
-async def _lines_from(file: AsyncFileIO, path: Path, offset: int, changed: asyncio.Event) -> AsyncGenerator[bytes]:
-    """Yield the lines of an open file from an offset on, until another file replaces it."""
-    await file.seek(offset)
-    rest = b""
-    while True:
-        changed.clear()
-        replaced = not _is_at(path, file)  # checked before the rest is read, so that no line is lost
-        is_end = False
-        while not is_end:
-            chunk = await file.read(_CHUNK_BYTES)
-            is_end = len(chunk) < _CHUNK_BYTES
-            offset += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield line
-            if len(rest) >= _CHUNK_BYTES:
-                yield rest
-                rest = b""
-        if os.fstat(file.fileno()).st_size < offset:
-            rest, offset = b"", await file.seek(0)
-        elif replaced:
-            break
-        else:
-            await changed.wait()
-    if rest:
-        yield rest
 
 
 def _is_at(path: Path, file: AsyncFileIO) -> bool:

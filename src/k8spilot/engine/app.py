@@ -109,10 +109,8 @@ class EngineApp:
             ends.callback(tasks.create_task(_measure_gpus(parts), name="GPU metrics").cancel)
             self.serving.set()
             logger.info("Serving the Docker Engine API on %s.", self._settings.socket)
-            beside_condor = look_after_condor(parts, tasks, self.end, is_first=deaths() == 0)
-            await self._stop.wait()
-            for task in beside_condor:
-                task.cancel()
+            async with look_after_condor(parts, tasks, self.end, is_first=deaths() == 0):
+                await self._stop.wait()
 
     def _routes(self, parts: Components) -> list[web.RouteDef]:
         """Return the routes besides the Docker Engine API."""

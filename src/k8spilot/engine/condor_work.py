@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -25,10 +25,15 @@ _CLEAR_SECONDS: Final = 15.0
 """Seconds to wait for the end of a job under which HTCondor's daemons hang, before the next check."""
 
 
-def look_after_condor(
+_LAST_LINES_SECONDS: Final = 1.0
+"""Limit of the last read of HTCondor's logs, in seconds."""
+
+
+@asynccontextmanager
+async def look_after_condor(
     parts: Components, tasks: asyncio.TaskGroup, end: Callable[[], None], *, is_first: bool
-) -> list[asyncio.Task[None]]:
-    """Start that work.
+) -> AsyncIterator[None]:
+    """Do that work for as long as the context lasts. At its end HTCondor has ended: its last log lines are read.
 
     Args:
         parts: parts of the engine.
@@ -43,7 +48,9 @@ def look_after_condor(
     if isinstance(slot, RemoteStartdAd):
         slot.handle_line = handler
     if not isinstance(slot, LocalStartdAd):
-        return work
+        with _cancelled_at_end(work):
+            yield
+        return
 
     async def handle_line(log: str, line: str) -> None:
         await handler(log, line)
@@ -52,17 +59,27 @@ def look_after_condor(
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
             end()
 
-    reading = restarting(
-        partial(follow, slot.folders, handle_line, before=not is_first), "the reader of HTCondor's logs"
+    ending = asyncio.Event()
+    following = partial(follow, slot.folders, handle_line, before=not is_first, ending=ending)
+    reading = tasks.create_task(
+        restarting(following, "the reader of HTCondor's logs", may_end=True), name="HTCondor's logs"
     )
     asking = restarting(
         partial(end_hanging_daemons, slot.folders, os.getppid(), handler), "the check of HTCondor's daemons"
     )
-    return [
-        *work,
-        tasks.create_task(reading, name="HTCondor's logs"),
-        tasks.create_task(asking, name="HTCondor answers"),
-    ]
+    with _cancelled_at_end([*work, reading, tasks.create_task(asking, name="HTCondor answers")]):
+        yield
+        ending.set()
+        await asyncio.wait([reading], timeout=_LAST_LINES_SECONDS)
+
+
+@contextmanager
+def _cancelled_at_end(work: Sequence[asyncio.Task[None]]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for task in work:
+            task.cancel()
 
 
 def _line_handler(telemetry: Telemetry, store: ContainerStore) -> LineHandler:
