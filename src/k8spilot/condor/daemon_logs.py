@@ -105,8 +105,9 @@ async def _keep_copying(
     while True:
         try:
             await _copy(follower, name, heed, before)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started (pids limit of the pod)
             logger.warning("HTCondor's log %s cannot be read (%s); again in %.0f s.", name, error, _AGAIN_SECONDS)
+        before = _BEFORE  # what is logged meanwhile could be the end of the startd
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
