@@ -9,10 +9,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from k8spilot.condor import daemon_logs
 from k8spilot.condor.daemon_logs import end_of_startd, follow, masked, startd_has_ended, startd_runs
 from k8spilot.condor.folders import Folders
 
@@ -30,7 +32,7 @@ async def handled_lines(tmp_path: Path) -> AsyncIterator["asyncio.Queue[tuple[st
         lines.put_nowait((log, line))
 
     task = asyncio.create_task(follow(folders, handle_line))
-    await asyncio.sleep(0.3)  # tail(1) does not say when it has begun
+    await asyncio.sleep(0.3)  # nothing tells that it has begun
     yield lines
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -115,6 +117,40 @@ async def test_an_engine_that_follows_one_that_died_reads_what_was_logged_in_bet
     task = asyncio.create_task(follow(folders, handle_line, before=True))
     async with asyncio.timeout(10):
         assert await lines.get() == "of the last time"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_what_is_logged_while_no_thread_can_be_started_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job can have taken all processes of the pod, threads among them."""
+    folders = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
+    folders.log.mkdir(parents=True)
+    (folders.log / "MasterLog").touch()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    refused, may_start = asyncio.Event(), False
+    loop = asyncio.get_running_loop()
+    in_thread = loop.run_in_executor
+
+    def run_in_executor(*arguments: Any) -> "asyncio.Future[Any]":
+        if may_start:
+            return in_thread(*arguments)
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    async def handle_line(_log: str, line: str) -> None:
+        lines.put_nowait(line)
+
+    monkeypatch.setattr(loop, "run_in_executor", run_in_executor)
+    monkeypatch.setattr(daemon_logs, "_AGAIN_SECONDS", 0.2)
+    task = asyncio.create_task(follow(folders, handle_line))
+    async with asyncio.timeout(10):
+        await refused.wait()
+        (folders.log / "MasterLog").write_text(f"{END} 99\n")
+        may_start = True
+        assert await lines.get() == f"{END} 99"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

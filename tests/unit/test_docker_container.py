@@ -9,6 +9,7 @@ import pytest
 
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.docker.container import Container
+from k8spilot.docker.removal import remove
 from k8spilot.model.container_state import ContainerState
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import IllegalEvent
@@ -134,3 +135,25 @@ async def test_a_container_that_runs_is_not_removed_before_its_end() -> None:
     with pytest.raises(IllegalEvent):
         container.end_removal()
     assert not container.removed.is_set()
+
+
+async def test_what_waits_for_a_removal_that_failed_waits_no_longer() -> None:
+    container, payload, run = _running()
+
+    async def fail(_bind: object) -> None:
+        raise IllegalEvent("a fault of ours")
+
+    payload.remove = fail  # type: ignore[attr-defined]
+    memory = SimpleNamespace(give=lambda _kept: None)
+    engine = SimpleNamespace(
+        containers={"name": container}, leaving={}, memory=memory, forget_executions=lambda _container: None
+    )
+    with pytest.raises(IllegalEvent):
+        await remove(cast("Any", engine), container)
+    assert (container.state, engine.leaving) == (ContainerState.REMOVED, {})
+    assert container.settled.is_set()
+    assert container.removed.is_set()
+    run.ended.set_result(Outcome.of(0))
+    await asyncio.sleep(0)
+    with pytest.raises(PayloadLost, match="failed to end"):
+        _ = container.outcome

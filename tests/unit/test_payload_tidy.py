@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -134,3 +135,20 @@ def test_no_other_text_is_taken_for_a_user(tidy: Path, sandbox: Path, user: str)
     (sandbox / "file").touch()
     said = subprocess.run([tidy, "clean", user, "--", sandbox], capture_output=True, check=False)
     assert (said.returncode, list(sandbox.iterdir())) == (64, [sandbox / "file"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes the jobs' user")
+def test_a_job_cannot_exhaust_the_pilots_memory_by_its_folders(tidy: Path) -> None:
+    """The names of those that wait are in memory: of these, 50 MiB."""
+    with TemporaryDirectory(dir="/dev/shm") as place:
+        sandbox = Path(place, "slot")
+        for folder in (sandbox, sandbox / "wide"):
+            folder.mkdir()
+            os.chown(folder, JOB, JOB)
+        Path(place).chmod(0o755)
+        for number in range(200_000):
+            os.mkdir(f"{sandbox}/wide/{number:0240}")  # noqa: PTH102 -- two hundred thousand times
+        unlock = subprocess.run([tidy, "unlock", str(JOB), sandbox], text=True, capture_output=True, check=False)
+        subprocess.run([tidy, "delete", sandbox], check=True)
+        assert (unlock.returncode, "memory" in unlock.stderr) == (1, True)
+        assert list(Path(place).iterdir()) == []

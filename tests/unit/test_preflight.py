@@ -255,6 +255,7 @@ async def test_a_payload_whose_processes_are_hidden_is_a_fault(
     (process / "stat").write_text(f"7 (x) S 0 {'0 ' * 48}\n")
     (process / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
+    psutil.process_iter.cache_clear()  # its processes remember the path from which they were read first
     (fault,) = await faults()
     assert "no process of the container payload is visible" in fault
     (process / "status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")

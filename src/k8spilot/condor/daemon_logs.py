@@ -125,7 +125,7 @@ async def _keep_copying(
     while True:
         try:
             await _copy(follower, name, handle_line, before)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started (limit of the pod's pids)
             if ending.is_set():
                 return
             logger.warning(
@@ -133,6 +133,7 @@ async def _keep_copying(
             )
         else:
             return  # `_copy` ends by itself only after the last line
+        before = _BEFORE  # the end of the startd could be logged meanwhile
         await asyncio.sleep(_AGAIN_SECONDS)
 
 

@@ -134,7 +134,7 @@ class Container:
             self.payload.drop(self.bind)
 
     def _end(self, ended: asyncio.Future[Outcome]) -> None:
-        if ended.cancelled():
+        if ended.cancelled() or not self.running:  # it was lost before, since its removal failed
             return
         if (error := ended.exception()) is None:
             self._result = ended.result()

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Awaitable
 from typing import Any
 
+from k8spilot.common.errors import PayloadLost
 from k8spilot.docker.container import Container
 from k8spilot.docker.store import ContainerStore
 
@@ -32,10 +33,14 @@ async def _give_back(engine: ContainerStore, container: Container) -> None:
     try:
         if container.bind is not None:
             await container.payload.remove(container.bind)
-        container.end_removal()
-    finally:
+    except BaseException as error:
+        if container.running:
+            container.lose(PayloadLost(f"the pilot failed to end the job ({error!r}); it goes back to the queue"))
+        raise
+    finally:  # also after a failure: what waits for the removal must not wait for ever
         del engine.leaving[container.identifier]
         engine.memory.give(container.kept)
+        container.end_removal()
 
 
 async def whole(work: Awaitable[Any]) -> None:

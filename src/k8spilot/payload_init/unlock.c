@@ -9,8 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* For the names of the folders that are still to be visited, where this runs in the pilot container: that has a limit of
+ * memory for all its processes, and ends as a whole beyond it. A job chooses how many folders it makes. */
+#define MEMORY_BYTES (32UL << 20)
 
 static void *need(void *memory) {
     if (!memory) {
@@ -182,6 +187,9 @@ static void walk(void) {
 
 void unlock_all(const char *folder, enum unlock how) {
     struct stat status;
+    const struct rlimit memory = {MEMORY_BYTES, MEMORY_BYTES};
+    if (how == TO_USER && setrlimit(RLIMIT_AS, &memory) < 0)
+        complain("the limit of memory");
     to = how;
     top_path = folder;
     top = open(folder, DIRECTORY);
