@@ -42,7 +42,7 @@ from k8spilot.telemetry.status import Observed
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EngineContext:
     """What an engine finds when it starts."""
 
     settings: Settings
@@ -68,25 +68,25 @@ class Components:
     telemetry: Telemetry
 
 
-async def build(found: Surroundings, tasks: asyncio.TaskGroup, ends: AsyncExitStack) -> Components:
+async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExitStack) -> Components:
     """Make the parts, each of those before it: payload-init is heard, the pod seen, its GPUs found on the way.
 
     Args:
-        found: what they are made of.
+        context: what they are made of.
         tasks: where their work runs.
         ends: gets to know what is to be closed at the engine's end.
 
     Raises:
         PreflightError: the pod is not to be seen.
     """
-    settings, pod = found.settings, found.pod
+    settings, pod = context.settings, context.pod
     open_folders(settings)
     init_server = await ends.enter_async_context(
-        PayloadInitServer(settings.exchange / SOCKET, settings.payload_uid, found.cgroup)
+        PayloadInitServer(settings.exchange / SOCKET, settings.payload_uid, context.cgroup)
     )
-    scrubber = build_scrubber(settings, pod, init_server, found.cgroup, found.tidy, ends)
-    is_doubtful = await hear_payload(settings, init_server, found.cgroup)
-    startd_ad = found.agent or LocalStartdAd(Folders.of(settings), settings)
+    scrubber = build_scrubber(settings, pod, init_server, context.cgroup, context.tidy, ends)
+    is_doubtful = await hear_payload(settings, init_server, context.cgroup)
+    startd_ad = context.agent or LocalStartdAd(Folders.of(settings), settings)
     images = NodeImages(startd_ad, pod.api, settings.node_name)
     recorders = Recorders(settings, pod.api)
     listener = Fanout([recorders.slot, AdPublisher(startd_ad, images)])
