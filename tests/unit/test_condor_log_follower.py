@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import os
 import time
 from collections.abc import AsyncIterator
@@ -185,6 +186,22 @@ async def test_nothing_is_lost_of_much_that_is_written_fast_through_rotations(tm
             log.rename(tmp_path / "StartLog.old") if number % 2 else log.touch()
             told = await take(lines, each, 60)
             assert told == [b"%d %s" % (at, line) for at in range(number * each, (number + 1) * each)]
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_no_file_stays_open_when_it_is_cancelled(tmp_path: Path, steps: int) -> None:
+    """Wherever it is: pytest fails for a file that nothing closes."""
+    log = tmp_path / NAME
+    log.write_bytes(b"old\n")
+    with LogFollower(tmp_path, [NAME]) as follower:
+        reading = asyncio.ensure_future(anext(aiter(follower.lines(NAME))))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        del reading
+        gc.collect()
 
 
 async def test_a_log_that_is_quiet_costs_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.docker.pre_job import next_job
 from k8spilot.docker.server import listen, serve
-from k8spilot.engine.components import Components, Surroundings, build
+from k8spilot.engine.components import Components, EngineContext, build
 from k8spilot.engine.condor_work import look_after_condor
 from k8spilot.engine.startup import deaths
 from k8spilot.gpu.monitoring.container import MonitoredGpus
@@ -62,7 +62,7 @@ class EngineApp:
         self._listening = listening
         """Docker sockets of the supervisor; without a supervisor the engine creates them."""
         self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
-        self._surroundings = Surroundings(settings, self.pod, cgroup, tidy, self._agent)
+        self._context = EngineContext(settings, self.pod, cgroup, tidy, self._agent)
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
         """Set when the engine's socket is served."""
@@ -101,7 +101,7 @@ class EngineApp:
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         async with AsyncExitStack() as ends:
-            parts = await build(self._surroundings, tasks, ends)
+            parts = await build(self._context, tasks, ends)
             listening = self._listening or [listen(path) for path in self._settings.sockets]
             socket_of_condor = str(self._settings.htcondor_socket)
             await ends.enter_async_context(serve(parts.store, listening, self._routes(parts), socket_of_condor))

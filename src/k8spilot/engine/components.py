@@ -42,7 +42,7 @@ from k8spilot.telemetry.status import Observed
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EngineContext:
     """Environment of an engine at its start."""
 
     settings: Settings
@@ -68,25 +68,25 @@ class Components:
     telemetry: Telemetry
 
 
-async def build(found: Surroundings, tasks: asyncio.TaskGroup, ends: AsyncExitStack) -> Components:
+async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExitStack) -> Components:
     """Create the parts in their order. On the way payload-init connects, and the pod and its GPUs are found.
 
     Args:
-        found: environment of the engine.
+        context: environment of the engine.
         tasks: task group of the parts.
         ends: gets the callbacks for the engine's end.
 
     Raises:
         PreflightError: the pod cannot be read.
     """
-    settings, pod = found.settings, found.pod
+    settings, pod = context.settings, context.pod
     open_folders(settings)
     init_server = await ends.enter_async_context(
-        PayloadInitServer(settings.exchange / SOCKET, settings.payload_uid, found.cgroup)
+        PayloadInitServer(settings.exchange / SOCKET, settings.payload_uid, context.cgroup)
     )
-    scrubber = build_scrubber(settings, pod, init_server, found.cgroup, found.tidy, ends)
-    is_doubtful = await hear_payload(settings, init_server, found.cgroup)
-    startd_ad = found.agent or LocalStartdAd(Folders.of(settings), settings)
+    scrubber = build_scrubber(settings, pod, init_server, context.cgroup, context.tidy, ends)
+    is_doubtful = await hear_payload(settings, init_server, context.cgroup)
+    startd_ad = context.agent or LocalStartdAd(Folders.of(settings), settings)
     images = NodeImages(startd_ad, pod.api, settings.node_name)
     recorders = Recorders(settings, pod.api)
     listener = Fanout([recorders.slot, AdPublisher(startd_ad, images)])
