@@ -187,9 +187,11 @@ static void walk(void) {
 
 void unlock_all(const char *folder, enum unlock how) {
     struct stat status;
+#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer maps terabytes */
     const struct rlimit memory = {MEMORY_BYTES, MEMORY_BYTES};
     if (how == TO_USER && setrlimit(RLIMIT_AS, &memory) < 0)
         complain("the limit of memory");
+#endif
     to = how;
     top_path = folder;
     top = open(folder, DIRECTORY);
