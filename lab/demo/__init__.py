@@ -21,6 +21,8 @@ LIMIT_S = 120.0
 
 _INPUT_TRANSFERRED = 3  # FileTransferEventType in HTCondor's condor_event.h
 _LOOK_S = 0.05
+_LOG_S = 10.0
+"""Time limit for a job's lines in the pilot's log, which may come after the job's end in its event log."""
 
 
 def main() -> int:
@@ -92,6 +94,10 @@ def _follow(rows: Sequence[Row], log: PilotLog, console: Console) -> None:
     for row in rows:
         if not row.over:
             row.trouble = f"not finished after {LIMIT_S:.0f} s"
+    deadline = time.monotonic() + _LOG_S
+    while not all(row.trouble or row.logged for row in rows) and time.monotonic() < deadline:
+        _look(rows, log)
+        time.sleep(_LOOK_S)
 
 
 def _look(rows: Sequence[Row], log: PilotLog) -> None:
@@ -147,6 +153,6 @@ def _faults(row: Row) -> list[str]:
     for name, content in plan.returned.items():
         if texts.get(name) != content:
             faults.append(f"{title}: its file {name} is {texts.get(name)!r}, not {content!r}")
-    if row.bind_s is None or "running" not in row.reached:
+    if not row.logged:
         faults.append(f"{title}: the pilot's log does not show its bind and its start")
     return faults

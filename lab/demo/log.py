@@ -8,7 +8,7 @@ from lab.api import Lab
 from lab.streams import Stream
 
 _CLAIMED = re.compile(r"Remote job ID is (\d+\.\d+)")  # condor_startd
-_BOUND = re.compile(r"Bound \S+ in (?P<seconds>[0-9.]+) s")  # k8spilot
+_BOUND = re.compile(r"Bound \S+ in (?P<seconds>[0-9.]+) s\..* job=(?P<job>\d+\.\d+)")  # k8spilot
 _RUNS = re.compile(r"HTCJob(?P<cluster>\d+)_(?P<proc>\d+)_\S* runs\.")  # k8spilot; the name is HTCondor's
 
 
@@ -28,18 +28,15 @@ class PilotLog:
     def __init__(self, lab: Lab, pod: str) -> None:
         self._startd = Stream.of_pilot_files(lab, pod, "/var/log/condor/StartLog")
         self._pilot = Stream.of_pilot(lab, pod)
-        self._job = ""
 
     def look(self) -> Iterator[News]:
         """Return what happened since the last call."""
         for line in self._startd.lines():
             if (match := _CLAIMED.search(line)) is not None:
-                self._job = match[1]
-                yield News(self._job, "claimed")
+                yield News(match[1], "claimed")
         for line in self._pilot.lines():
-            # A pilot runs one job at a time, so a bind belongs to the job that was claimed last.
             if (match := _BOUND.search(line)) is not None:
-                yield News(self._job, "bound", float(match["seconds"]))
+                yield News(match["job"], "bound", float(match["seconds"]))
             elif (match := _RUNS.search(line)) is not None:
                 yield News(f"{match['cluster']}.{match['proc']}", "running")
 

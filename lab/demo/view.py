@@ -46,6 +46,11 @@ class Row:
         return "done" in self.reached or bool(self.trouble)
 
     @property
+    def logged(self) -> bool:
+        """Whether the pilot's log has shown its bind and its start."""
+        return self.bind_s is not None and "running" in self.reached
+
+    @property
     def ran_s(self) -> float | None:
         """Seconds from its start to its end, the return of its files included."""
         if "done" in self.reached and "running" in self.reached:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -28,6 +27,9 @@ CLOCK_SECONDS: Final = 300
 others accept five minutes."""
 
 _API_SECONDS: Final = 20.0
+_VISIBLE_SECONDS: Final = 5.0
+"""Time limit for a process of the payload container. The pod's status shows a container's end a second late."""
+_LOOK_SECONDS: Final = 0.25
 
 Json = dict[str, Any]
 
@@ -113,7 +115,7 @@ async def _reach(settings: Settings, api: Api, facts: Cluster) -> Finding:
 async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding]:
     name = f"{settings.pod_namespace}/{settings.pod_name}"
     try:
-        facts.pod = await api.read("get", f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}")
+        facts.pod = await _read_pod(settings, api)
     except ApiRefusal as error:
         if error.status == HTTPStatus.NOT_FOUND:
             message = (
@@ -130,24 +132,32 @@ async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding
     return [
         *judged("pod", (f"in the pod {name}, {message}" for message in faults), f"{name} has what a pilot needs"),
         *(warning("pod", f"in the pod {name}, {message}") for message in warnings),
-        *_processes(facts.pod, settings),
+        *await _processes(settings, api, facts.pod),
     ]
 
 
-def _processes(pod: Json, settings: Settings) -> Iterator[Finding]:
-    """Check whether the payload's processes are visible, while there are any."""
-    view = container(pod, settings.payload_container)
-    if view is None or not view.running or not pod.get("spec", {}).get("shareProcessNamespace"):
-        return
-    if settings.payload_uid in _uids():
-        yield good("processes", f"processes of the container {settings.payload_container} are visible")
-    else:
-        yield fault(
-            "processes",
-            f"no process of the container {settings.payload_container} is visible here, so that the pilot could not "
-            "measure jobs or clean up after them; use a container runtime that shares the process namespace between "
-            "a pod's containers",
-        )
+async def _read_pod(settings: Settings, api: Api) -> Json:
+    return await api.read("get", f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}")
+
+
+async def _processes(settings: Settings, api: Api, pod: Json) -> list[Finding]:
+    """Check whether the payload's processes are visible, while the pod's status shows its container running."""
+    name, until = settings.payload_container, time.monotonic() + _VISIBLE_SECONDS
+    while (view := container(pod, name)) is not None and view.running and pod["spec"].get("shareProcessNamespace"):
+        if settings.payload_uid in _uids():
+            return [good("processes", f"processes of the container {name} are visible")]
+        if time.monotonic() > until:
+            return [
+                fault(
+                    "processes",
+                    f"no process of the container {name} is visible here, so that the pilot could not measure jobs or "
+                    "clean up after them; use a container runtime that shares the process namespace between a pod's "
+                    "containers",
+                )
+            ]
+        await asyncio.sleep(_LOOK_SECONDS)
+        pod = await _read_pod(settings, api)
+    return []
 
 
 def _uids() -> set[int]:
