@@ -8,8 +8,8 @@ from lab.api import Lab
 from lab.streams import Stream
 
 _CLAIMED = re.compile(r"Remote job ID is (\d+\.\d+)")  # condor_startd
-_BOUND = re.compile(r"Bound \S+ in (?P<seconds>[0-9.]+) s\..* job=(?P<job>\d+\.\d+)")  # k8spilot
-_RUNS = re.compile(r"HTCJob(?P<cluster>\d+)_(?P<proc>\d+)_\S* runs\.")  # k8spilot; the name is HTCondor's
+_BOUND = re.compile(r"Bound \S+ in (?P<seconds>[0-9.]+) s\. .*attempt=(?P<attempt>\w+)")  # k8spilot
+_RUNS = re.compile(r"HTCJob\d+_\S* runs\. .*attempt=(?P<attempt>\w+) .*job=(?P<job>\S+)")  # k8spilot
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class PilotLog:
     def __init__(self, lab: Lab, pod: str) -> None:
         self._startd = Stream.of_pilot_files(lab, pod, "/var/log/condor/StartLog")
         self._pilot = Stream.of_pilot(lab, pod)
+        self._bind_s: dict[str, float] = {}
+        """Seconds of each bind, by the attempt that its log lines name."""
 
     def look(self) -> Iterator[News]:
         """Return what happened since the last call."""
@@ -35,10 +37,12 @@ class PilotLog:
             if (match := _CLAIMED.search(line)) is not None:
                 yield News(match[1], "claimed")
         for line in self._pilot.lines():
+            # The bind of an image that is new to the pod begins with its pull, whose request does not name the job.
             if (match := _BOUND.search(line)) is not None:
-                yield News(match["job"], "bound", float(match["seconds"]))
+                self._bind_s[match["attempt"]] = float(match["seconds"])
             elif (match := _RUNS.search(line)) is not None:
-                yield News(f"{match['cluster']}.{match['proc']}", "running")
+                yield News(match["job"], "bound", self._bind_s.get(match["attempt"]))
+                yield News(match["job"], "running")
 
     def close(self) -> None:
         """Stop following."""

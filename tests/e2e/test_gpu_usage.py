@@ -23,8 +23,8 @@ from tests.e2e.pool import MATCHED_SECONDS, Pool, Result, ads, result, until
 LIMIT = "/spec/initContainers/1/resources/limits"
 COMPONENTS = ["gpu", "gpu-metrics"]
 RIGHTS = CHECKOUT / "components/gpu-metrics/rights.yaml"
-SECONDS: Final = 100
-"""Time of a measured job. HTCondor samples whole intervals of ten seconds; one of 60 s was seen without one."""
+SECONDS: Final = 50
+"""Time of a measured job. HTCondor samples whole intervals of ten seconds."""
 
 
 @dataclass

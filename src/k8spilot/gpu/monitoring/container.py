@@ -326,16 +326,16 @@ class GpuMetrics:
         reader, pace = self.meter.reader(), monitor_output.Pace()
         order = list(self.meter.gpus)
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(REPORT_SECONDS)
-            age = self._age()
-            usages = reader.read(age)
-            text = monitor_output.blocks(usages, order, update=pace.due(usages, age, loop.time()))
-            if text:
-                try:
+        text = monitor_output.start(order)
+        with suppress(ConnectionError):  # the startd has ended
+            while True:
+                if text:
                     await response.write(text.encode())
-                except ConnectionError:  # the startd has ended
-                    return response
+                await asyncio.sleep(REPORT_SECONDS)
+                age = self._age()
+                usages = reader.read(age)
+                text = monitor_output.blocks(usages, order, update=pace.due(usages, age, loop.time()))
+        return response
 
 
 def _named(pod: dict[str, Any], name: str) -> Ephemeral | None:

@@ -51,6 +51,16 @@ def blocks(usages: Sequence[GpuUsage], order: Sequence[str], *, update: bool) ->
     return "".join(f"{line}\n" for line in lines)
 
 
+def start(order: Sequence[str]) -> str:
+    """Return the ads that come before the first interval: no busy time yet.
+
+    The startd computes a job's average from the last ad before the job's start (reset_monitor in
+    startd_named_classad.cpp). Without an earlier ad, a pilot's first job would have no average. No average results from
+    these ads alone, because the startd needs an ad after the job's start.
+    """
+    return blocks([GpuUsage(uuid, 0.0, None) for uuid in order], order, update=False)
+
+
 class Pace:
     """Decides when the startd should write its job's usage at once.
 
