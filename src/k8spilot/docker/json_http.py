@@ -88,7 +88,7 @@ def cost(size: int) -> int:
 
 
 def keep(request: web.Request) -> int:
-    """Return the bytes of MEMORY that the request's data has reserved. The caller now returns them in the end."""
+    """Return how many bytes of MEMORY the request's data has reserved. From now on the caller has to release them."""
     return _charge(request)
 
 

@@ -38,7 +38,7 @@ _STATUS: Final = {
     BadRequest: HTTPStatus.BAD_REQUEST,
     Refused: HTTPStatus.CONFLICT,
 }
-"""Statuses of the Engine API. A failed bind has none of these: after 404 the CLI would pull and retry."""
+"""Statuses of the Engine API. BindError is not among them and gets 500: after a 404 the CLI would pull and retry."""
 
 _QUIET: Final = logging.getLogger("k8spilot.docker.access")
 """aiohttp's line for every request. This module logs errors, and payload/ logs their meaning for a job."""

@@ -107,8 +107,8 @@ class ContainerStore:
     def kill_early(self, name: str, number: int) -> bool:
         """Send a signal to a container that does not exist yet; return False if none is being created.
 
-        HTCondor also signals a job whose image is being pulled, and ignores the answer. HTCondor knows the name of the
-        container, which the engine gets from `create`; but a slot has one job.
+        HTCondor also signals a job whose image is being pulled, and ignores the answer. During the pull the
+        engine does not know the container's name yet, but the slot has one job only.
         """
         if (creation := self.creating.get(name)) is not None:
             if not creation.signalled.done():

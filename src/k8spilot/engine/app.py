@@ -1,4 +1,4 @@
-"""Composition root: creates the engine's parts, starts its tasks, and ends with its pod or on request.
+"""Composition root: has the engine's parts created, starts its tasks, and ends with its pod or on request.
 
 Order: follow the own pod, create the parts (engine/components.py), serve the Docker socket, handle HTCondor's slot. The
 end has the reverse order. Every task has a name and belongs to a group that ends with it. The supervisor

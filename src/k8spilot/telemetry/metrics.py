@@ -52,7 +52,7 @@ HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
 }
 
 _BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
-"""Buckets in seconds, from a bind of an image that the node has to the usual time limit of a bind."""
+"""Buckets in seconds, from the bind of an image that is already on the node, to the usual time limit of a bind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ IGNORED: Final = {
 _SUPPORTED: Final = frozenset(
     {"Image", "Entrypoint", "Cmd", "Env", "WorkingDir", "Labels", "HostConfig", "Binds", "Tty", "OpenStdin"}
     | {"ExposedPorts", "PortBindings", "AutoRemove", "ShmSize", "Devices", "DeviceRequests"}
-    # Options that concern the client only, or that _LIMITS checks again.
+    # Options that concern the client only, or that repeat others: NetworkingConfig repeats HostConfig's NetworkMode.
     | {"AttachStdin", "AttachStdout", "AttachStderr", "StdinOnce", "ConsoleSize", "ContainerIDFile", "NetworkingConfig"}
 )
 
