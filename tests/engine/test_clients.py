@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from k8spilot.payload.output_buffer import KEPT_BYTES, OutputBuffer
 from tests.engine.client import VERSION, Job
 from tests.engine.rings import Engine, Simulated, eventually
 from tests.engine.test_logs import frames
@@ -182,13 +181,3 @@ async def test_stop_with_a_time_that_is_none_is_a_bad_request(engine: Engine) ->
     job = await engine.begin_shell(engine.image("busybox"), "echo ready; exec sleep 60")
     await job.until_output(b"ready")
     assert (await engine.ask("POST", f"/containers/{job.name}/stop", params={"t": "x"})).status == 400
-
-
-async def test_output_in_single_bytes_costs_no_more_memory_than_its_size() -> None:
-    tail = OutputBuffer()
-    for number in range(200_000):
-        tail.add(1 + number % 2 if number % 50 == 0 else 1, b"x")
-    assert len(list(tail)) < 20_000
-    assert sum(len(piece.data) for piece in tail) == 200_000
-    tail.add(1, b"y" * (KEPT_BYTES + 1))
-    assert sum(len(piece.data) for piece in tail) == KEPT_BYTES

@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.docker.json_http import BadRequest, flag
-from k8spilot.payload.output_buffer import Piece
+from k8spilot.payload.output_buffer import PIECE_BYTES, Piece
 
 _BEHIND_BYTES: Final = 4 * 1024 * 1024
 
@@ -39,20 +39,22 @@ def last_lines(pieces: list[Piece], request: web.Request) -> Lines:
 
 def _whole_lines(pieces: list[Piece]) -> list[Piece]:
     """Split the output into one piece for each line, with the time and position of the line's beginning."""
-    lines: list[Piece] = []
-    open_: dict[int, int] = {}
-    """Stream -> index of its unfinished line."""
+    firsts: list[Piece] = []
+    """For each line: the piece in which it begins."""
+    texts: list[bytearray] = []
+    open_: dict[int, bytearray] = {}
+    """Stream -> its unfinished line."""
     for piece in pieces:
         for part in _split(piece.data):
-            place = open_.pop(piece.stream, None)
-            if place is None:
-                place = len(lines)
-                lines.append(piece._replace(data=part))
-            else:
-                lines[place] = lines[place]._replace(data=lines[place].data + part)
+            text = open_.pop(piece.stream, None)
+            if text is None:
+                text = bytearray()
+                firsts.append(piece)
+                texts.append(text)
+            text += part
             if not part.endswith(b"\n"):
-                open_[piece.stream] = place
-    return lines
+                open_[piece.stream] = text
+    return [first._replace(data=bytes(text)) for first, text in zip(firsts, texts, strict=True)]
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -94,10 +96,10 @@ class Follower:
             self._more.clear()
             await self._more.wait()
         if (piece := self._pieces.popleft()) is not None:
-            self._size -= len(piece[1])
+            self._size -= len(piece[1]) + PIECE_BYTES
         return piece
 
     def _add(self, piece: tuple[int, bytes] | None) -> None:
         self._pieces.append(piece)
-        self._size += 0 if piece is None else len(piece[1])
+        self._size += 0 if piece is None else len(piece[1]) + PIECE_BYTES
         self._more.set()

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 KEPT_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 4096
+PIECE_BYTES: Final = 256
+"""Memory of a piece beside its data. A job chooses the number of pieces: each write may become one."""
 
 
 class Piece(NamedTuple):
@@ -19,7 +21,7 @@ class Piece(NamedTuple):
 
 
 class OutputBuffer:
-    """Last `KEPT_BYTES` of both streams, in the order of reading."""
+    """Last output of both streams, in the order of reading, in `KEPT_BYTES` of memory."""
 
     def __init__(self) -> None:
         self._pieces: deque[Piece] = deque()
@@ -30,7 +32,7 @@ class OutputBuffer:
         return iter(tuple(self._pieces))
 
     def add(self, stream: int, data: bytes) -> None:
-        """Add `data`, and drop the oldest pieces beyond `KEPT_BYTES`."""
+        """Add `data`, and drop the oldest pieces beyond the limit."""
         data, now = data[-KEPT_BYTES:], time.time()
         last = self._pieces[-1] if self._pieces else None
         if (
@@ -42,6 +44,7 @@ class OutputBuffer:
             self._pieces[-1] = last._replace(data=last.data + data)  # fewer objects for output in small writes
         else:
             self._pieces.append(Piece(now, stream, data))
+            self._size += PIECE_BYTES
         self._size += len(data)
-        while self._size > KEPT_BYTES:
-            self._size -= len(self._pieces.popleft().data)
+        while self._size > KEPT_BYTES + PIECE_BYTES:
+            self._size -= len(self._pieces.popleft().data) + PIECE_BYTES
