@@ -18,15 +18,16 @@ async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end:
 
     Work that returns has a defect, too, and restarts, unless it `may_end`.
     """
+    subject = what[:1].upper() + what[1:]  # and not capitalize(), which changes "HTCondor"
     while True:
         try:
             await work()
         except Exception:
-            logger.exception("%s failed; this is a defect of k8spilot. It restarts.", what.capitalize())
+            logger.exception("%s failed; this is a defect of k8spilot. It restarts.", subject)
         else:
             if may_end:
                 return
-            logger.error("%s ended by itself; this is a defect of k8spilot. It restarts.", what.capitalize())
+            logger.error("%s ended by itself; this is a defect of k8spilot. It restarts.", subject)
         await asyncio.sleep(_RESTART_SECONDS)
 
 

@@ -71,7 +71,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     except Exception as error:
         if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
             return _answer(_INTERNAL_ERROR, "the client has disconnected")  # not sent
-        logger.exception("%s %s failed; this is a fault of k8spilot.", request.method, request.path)
+        logger.exception("%s %s failed; this is a defect of k8spilot.", request.method, request.path)
         return _answer(
             HTTPStatus.INTERNAL_SERVER_ERROR, "the pilot failed with an internal error; its log has the details"
         )

@@ -84,7 +84,7 @@ class EventRecorder:
             try:
                 await self._create(event)
             except Exception:
-                logger.exception("The Event %s could not be created; this is a fault of k8spilot.", event.reason)
+                logger.exception("The Event %s could not be created; this is a defect of k8spilot.", event.reason)
             finally:
                 self._queue.task_done()
 
