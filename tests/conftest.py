@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import fcntl
 import gc
 import os
 import signal
@@ -120,11 +121,16 @@ def what_is_left_open_is_told_here() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """payload-init and the simulator's own programs, compiled."""
+def programs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Programs:
+    """payload-init and the simulator's own programs, compiled once for all workers: that takes 6 s of a core."""
     if (reason := obstacle()) is not None:
         pytest.skip(reason)
-    return build(tmp_path_factory.mktemp("programs"))
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "programs"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build(folder)
 
 
 @pytest.fixture(scope="session")

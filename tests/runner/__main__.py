@@ -29,6 +29,9 @@ SESSION_SECONDS: Final = 4200
 QUICK_SECONDS: Final = 600
 END_SECONDS: Final = 200
 """After the session's limit: for a test that cannot be interrupted, and for the removal of pods."""
+ORDERS: Final = "K8SPILOT_TEST_ORDERS"
+QUICK_ORDERS: Final = 5
+"""Sequences of events in tests/engine/test_any_order.py. Their random inputs, as those of tests/fuzz, are for `all`."""
 QUICK: Final = "quick or not (node or e2e or oracle or attack or gpu or disruptive)"
 
 
@@ -51,7 +54,8 @@ def main() -> int:
     if asked.command == "many":
         return _many(asked)
     if asked.command == "quick":
-        own = ["-m", QUICK, _times_in(BUILD / "test-quick-times.json")]
+        os.environ.setdefault(ORDERS, str(QUICK_ORDERS))
+        own = ["-m", QUICK, "--ignore=tests/fuzz", _times_in(BUILD / "test-quick-times.json")]
         return _session(asked.workers, QUICK_SECONDS, [*own, *asked.options])
     own = [*(["-m", asked.part] if asked.part else []), _times_in(plugin.TIMES)]
     return _session(asked.workers, SESSION_SECONDS, [*own, *asked.options])
