@@ -21,8 +21,6 @@ LIMIT_S = 120.0
 
 _INPUT_TRANSFERRED = 3  # FileTransferEventType in HTCondor's condor_event.h
 _LOOK_S = 0.05
-_LOG_S = 10.0
-"""Time limit for a job's lines in the pilot's log, which may come after the job's end in its event log."""
 
 
 def main() -> int:
@@ -92,12 +90,8 @@ def _follow(rows: Sequence[Row], log: PilotLog, console: Console) -> None:
                     _print_news(row, before[row.name], console)
             time.sleep(_LOOK_S)
     for row in rows:
-        if not row.over:
+        if not row.over and "done" not in row.reached:
             row.trouble = f"not finished after {LIMIT_S:.0f} s"
-    deadline = time.monotonic() + _LOG_S
-    while not all(row.trouble or row.logged for row in rows) and time.monotonic() < deadline:
-        _look(rows, log)
-        time.sleep(_LOOK_S)
 
 
 def _look(rows: Sequence[Row], log: PilotLog) -> None:

@@ -41,7 +41,8 @@ class PilotLog:
             if (match := _BOUND.search(line)) is not None:
                 self._bind_s[match["attempt"]] = float(match["seconds"])
             elif (match := _RUNS.search(line)) is not None:
-                yield News(match["job"], "bound", self._bind_s.get(match["attempt"]))
+                if (seconds := self._bind_s.pop(match["attempt"], None)) is not None:
+                    yield News(match["job"], "bound", seconds)
                 yield News(match["job"], "running")
 
     def close(self) -> None:

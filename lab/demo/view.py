@@ -42,8 +42,8 @@ class Row:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended or failed."""
-        return "done" in self.reached or bool(self.trouble)
+        """Whether the job has failed, or has ended and its last lines of the pilot's log have come."""
+        return bool(self.trouble) or ("done" in self.reached and self.logged)
 
     @property
     def logged(self) -> bool:

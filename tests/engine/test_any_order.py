@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from k8spilot.common import engine_api
 from tests.engine.client import Failed, Job, unique_name
 from tests.engine.rings import Simulated, eventually, simulated
+from tests.runner import ORDERS
 from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs
 
@@ -275,7 +276,7 @@ def test_the_slot_has_one_job_at_a_time_and_is_free_in_the_end_in_any_order(prog
         run_state_machine_as_test(
             cast("type[AnyOrder]", partial(AnyOrder, grounds)),
             settings=settings(
-                max_examples=int(os.environ.get("K8SPILOT_TEST_ORDERS", "25")),
+                max_examples=int(os.environ.get(ORDERS, "25")),
                 stateful_step_count=12,
                 deadline=None,
                 derandomize=True,

@@ -3,3 +3,8 @@
 Enter by `plugin`, which tests/conftest.py registers. `groups` says which tests belong together and what they need,
 `scheduler` hands groups to workers, `pilots` shares pilot pods between them, `times` measures, `__main__` runs it all.
 """
+
+from typing import Final
+
+ORDERS: Final = "K8SPILOT_TEST_ORDERS"
+"""Environment variable: the number of sequences of events in tests/engine/test_any_order.py."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.runner import plugin, table, times
+from tests.runner import ORDERS, plugin, table, times
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = CHECKOUT / "build"
@@ -29,9 +29,8 @@ SESSION_SECONDS: Final = 4200
 QUICK_SECONDS: Final = 600
 END_SECONDS: Final = 200
 """After the session's limit: for a test that cannot be interrupted, and for the removal of pods."""
-ORDERS: Final = "K8SPILOT_TEST_ORDERS"
 QUICK_ORDERS: Final = 5
-"""Sequences of events in tests/engine/test_any_order.py. Their random inputs, as those of tests/fuzz, are for `all`."""
+"""`all` has 25 of these sequences of events, and the random inputs of tests/fuzz."""
 QUICK: Final = "quick or not (node or e2e or oracle or attack or gpu or disruptive)"
 
 

@@ -31,6 +31,14 @@ def test_output_in_single_bytes_costs_no_more_memory_than_the_limit(alternates: 
     assert _memory_of(build) < 2 * KEPT_BYTES
 
 
+def test_output_of_one_stream_in_single_bytes_is_kept_whole_in_few_pieces() -> None:
+    tail = OutputBuffer()
+    for _ in range(200_000):
+        tail.add(1, b"x")
+    assert len(list(tail)) < 20_000
+    assert sum(len(piece.data) for piece in tail) == 200_000
+
+
 def test_output_in_large_writes_is_kept_up_to_the_limit() -> None:
     tail = OutputBuffer()
     tail.add(1, b"x")

@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
@@ -245,18 +245,8 @@ async def test_all_independent_faults_are_told_at_once(here: Here) -> None:
     ]
 
 
-@contextmanager
-def _processes_in(folder: Path) -> Iterator[None]:
-    """Let psutil read `folder` instead of /proc; a process remembers the folder that it was first read from."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(psutil, "PROCFS_PATH", str(folder))
-        psutil.process_iter.cache_clear()
-        yield
-    psutil.process_iter.cache_clear()
-
-
 async def test_a_payload_whose_processes_are_hidden_is_a_fault(
-    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     running = {"name": "payload", "containerID": "containerd://1", "state": {"running": {}}}
     here.cluster.pod["status"] = {"initContainerStatuses": [running]}
@@ -266,21 +256,21 @@ async def test_a_payload_whose_processes_are_hidden_is_a_fault(
     (process / "stat").write_text(f"7 (x) S 0 {'0 ' * 48}\n")
     (process / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
     monkeypatch.setattr(cluster_checks, "_VISIBLE_SECONDS", 0.5)
-    with _processes_in(tmp_path / "proc"):
-        (fault,) = await faults()
-        assert "no process of the container payload is visible" in fault
-        (process / "status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
-        assert await faults() == []
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
+    psutil.process_iter.cache_clear()  # its processes remember the path from which they were read first
+    request.addfinalizer(psutil.process_iter.cache_clear)
+    (fault,) = await faults()
+    assert "no process of the container payload is visible" in fault
+    (process / "status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
+    assert await faults() == []
 
 
 async def test_a_payload_container_that_ended_a_moment_ago_hides_nothing(
-    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = {"name": "payload", "containerID": "containerd://1", "state": {"running": {}}}
     ended = {**running, "state": {"terminated": {"exitCode": 0}}}
     here.cluster.pod["status"] = {"initContainerStatuses": [running]}
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/stat").write_text("btime 0\n")
 
     def read(_: object) -> Iterator[psutil.Process]:
         here.cluster.pod["status"] = {"initContainerStatuses": [ended]}

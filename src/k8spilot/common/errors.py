@@ -1,8 +1,8 @@
 """Errors whose text is a sentence for people.
 
 The text says what is wrong, where, and what to do about it. The same text is the job's hold reason, the log line and
-the message in `kubectl describe`. NotNow with its subclasses and PayloadLost put the job back into the queue. Other
-errors of a bind or a request hold it (docker/create/handler.py).
+the message in `kubectl describe`. After NotNow, its subclasses and PayloadLost, the job goes back to the queue. Other
+errors of a bind or a request hold the job (docker/create/handler.py).
 """
 
 

@@ -142,8 +142,10 @@ async def _read_pod(settings: Settings, api: Api) -> Json:
 
 async def _processes(settings: Settings, api: Api, pod: Json) -> list[Finding]:
     """Check whether the payload's processes are visible, while the pod's status shows its container running."""
+    if not pod.get("spec", {}).get("shareProcessNamespace"):
+        return []
     name, until = settings.payload_container, time.monotonic() + _VISIBLE_SECONDS
-    while (view := container(pod, name)) is not None and view.running and pod["spec"].get("shareProcessNamespace"):
+    while (view := container(pod, name)) is not None and view.running:
         if settings.payload_uid in _uids():
             return [good("processes", f"processes of the container {name} are visible")]
         if time.monotonic() > until:
