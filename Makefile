@@ -14,7 +14,8 @@ help:  ## list the commands
 # Everything goes to stderr, so that `make -s kubeconfig` prints one line only.
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV) >&2
-	@$(BIN)/pip install --quiet --editable '.[dev]' >&2
+	@$(BIN)/pip install --quiet uv >&2
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' >&2
 	@touch $@
 
 venv: $(VENV)/installed  ## the project's own Python environment

@@ -12,7 +12,9 @@ def test_dockers_commands_show_a_running_job(pool: Pool) -> None:
     def docker(command: str) -> str:
         return pool.inside(f"docker {command} 2>&1")
 
-    name, image, now = docker("ps --no-trunc --format '{{.Names}} {{.Image}} {{.State}}'").split()
+    # The container is listed once payload-init has reported the start, which can be after the job's first process.
+    listed = until(lambda: docker("ps --no-trunc --format '{{.Names}} {{.Image}} {{.State}}'"), "it is listed")
+    name, image, now = listed.split()
     assert name.startswith(f"HTCJob{jobs.cluster}_0_")
     assert image == f"{pool.lab.registry}/busybox:latest"
     assert now == "running"

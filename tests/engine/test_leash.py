@@ -97,7 +97,7 @@ async def test_one_that_another_process_has_still_is_refused_and_another_is_take
     channel.kill()
     await asyncio.wait_for(channel.gone, 5)
     has_it.kill()
-    await has_it.wait()
+    await has_it.communicate()
     first.close()
 
 

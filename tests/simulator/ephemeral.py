@@ -38,6 +38,7 @@ class Ephemerals:
             for process in self.processes.values():
                 with suppress(ProcessLookupError):
                     process.kill()
+                await process.communicate()  # an unread pipe would outlive the test's event loop
 
     async def _run(self, spec: Spec) -> None:
         given = self.gives(spec)
