@@ -1,6 +1,7 @@
 """One pod takes one job after another: without back-off, with few requests, and back to the idle image at last."""
 
 import asyncio
+from dataclasses import replace
 import time
 from typing import Any
 
@@ -69,6 +70,19 @@ async def test_the_idle_image_comes_when_no_job_follows_and_the_next_bind_is_fre
             await server.until(lambda pod: payload_status(pod)["image"] == payload_image(pod))
         assert (await simulator.shell(simulator.image("busybox"), "exit 9")).code == 9
         assert simulator.cluster.kubelet.back_offs == 0
+
+
+async def test_the_idle_image_comes_back_when_the_engine_has_died_after_a_job(programs: Programs) -> None:
+    async with simulated(programs, idle_after_seconds=60) as simulator:
+        cluster = simulator.cluster
+        server = cluster.server
+        idle = payload_image(server.pod)
+        await simulator.shell(simulator.image("busybox"), "exit 0")
+        await cluster.stop_pilot()
+        assert "/busybox:" in payload_image(server.pod)
+        cluster.settings = replace(cluster.settings, idle_after_seconds=0.1)
+        await cluster.start_pilot()
+        await server.until(lambda pod: payload_image(pod).startswith(f"{idle}-"))
 
 
 @pytest.mark.node

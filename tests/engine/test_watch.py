@@ -65,6 +65,21 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(place: Place) -> 
     assert place.api.count() - before <= 2
 
 
+async def test_a_quiet_watch_of_a_server_without_bookmarks_is_no_outage(place: Place) -> None:
+    place.simulator.cluster.server.bookmarks = False
+    await place.simulator.cluster.restart_pilot()
+    before = place.api.count("watch")
+    await asyncio.sleep(2.5)  # the limit of silence is 1 s where bookmarks come
+    assert place.api.count("watch") == before
+    assert not place.simulator.cluster.pilot.pod.connectivity.words
+
+
+async def test_a_silent_watch_of_a_server_with_bookmarks_is_opened_again(place: Place) -> None:
+    before = place.api.count("watch")
+    await asyncio.sleep(2.5)
+    assert place.api.count("watch") > before
+
+
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch is a good one after a moment, and pilots come back over a time that no test waits for."""

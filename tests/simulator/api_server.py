@@ -42,6 +42,8 @@ class ApiServer:
         """The JSON patches that came."""
         self.ephemeral_refusal: tuple[int, str] | None = None
         """Status and message with which ephemeral containers are refused, if any."""
+        self.bookmarks = True
+        """Whether watches have bookmarks."""
         self.watch_seconds: float | None = None
         """End watches earlier than they ask for."""
         self.told: dict[str, dict[str, Any]] = {}
@@ -195,11 +197,13 @@ class ApiServer:
         assert transport is not None
         self._watches.add(transport)
         try:
+            if self.bookmarks:  # within the first minute in Kubernetes; at once here
+                await _send_bookmark(response, int(request.query["resourceVersion"]))
             async with asyncio.timeout(self.watch_seconds or float(request.query["timeoutSeconds"])):
                 await self._send_events(response, int(request.query["resourceVersion"]))
         except TimeoutError:
-            bookmark = {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": str(self._version)}}
-            await _send(response, "BOOKMARK", bookmark)
+            if self.bookmarks:
+                await _send_bookmark(response, self._version)
         except ConnectionError:
             return response  # the test has cut it, or the pilot has gone
         finally:
@@ -338,6 +342,11 @@ def _extended(containers: list[dict[str, Any]]) -> Callable[[Pod], None]:
                 there.append(one)
 
     return change
+
+
+async def _send_bookmark(response: web.StreamResponse, version: int) -> None:
+    bookmark = {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": str(version)}}
+    await _send(response, "BOOKMARK", bookmark)
 
 
 async def _send(response: web.StreamResponse, kind: str, item: dict[str, Any]) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from k8spilot.common.errors import ClusterError
+from k8spilot.kube import watch_stream
 from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.kube.connectivity import Connectivity
 from k8spilot.kube.pod import version_of
-from k8spilot.kube.watch_stream import events
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 _WATCH_SECONDS: Final = (240, 300)
 """Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
+_LATE_SECONDS: Final = 30.0
+"""Seconds after a watch's length in which the server must have ended it."""
 _BACK_OFF_SECONDS: Final = (1.0, 30.0)
 _STEADY_SECONDS: Final = 30.0
 """Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
@@ -56,6 +58,8 @@ class PodReflector:
         self._pod: dict[str, Any] | None = None
         self._version = ""
         """Resource version of the watch; empty if the pod has to be listed first."""
+        self._has_bookmarks = False
+        """Whether the server sends bookmarks. One without a watch cache does not: its watches are silent for long."""
         self._changed = asyncio.Condition()
         """Notifies changes of the pod."""
         self._answered = asyncio.Event()
@@ -185,19 +189,25 @@ class PodReflector:
 
     async def _watch(self) -> None:
         """Follow events from the known version on, until the server ends the watch."""
+        seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 -- spreads load, hides nothing
+
+        def silence() -> float:
+            return watch_stream.SILENCE_SECONDS if self._has_bookmarks else seconds + _LATE_SECONDS
+
         query = {
             "fieldSelector": f"metadata.name={self.name}",
             "watch": "true",
             "resourceVersion": self._version,
-            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 -- spreads load, hides nothing
+            "timeoutSeconds": str(seconds),
             "allowWatchBookmarks": "true",
         }
         async with self._opened(query) as response:
             await self.connectivity.note("watch", "")
-            async for event in events(response.content):
+            async for event in watch_stream.events(response.content, silence):
                 self.api.hear()
                 seen = event["object"]
                 self._version = seen["metadata"]["resourceVersion"]
+                self._has_bookmarks = self._has_bookmarks or event["type"] == "BOOKMARK"
                 if event["type"] == "DELETED" or (event["type"] != "BOOKMARK" and not self._is_own(seen)):
                     await self._lose()
                     return  # the server would keep the watch open

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import aiohttp
@@ -11,20 +11,20 @@ from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import ApiRefusal
 
 SILENCE_SECONDS: Final = 100.0
-"""Seconds of silence after which a watch's connection is dead. The server sends a bookmark about once a minute."""
+"""Seconds of silence after which the connection of a watch with bookmarks is dead: one comes about once a minute."""
 _LINE_LIMIT: Final = 8 * 1024 * 1024
 """Limit of a line in bytes. A pod has at most 1.5 MiB in etcd, and somewhat more in JSON."""
 
 
-async def events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
+async def events(content: aiohttp.StreamReader, silence: Callable[[], float]) -> AsyncIterator[dict[str, Any]]:
     """Yield the events of a watch (meta/v1 WatchEvent), until the server ends it.
 
     Raises:
-        TimeoutError: the server was silent for too long.
+        TimeoutError: the server was silent for as many seconds as `silence` returns.
         ApiRefusal: the server's reason for the end.
         ClusterError, ValueError: the server does not send events.
     """
-    async for line in _lines(content):
+    async for line in _lines(content, silence):
         event: dict[str, Any] = json.loads(line)
         if event["type"] == "ERROR":  # has a Status of meta/v1 in place of a pod
             status = event["object"]
@@ -32,11 +32,11 @@ async def events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]
         yield event
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(content: aiohttp.StreamReader, silence: Callable[[], float]) -> AsyncIterator[bytes]:
     """Yield lines of up to `_LINE_LIMIT` bytes (readline has a far lower limit)."""
     rest = b""
     while True:
-        async with asyncio.timeout(SILENCE_SECONDS):
+        async with asyncio.timeout(silence()):
             chunk = await content.readany()
         if not chunk:
             return

@@ -205,6 +205,10 @@ class PayloadContainer:
             await asyncio.wait([self._run.ended])
         self._free(bind)
 
+    def return_to_idle(self) -> None:
+        """Bind the idle image unless a job comes soon: an earlier engine has died with a job's image bound."""
+        self._aftermath.unbind(None)
+
     def close(self) -> None:
         """Cancel all work, at the end of the pilot."""
         self._work.drop_later()

@@ -38,3 +38,10 @@ class IdleImage:
         wanted = Reference.parse(view.wanted)
         known = self._digest or wanted.digest
         return view.wanted if known is None else wanted.fresh(known, uuid.uuid4().hex[:12])
+
+    def is_bound_to(self, name: str) -> bool:
+        """Return whether the container `name` is to run the pilot's own image, in any version of it."""
+        pilot, other = container(self._pod(), PILOT), container(self._pod(), name)
+        if pilot is None or other is None:
+            return True  # nothing can be bound
+        return Reference.parse(pilot.wanted).repository == Reference.parse(other.wanted).repository
