@@ -1,8 +1,8 @@
 """One pod takes one job after another: without back-off, with few requests, and back to the idle image at last."""
 
 import asyncio
-from dataclasses import replace
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest

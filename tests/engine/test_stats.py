@@ -3,6 +3,8 @@
 import json
 import re
 
+import psutil
+
 from tests.engine.rings import Engine, Simulated
 
 BUSY = "echo ready; i=0; while :; do i=$((i+1)); done"
@@ -55,6 +57,13 @@ async def test_the_last_figures_stay_after_the_end(simulator: Simulated) -> None
     assert first("usage_in_usermode", body) == 1_500_000_000
     assert first("usage_in_kernelmode", body) == 500_000_000
     assert first("rss", body) == 9 << 20
+
+
+async def test_the_memory_limit_is_the_containers(engine: Engine) -> None:
+    job = await engine.begin_shell(engine.image("busybox"), BUSY)
+    await job.until_output(b"ready")
+    _, body = split(await engine.raw(f"GET /containers/{job.name}/stats?stream=0 HTTP/1.0\r\n\r\n".encode()))
+    assert first("usage", body) < first("limit", body) < psutil.virtual_memory().total / 2
 
 
 async def test_inspect_over_http_1_0_closes_the_connection(engine: Engine) -> None:

@@ -138,6 +138,7 @@ def _make_cgroup(folder: Path) -> None:
         "cpuacct/cpuacct.usage_user": "1500000000\n",
         "cpuacct/cpuacct.usage_sys": "500000000\n",
         "memory/memory.stat": "rss 4096\ntotal_rss 8388608\ntotal_shmem 1048576\n",
+        "memory/memory.limit_in_bytes": f"{256 << 20}\n",
         "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,14 +13,15 @@ V1 = {
     "cpuacct.usage_sys": "250000000\n",
     "memory.stat": "cache 999\nrss 1\nshmem 2\ntotal_cache 999\ntotal_rss 4096\ntotal_shmem 8192\ntotal_rss_huge 0\n",
     "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+    "memory.limit_in_bytes": "77777\n",
 }
 V2 = {
     "cpu.stat": "usage_usec 1750000\nuser_usec 1500000\nsystem_usec 250000\nnr_periods 0\n",
     "memory.stat": "anon 4096\nfile 999\nshmem 8192\nanon_thp 5\n",
     "memory.events": "low 0\nhigh 0\nmax 9\noom 9\noom_kill 3\noom_group_kill 1\n",
-    "memory.peak": "77\n",
+    "memory.max": "77777\n",
 }
-BOTH = Usage(user_ns=1_500_000_000, system_ns=250_000_000, resident=12288, oom_kills=3)
+BOTH = Usage(user_ns=1_500_000_000, system_ns=250_000_000, resident=12288, limit=77777, oom_kills=3)
 
 
 @contextmanager
@@ -41,6 +42,11 @@ def test_both_layouts_give_the_same_figures(texts: dict[str, str]) -> None:
     with opened(texts) as files:
         assert read_usage(files) == BOTH
         assert read_usage(files) == BOTH, "a second look reads from the beginning again"
+
+
+def test_a_container_without_a_limit_has_none() -> None:
+    with opened(V2 | {"memory.max": "max\n"}) as files:
+        assert read_usage(files).limit is None
 
 
 def test_what_is_missing_is_not_known() -> None:

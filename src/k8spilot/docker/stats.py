@@ -64,6 +64,7 @@ def figures(
         "system_cpu_usage": time.monotonic_ns() * (os.cpu_count() or 1),
         "online_cpus": os.cpu_count(),
     }
+    machine = psutil.virtual_memory().total
     return {
         "read": stamp(datetime.now(UTC)),
         "name": f"/{container.name}",
@@ -73,7 +74,7 @@ def figures(
         "memory_stats": {
             "stats": {"rss": usage.resident or 0},
             "usage": usage.resident or 0,
-            "limit": psutil.virtual_memory().total,
+            "limit": min(usage.limit or machine, machine),  # cgroup v1 says 2**63 or so where there is none
         },
         "networks": {"eth0": {"rx_bytes": traffic.received, "tx_bytes": traffic.sent}},
     }

@@ -24,6 +24,8 @@ class Usage:
     resident: int | None = None
     """Anonymous and shared memory in bytes, at present. Without the page cache, which HTCondor does not count
     either."""
+    limit: int | None = None
+    """Memory limit of the container in bytes."""
     oom_kills: int | None = None
     """Number of processes in this container that the kernel killed for lack of memory."""
 
@@ -45,12 +47,14 @@ def read_usage(cgroup: Mapping[str, int]) -> Usage:
             user_ns=_times(cpu.get("user_usec"), 1000),
             system_ns=_times(cpu.get("system_usec"), 1000),
             resident=_sum(memory, "anon", "shmem"),
+            limit=_number(cgroup, "memory.max"),
             oom_kills=_table(cgroup, "memory.events").get("oom_kill"),
         )
     return Usage(
         user_ns=_number(cgroup, "cpuacct.usage_user"),
         system_ns=_number(cgroup, "cpuacct.usage_sys"),
         resident=_sum(memory, "total_rss", "total_shmem"),
+        limit=_number(cgroup, "memory.limit_in_bytes"),
         oom_kills=_table(cgroup, "memory.oom_control").get("oom_kill"),
     )
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MESSAGE_SIZE: Final = 1024
-_DESCRIPTORS: Final = 8
+_DESCRIPTORS: Final = 16
 _THAW_SECONDS: Final = 2.0
 """Seconds that payload-init has to end after the kubelet's SIGTERM. A payload-init that does not end was stopped by
 its job."""

@@ -78,7 +78,7 @@ static void die(const char *what) {
 /* --- messages ------------------------------------------------------------------------------------- */
 
 static void send_message(const char *text, const int *descriptors, int count) {
-    char control[CMSG_SPACE(8 * sizeof(int))] = {0};
+    char control[CMSG_SPACE(16 * sizeof(int))] = {0};
     struct iovec data = {.iov_base = (void *)text, .iov_len = strlen(text)};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
     if (pilot < 0)
@@ -113,11 +113,12 @@ static void say_failed(int number, int error, const char *stage) {
 static void say_hello(void) {
     static const char *const files[] = {
         "/sys/fs/cgroup/cpu.stat",      "/sys/fs/cgroup/memory.stat",
-        "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory.peak",
+        "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/cpuacct/cpuacct.usage_user",    "/sys/fs/cgroup/cpuacct/cpuacct.usage_sys",
         "/sys/fs/cgroup/memory/memory.stat", "/sys/fs/cgroup/memory/memory.oom_control",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     };
-    int descriptors[8], count = 0;
+    int descriptors[sizeof files / sizeof *files], count = 0;
     char text[MESSAGE_SIZE];
     size_t length = snprintf(text, sizeof text, "hello 4 %s %s %s", used ? "used" : "fresh", scoped ? "scoped" : "open", bind_name);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

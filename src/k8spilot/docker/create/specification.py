@@ -146,6 +146,8 @@ def execution_command(job: Command, body: Mapping[str, Any], *, is_job: bool) ->
         Refused: there is no program, or a text cannot be passed to one.
     """
     check_shapes(body)
+    if isinstance(body.get("Cmd"), str):  # allowed for a container only (strslice.StrSlice in moby)
+        raise Refused("Cmd of a docker exec must be a list of texts")
     arguments = _strings(body.get("Cmd")) or ()
     terminal = (_TERMINAL,) if body.get("Tty") else ()
     result = replace(
