@@ -219,6 +219,17 @@ async def test_an_image_that_is_refused_again_is_counted_in_one_event(simulator:
     assert len(simulator.cluster.server.told) == 1
 
 
+async def test_an_event_that_has_expired_is_made_anew_without_a_word(
+    simulator: Simulated, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
+    for number in range(2):
+        await simulator.ask("POST", "/containers/create", body, {"name": f"HTCJob7_{number}_slot1_PID1"})
+        await told(simulator, "ImageRefused")
+        simulator.cluster.server.told.clear()
+    assert "Event" not in caplog.text
+
+
 async def test_what_a_pod_cannot_do_is_told_as_an_event(simulator: Simulated) -> None:
     body = {"Image": simulator.image("busybox"), "Cmd": ["true"], "HostConfig": {"Privileged": True}}
     answer = await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob7_0_slot1_PID1"})

@@ -60,6 +60,8 @@ class Events:
         try:
             await self._api.read(verb, path, body=body, patch="merge-patch")
         except ApiRefusal as error:
+            if verb == "patch" and error.status == HTTPStatus.NOT_FOUND:
+                return False  # it has expired, and the caller creates another one
             self._forbidden = error.status == HTTPStatus.FORBIDDEN
             logger.warning("The Event %s cannot be created: %s", reason, error)
         except (ClusterError, OSError) as error:
