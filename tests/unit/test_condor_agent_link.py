@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from k8spilot.common import engine_api
 from k8spilot.condor import agent_link
 from k8spilot.condor.agent import HTCondorAgent, facts
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
@@ -145,6 +146,33 @@ async def test_what_makes_no_sense_is_not_heard(text: str) -> None:
     handle_line: Callable[[str, str], Awaitable[None]] = lambda _log, _line: asyncio.sleep(0)  # noqa: E731
     slot.handle_line = handle_line
     await slot._handle(text)
+
+
+@pytest.mark.parametrize("request_", ["{", "[]", "{}", '{"set": {"A": 1}}', '{"id": 1, "set": 7}', '{"id": 1, "look": 7}'])
+async def test_an_invalid_request_of_the_engine_does_not_end_the_agent(
+    settings: Settings, folders: Folders, request_: str
+) -> None:
+    connected: list[web.WebSocketResponse] = []
+
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        link = web.WebSocketResponse()
+        await link.prepare(request)
+        connected.append(link)
+        await link.send_str(request_)
+        await asyncio.sleep(0.1)
+        await link.close()
+        return link
+
+    app = web.Application()
+    app.router.add_get(engine_api.LINK, serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.UnixSite(runner, str(settings.socket)).start()
+    try:
+        async with agent(settings, folders):
+            await eventually(lambda: len(connected) > 1)
+    finally:
+        await runner.cleanup()
 
 
 async def test_htcondors_container_asks_the_engine_what_it_cannot_see(

@@ -82,20 +82,27 @@ class HTCondorAgent:
         self._lines.put_nowait((log, line))
 
     async def _link(self) -> None:
+        """Stay connected to the engine. Whatever it sends, the agent lives: HTCondor would end with it."""
         while True:
-            with suppress(aiohttp.ClientError, OSError, ValueError):
-                async with _session(self._settings.socket) as session:
-                    async with asyncio.timeout(_CONNECT_SECONDS):
-                        engine = await session.ws_connect(
-                            f"http://engine{engine_api.LINK}", heartbeat=HEARTBEAT_SECONDS
-                        )
-                    async with engine:
-                        await self._serve(engine)
+            try:
+                await self._connect()
+            except* (aiohttp.ClientError, OSError):
+                pass
+            except* (ValueError, TypeError, LookupError, AttributeError):
+                logger.warning("The engine has sent an invalid request; connecting again.", exc_info=True)
             if self._absent_since is None:
                 self._absent_since = time.monotonic()
                 self._connected.clear()
                 logger.warning("The engine is unavailable.")
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _connect(self) -> None:
+        """Connect to the engine, and serve its requests until the connection ends."""
+        async with _session(self._settings.socket) as session:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                engine = await session.ws_connect(f"http://engine{engine_api.LINK}", heartbeat=HEARTBEAT_SECONDS)
+            async with engine:
+                await self._serve(engine)
 
     async def _serve(self, engine: aiohttp.ClientWebSocketResponse) -> None:
         absent_since, self._absent_since = self._absent_since, None
