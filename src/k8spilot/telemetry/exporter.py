@@ -95,10 +95,13 @@ async def keep_open(port: int, app: web.Application, taken: Callable[[str], None
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 logger.info("Metrics and probes are served on port %d.", port)
-                async with server:
-                    await server.serve_forever()
+                try:
+                    await asyncio.Event().wait()  # until cancelled
+                finally:
+                    # serve_forever() would wait for clients that stay connected (CPython 3.12.1 and later).
+                    server.close()
     finally:
-        await runner.cleanup()
+        await runner.cleanup()  # ends all connections
 
 
 def application(routes: Sequence[web.RouteDef]) -> web.Application:
