@@ -11,7 +11,7 @@ import aiohttp
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import Access, Api
-from k8spilot.kube.watch_stream import events
+from k8spilot.kube.watch_stream import SILENCE_SECONDS, events
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Kubelet:
         version = listed["metadata"]["resourceVersion"]
         query = {**chosen, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
         async with self._api.open("watch", "/api/v1/pods", query=query) as response:
-            async for event in events(response.content):
+            async for event in events(response.content, lambda: SILENCE_SECONDS):
                 if event["type"] in ("ADDED", "MODIFIED"):
                     self._see(event["object"])
 

@@ -104,7 +104,9 @@ async def test_more_than_payload_init_takes_is_an_error_and_no_harm(engine: Engi
     assert (await job.result()).code == 4
 
 
-@pytest.mark.parametrize("option", [{"User": "root"}, {"Privileged": True}, {"Cmd": []}, {"Cmd": "true"}, {"Cmd": ["a\0b"]}], ids=str)
+@pytest.mark.parametrize(
+    "option", [{"User": "root"}, {"Privileged": True}, {"Cmd": []}, {"Cmd": "true"}, {"Cmd": ["a\0b"]}], ids=str
+)
 async def test_what_it_cannot_be_is_refused(engine: Engine, option: dict[str, object]) -> None:
     with pytest.raises(Failed) as failed:
         await engine.exec(await _job(engine), "true", **option)

@@ -148,7 +148,9 @@ async def test_what_makes_no_sense_is_not_heard(text: str) -> None:
     await slot._handle(text)
 
 
-@pytest.mark.parametrize("request_", ["{", "[]", "{}", '{"set": {"A": 1}}', '{"id": 1, "set": 7}', '{"id": 1, "look": 7}'])
+@pytest.mark.parametrize(
+    "request_", ["{", "[]", "{}", '{"set": {"A": 1}}', '{"id": 1, "set": 7}', '{"id": 1, "look": 7}']
+)
 async def test_an_invalid_request_of_the_engine_does_not_end_the_agent(
     settings: Settings, folders: Folders, request_: str
 ) -> None:
