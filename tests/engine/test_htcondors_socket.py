@@ -1,14 +1,17 @@
 """What comes by HTCondor's own socket is a container of a job of HTCondor's, and no other."""
 
+import asyncio
 import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from k8spilot.cli import status
 from k8spilot.docker import htcondor_socket
 from tests.engine.client import Client, unique_name
 from tests.engine.rings import Simulated, eventually
+from tests.simulator.pod import payload_image
 
 LABELS = {"org.htcondorproject": "True"}
 
@@ -49,6 +52,19 @@ async def test_htcondor_is_served_nothing_that_it_does_not_ask_for(door: Client,
     assert answer.status == 501
     assert answer.message.startswith(f"k8spilot does not serve {method} ")
     assert answer.message.endswith(path)
+
+
+@pytest.mark.parametrize("option", [{"HostConfig": {"NetworkMode": "none"}}, {"Tty": True}, {"HostConfig": 7}], ids=str)
+async def test_a_job_that_is_refused_after_its_pull_leaves_the_slot_idle(
+    door: Client, simulator: Simulated, option: dict[str, Any]
+) -> None:
+    image = simulator.image("busybox")
+    await door.pull(image)
+    await simulator.cluster.server.until(lambda pod: payload_image(pod).startswith(image))
+    body = {"Image": image, "Cmd": ["true"], "Labels": LABELS, **option}
+    assert (await door.ask("POST", "/containers/create", body, {"name": unique_name()})).status in (400, 409)
+    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    assert found["slot"]["state"] == "idle"
 
 
 async def test_the_next_job_takes_the_slot_from_what_was_created_by_hand(door: Client, simulator: Simulated) -> None:

@@ -42,6 +42,7 @@ async def create(request: web.Request) -> web.Response:
     name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
     check_name(name)
     logs.about(subject_of(name))
+    container: Container | None = None
     try:
         if is_htcondors(request):
             check_request(name, body)
@@ -52,6 +53,9 @@ async def create(request: web.Request) -> web.Response:
     except PilotError as error:
         engine.listener.held(error, "create")
         raise
+    finally:
+        if container is None and is_htcondors(request):
+            engine.payload.give_up()  # the image that its starter has pulled: no other job will claim it
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
 
 
