@@ -89,10 +89,9 @@ async def test_a_container_that_outlives_its_starter_is_removed(
 
     await eventually(is_removed)
 
-    async def nothing_runs() -> bool:  # its name is free before its job has ended
-        return await simulator.processes() == []
-
-    await eventually(nothing_runs)
+    async with asyncio.timeout(10):  # its name is free before its job has ended
+        await asyncio.wait([job.waiting])
+    assert await simulator.processes() == []
 
 
 async def test_a_container_whose_starter_lives_is_left_alone(
