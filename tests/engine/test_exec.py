@@ -97,10 +97,12 @@ async def test_many_at_once_do_not_mix(engine: Engine) -> None:
 
 
 async def test_more_than_payload_init_takes_is_an_error_and_no_harm(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "echo ready; sleep 3; exit 4")
+    script = "trap 'exit 4' TERM; echo ready; while :; do sleep 0.1; done"
+    job = await engine.begin_shell(engine.image("busybox"), script)
     await job.until_output(b"ready")
     results = await asyncio.gather(*(engine.exec(job.name, "sleep", "2") for _ in range(40)))
     assert sorted({one.code for one in results}) == [0, 126]
+    await job.kill("TERM")
     assert (await job.result()).code == 4
 
 
