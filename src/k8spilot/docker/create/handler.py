@@ -37,24 +37,24 @@ _UNUSED_CREDENTIALS: Final = (
 
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/create: wait for the bind, and return its errors."""
-    engine = request.app[STORE]
+    engine, of_htcondor = request.app[STORE], is_htcondors(request)  # asked now: a closed connection has no name
     body = await json_body(request)
     name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
     check_name(name)
     logs.about(subject_of(name))
     container: Container | None = None
     try:
-        if is_htcondors(request):
+        if of_htcondor:
             check_request(name, body)
         container = await _create_as(engine, name, body)
         container.kept = keep(request)
-        if is_htcondors(request):
+        if of_htcondor:
             engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {name}")
     except PilotError as error:
         engine.listener.held(error, "create")
         raise
     finally:
-        if container is None and is_htcondors(request):
+        if container is None and of_htcondor:
             engine.payload.give_up()  # the image that its starter has pulled: no other job will claim it
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
 
