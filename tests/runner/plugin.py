@@ -72,7 +72,7 @@ class Runner:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Tell the scheduler what has been collected."""
-        # What was imported stays. A full collection, which follows each module, would take 260 ms to look at all of it.
+        # Imported modules are exempt from garbage collection. With them, the one after each test module takes 260 ms.
         gc.collect()
         gc.freeze()
         if self._worker is not None and _FACTS in self._worker:

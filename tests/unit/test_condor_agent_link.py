@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,10 +38,10 @@ def folders(tmp_path: Path) -> Folders:
 
 
 @asynccontextmanager
-async def engine(slot: RemoteStartdAd, socket: Path) -> AsyncIterator[None]:
-    """What the engine serves of it on the Docker socket."""
+async def served(socket: Path, *routes: web.RouteDef) -> AsyncIterator[None]:
+    """These routes on a Unix socket."""
     app = web.Application()
-    app.add_routes([*slot.routes, facts_route(lambda: "2026-01-02T03:04:05Z")])
+    app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.2)
     await runner.setup()
     await web.UnixSite(runner, str(socket)).start()
@@ -49,6 +49,11 @@ async def engine(slot: RemoteStartdAd, socket: Path) -> AsyncIterator[None]:
         yield
     finally:
         await runner.cleanup()
+
+
+def engine(slot: RemoteStartdAd, socket: Path) -> AbstractAsyncContextManager[None]:
+    """What the engine serves of it on the Docker socket."""
+    return served(socket, *slot.routes, facts_route(lambda: "2026-01-02T03:04:05Z"))
 
 
 @asynccontextmanager
@@ -165,16 +170,8 @@ async def test_an_invalid_request_of_the_engine_does_not_end_the_agent(
         await link.close()
         return link
 
-    app = web.Application()
-    app.router.add_get(engine_api.LINK, serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.2)
-    await runner.setup()
-    await web.UnixSite(runner, str(settings.socket)).start()
-    try:
-        async with agent(settings, folders):
-            await eventually(lambda: len(connected) > 1)
-    finally:
-        await runner.cleanup()
+    async with served(settings.socket, web.get(engine_api.LINK, serve)), agent(settings, folders):
+        await eventually(lambda: len(connected) > 1)
 
 
 async def test_htcondors_container_asks_the_engine_what_it_cannot_see(
