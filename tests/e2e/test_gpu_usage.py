@@ -24,6 +24,8 @@ LIMIT = "/spec/initContainers/1/resources/limits"
 COMPONENTS = ["gpu", "gpu-metrics"]
 RIGHTS = CHECKOUT / "components/gpu-metrics/rights.yaml"
 SECONDS: Final = 50
+LATE: Final = 0.15
+"""HTCondor divides what the monitor has told by the time until it reads that: a line read 5 s late lowers the average."""
 """Time of a measured job. HTCondor samples whole intervals of ten seconds."""
 
 
@@ -148,10 +150,10 @@ def test_a_jobs_ad_has_what_its_gpus_did(story: Story) -> None:
     assert story.done.code == 0
     assert story.pod.containers() == ["gpu-metrics-1"]
     assert story.done.text.strip().split(",") == story.pod.uuids[:2]
-    assert ad["GPUsAverageUsage"] == pytest.approx(1.1, rel=0.05)
+    assert ad["GPUsAverageUsage"] == pytest.approx(1.1, rel=LATE)
     assert ad["GPUsMemoryUsage"] == pytest.approx(9000, rel=0.05)
-    assert ad["GPU0AverageUsage"] == pytest.approx(0.8, rel=0.05)
-    assert ad["GPU1AverageUsage"] == pytest.approx(0.3, rel=0.05)
+    assert ad["GPU0AverageUsage"] == pytest.approx(0.8, rel=LATE)
+    assert ad["GPU1AverageUsage"] == pytest.approx(0.3, rel=LATE)
     assert ad["GPU0MemoryUsage"] == pytest.approx(9000, rel=0.05)
     assert ad["GPU1MemoryUsage"] == pytest.approx(1000, rel=0.05)
 
@@ -183,7 +185,7 @@ def test_where_nobody_is_root_gpus_are_found_and_given_and_measured_as_well(lab:
         done = result(jobs, timeout=150)
         assert done.text.strip() == two.uuids[0]
         (ad,) = ads(jobs)
-        assert ad["GPUsAverageUsage"] == pytest.approx(0.8, rel=0.05)
+        assert ad["GPUsAverageUsage"] == pytest.approx(0.8, rel=LATE)
         assert ad["GPUsMemoryUsage"] == pytest.approx(5000, rel=0.05)
         assert two.pool.faults(180) == []
 

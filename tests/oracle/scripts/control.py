@@ -132,8 +132,10 @@ def stop(docker: Docker) -> Any:
 
 @script
 def wait_for_the_end(docker: Docker) -> Any:
-    with docker.running("echo ready; sleep 0.5; exit 11"):
-        return docker("wait", docker.name).told
+    with docker.running("trap 'exit 11' TERM; echo ready; while :; do sleep 0.05; done"):
+        waiting = docker.begin("wait", docker.name)
+        docker("kill", "--signal", "TERM", docker.name)
+        return waiting.end().told
 
 
 @script

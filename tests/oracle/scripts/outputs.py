@@ -87,8 +87,11 @@ def logs(docker: Docker) -> Any:
 
 @script
 def logs_that_are_followed(docker: Docker) -> Any:
-    with docker.running("echo ready; read x </dev/null; sleep 0.5; echo later", options=LOGGED):
-        return docker("logs", "--follow", docker.name).exact
+    with docker.running("trap 'echo later; exit' TERM; echo ready; while :; do sleep 0.05; done", options=LOGGED):
+        followed = docker.begin("logs", "--follow", docker.name)
+        followed.line()
+        docker("kill", "--signal", "TERM", docker.name)
+        return followed.end().exact
 
 
 @script
