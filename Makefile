@@ -79,8 +79,8 @@ N ?= 10
 test-many: venv  ## all tests N times, or a PART of them, with a table of failures (N=20 PART=disruptive)
 	@$(RUNNER) many --times $(N) $(CHOSEN)
 
-test-times: venv  ## where the time of the last `make test` went: by part, by phase, the slowest tests
-	@$(RUNNER) times
+test-times: venv  ## where the time of the last `make test` went (FILE=build/test-part-times.json: of a part of it)
+	@$(RUNNER) times $(FILE)
 
 attacks: venv  ## jobs that try to break out of the payload container, as ordinary users; a part of `make test`
 	@$(RUNNER) all --part attack $(if $(WORKERS),--workers $(WORKERS)) -- $(TESTS)

@@ -24,9 +24,9 @@ LIMIT = "/spec/initContainers/1/resources/limits"
 COMPONENTS = ["gpu", "gpu-metrics"]
 RIGHTS = CHECKOUT / "components/gpu-metrics/rights.yaml"
 SECONDS: Final = 50
-LATE: Final = 0.15
-"""HTCondor divides what the monitor has told by the time until it reads that: a line read 5 s late lowers the average."""
 """Time of a measured job. HTCondor samples whole intervals of ten seconds."""
+LATE: Final = 0.15
+"""HTCondor divides the monitor's figure by the time until it reads it: a line read 5 s late lowers the average."""
 
 
 @dataclass

@@ -56,7 +56,9 @@ def main() -> int:
         os.environ.setdefault(ORDERS, str(QUICK_ORDERS))
         own = ["-m", QUICK, "--ignore=tests/fuzz", _times_in(BUILD / "test-quick-times.json")]
         return _session(asked.workers, QUICK_SECONDS, [*own, *asked.options])
-    own = [*(["-m", asked.part] if asked.part else []), _times_in(plugin.TIMES)]
+    # The scheduler reads the times of the last whole run: a part of it must not replace them.
+    target = BUILD / "test-part-times.json" if asked.options or asked.part else plugin.TIMES
+    own = [*_only(asked.part), _times_in(target)]
     return _session(asked.workers, SESSION_SECONDS, [*own, *asked.options])
 
 
