@@ -9,6 +9,7 @@ from lab import jobs, outages, pilot
 from lab.api import Lab
 from lab.jobs import BAD_NEWS
 from tests.e2e.pool import Pool, result, runs, slot_takes_a_job_of_bob, until
+from tests.runner.nightly import each_day
 
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
@@ -65,14 +66,14 @@ def test_a_job_that_fills_its_sandbox_learns_it_itself(pool: Pool) -> None:
     assert (done.code, done.stdout) == (1, b"told\n")
 
 
-@pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
+@pytest.mark.parametrize("inodes", each_day((False,), (False, True)), ids=["bytes", "inodes"])
 def test_jobs_run_and_follow_one_another_while_the_exchange_is_full(pool: Pool, inodes: bool) -> None:
     with outages.volume_full(pool.lab, pool.pod, "exchange", inodes=inodes):
         assert result(pool.shell("echo fine")).stdout == b"fine\n"
         slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
 
 
-@pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
+@pytest.mark.parametrize("inodes", each_day((True,), (False, True)), ids=["bytes", "inodes"])
 def test_a_job_whose_tmp_is_full_ends_and_the_next_one_has_room(pool: Pool, inodes: bool) -> None:
     submitted = pool.shell("sleep 20; echo more >/tmp/mine; echo $?")
     runs(pool, "sleep 20")

@@ -18,6 +18,7 @@ from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, until
 from tests.e2e.test_checkpoint import SAVER
 from tests.e2e.test_end import SAVES
+from tests.runner.nightly import each_day
 
 pytestmark = pytest.mark.apart
 
@@ -141,7 +142,7 @@ def is_gone(lab: Lab, pod: str) -> bool:
     return not lab.kubectl("get", "pod", pod, "-n", PILOT_NAMESPACE, "--ignore-not-found", "-o", "name").strip()
 
 
-@pytest.mark.parametrize("end", [delete, evict])
+@pytest.mark.parametrize("end", each_day((evict,), (delete, evict)))
 @pytest.mark.timeout(300)
 def test_a_job_that_saves_its_state_when_it_is_asked_to_end_goes_on_elsewhere(
     lab: Lab, pods: tuple[str, str], stories: Callable[..., Jobs], end: Callable[[Lab, str], None]
@@ -177,6 +178,7 @@ def test_a_job_that_checkpoints_by_itself_goes_on_elsewhere_from_its_last_checkp
     assert steps(jobs) == ["at 0", "at 1", "at 2", "at 2", "at 3"]
 
 
+@pytest.mark.nightly
 class TestPreemption:
     """A pod of a higher priority wants the pilot's place."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from lab.oci import OciImage, Pusher, shell
 from tests.e2e.pool import IMAGE_HOLD, Pool, hold_reason, result, slot_takes_a_job_of_bob
+from tests.runner.nightly import each_day
 
 
 def test_an_image_with_one_static_program_and_nothing_else(pool: Pool) -> None:
@@ -117,7 +118,7 @@ def test_a_tag_that_was_moved_means_the_new_image(pool: Pool, pusher: Pusher) ->
         assert result(pool.shell("echo $VERSION", container_image=pool.image(name))).text.strip() == version
 
 
-@pytest.mark.parametrize("policy", ["always", "missing", "whatever"])
+@pytest.mark.parametrize("policy", each_day(("missing",), ("always", "missing", "whatever")))
 def test_a_pull_policy(pool: Pool, pusher: Pusher, policy: str) -> None:
     # HTCondor passes on `always` and knows no other; each bind asks the registry what the tag means in any case.
     name = f"e2e-policy:{secrets.token_hex(4)}"
@@ -130,7 +131,7 @@ def test_a_pull_policy(pool: Pool, pusher: Pusher, policy: str) -> None:
 @pytest.mark.parametrize(
     ("commands", "words"),
     [
-        ({"docker_network_type": "host"}, "the pod's network"),
+        pytest.param({"docker_network_type": "host"}, "the pod's network", marks=pytest.mark.nightly),
         ({"docker_network_type": "none"}, "the pod's network"),
     ],
 )

@@ -22,6 +22,7 @@ from lab.oci import Pusher
 from lab.registries import faulty_registry
 from tests.e2e.on_signal import CODE, OUTPUT, OnSignal
 from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, until
+from tests.runner.nightly import each_day
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.timeout(400)]
 
@@ -114,7 +115,7 @@ def _starts(of: Jobs) -> int:
 
 @pytest.fixture(
     scope="module",
-    params=[name if name in EACH_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in OUTAGES],
+    params=each_day(EACH_DAY, OUTAGES),
 )
 def stories(lab: Lab, pods: Mapping[str, str], pusher: Pusher, request: pytest.FixtureRequest) -> Iterator[Stories]:
     """Jobs that are at each moment when an outage comes, and what has become of them after it."""

@@ -16,6 +16,7 @@ from lab.errors import NothingToHitError
 from lab.jobs import BAD_NEWS, Jobs
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, ads, result, runs, slot_takes_a_job_of_bob, until
+from tests.runner.nightly import each_day
 
 AGAIN_SECONDS = 60.0
 """Within this time after a fault the slot runs jobs again."""
@@ -159,14 +160,17 @@ def test_a_job_that_leaves_no_memory_for_payload_init_is_held_for_its_memory(poo
     slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
 
 
-@pytest.mark.parametrize("image", ["busybox", "nothing-of-that-name"])
+IMAGES = ("busybox", "nothing-of-that-name")
+
+
+@pytest.mark.parametrize("image", each_day(("nothing-of-that-name",), IMAGES))
 def test_a_job_whose_image_somebody_changes_runs_again(pool: Pool, image: str) -> None:
     submitted = _begin(pool, LONG_ONCE, "sleep 300")
     _set_image(pool, f"{pool.lab.registry}/{image}:latest")
     _runs_again(submitted, b"done\n")
 
 
-@pytest.mark.parametrize("image", ["busybox", "nothing-of-that-name"])
+@pytest.mark.parametrize("image", each_day(("busybox",), IMAGES))
 def test_an_image_that_somebody_sets_between_jobs_is_of_no_account(pool: Pool, image: str) -> None:
     _set_image(pool, f"{pool.lab.registry}/{image}:latest")
     time.sleep(2)

@@ -12,6 +12,7 @@ from lab.faulty import ALL, BLOBS, MANIFESTS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
 from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
+from tests.runner.nightly import each_day
 
 PATIENCE_SECONDS = 75
 """K8SPILOT_PATIENCE_SECONDS of the pod: the kubelet's pauses between pulls are 10, 20 and 40 s."""
@@ -76,7 +77,7 @@ def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: Faulty
     ("tool", "event", "agent"),
     [
         ("condor_rm", "JobAbortedEvent", NODE),
-        ("condor_hold", "JobHeldEvent", NODE),
+        pytest.param("condor_hold", "JobHeldEvent", NODE, marks=pytest.mark.nightly),
         ("condor_rm", "JobAbortedEvent", "skopeo"),
     ],
 )
@@ -119,7 +120,7 @@ FOR_GOOD = {
 }
 
 
-@pytest.mark.parametrize("case", FOR_GOOD)
+@pytest.mark.parametrize("case", each_day(("no manifest", "not authorized", "a layer is lost"), FOR_GOOD))
 def test_what_the_registry_refuses_holds_the_job_with_its_words(
     pool: Pool, faulty: FaultyRegistry, images: Images, case: str
 ) -> None:
@@ -152,7 +153,7 @@ def _fail(faulty: FaultyRegistry, case: str) -> None:
         faulty.fails(fault)
 
 
-@pytest.mark.parametrize("case", FOR_NOW)
+@pytest.mark.parametrize("case", each_day(("away", "rate limit", "layers corrupt"), FOR_NOW))
 def test_a_registry_that_is_well_again_in_time_was_never_ill(
     pool: Pool, faulty: FaultyRegistry, images: Images, case: str
 ) -> None:

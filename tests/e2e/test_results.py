@@ -24,12 +24,6 @@ def test_a_file_that_is_no_program_is_126_and_says_so(pool: Pool) -> None:
     assert b"/etc" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "number"), [("KILL", 9), ("SEGV", 11)])
-def test_death_by_a_signal_is_told_as_such(pool: Pool, name: str, number: int) -> None:
-    done = result(pool.shell(f"ulimit -c 0; kill -{name} $$; sleep 60"))
-    assert (done.code, done.signal) == (None, number)
-
-
 @pytest.mark.quick
 def test_output_and_errors_come_back_apart_and_whole(pool: Pool) -> None:
     script = """

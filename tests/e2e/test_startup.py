@@ -14,10 +14,10 @@ from tests.e2e.pool import until
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"GLIDEIN_Site": ""}, "GLIDEIN_Site must be set"),
+        pytest.param({"GLIDEIN_Site": ""}, "GLIDEIN_Site must be set", marks=pytest.mark.nightly),
         ({"CONDOR_HOST": ""}, "CONDOR_HOST (or POOL) must be set"),
-        ({"K8SPILOT_VACATE_SECONDS": "600"}, "terminationGracePeriodSeconds"),
-        ({"K8SPILOT_PAYLOAD_CONTAINER": "other"}, "other"),
+        pytest.param({"K8SPILOT_VACATE_SECONDS": "600"}, "terminationGracePeriodSeconds", marks=pytest.mark.nightly),
+        pytest.param({"K8SPILOT_PAYLOAD_CONTAINER": "other"}, "other", marks=pytest.mark.nightly),
         ({"K8SPILOT_MIN_FREE_MB": "1000000000"}, "MiB are needed"),
         ({"K8SPILOT_VACATE_SECONDS": "600", "TOKEN": "x", "K8SPILOT_PAYLOAD_UID": "4321"}, " faults: (1) "),
     ],

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 
 from tests.e2e.pool import MATCHED_SECONDS, Pool, result, until
+from tests.runner.nightly import each_day
 
 ODD_ENDS = r"""
 case $1 in
@@ -77,7 +78,7 @@ def test_streamed_output_is_there_while_the_job_runs(pool: Pool) -> None:
 TEXT = "first line\n\n" + "ä" * 100_000 + "\nno newline at the end"
 
 
-@pytest.mark.parametrize("streamed", ["true", "false"])
+@pytest.mark.parametrize("streamed", each_day(("false",), ("true", "false")))
 def test_standard_input_is_the_file_that_the_user_names(pool: Pool, streamed: str) -> None:
     done = result(pool.shell("cat; echo $? >&2", files={"text": TEXT}, input="text", stream_input=streamed))
     assert done.text == TEXT
