@@ -17,6 +17,8 @@ MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
+SINGLE: Final = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
+"""Kinds of manifests of an image for one platform."""
 
 BUSYBOX: Final = Path("/bin/busybox")
 
@@ -95,6 +97,19 @@ class Pusher:
         digest = self.put_manifest(repository, tag or "latest", document, kind)
         return f"{self.address}/{repository}:{tag or 'latest'}@{digest}"
 
+    def push_with(self, image: str, tag: str, addition: bytes) -> str:
+        """Push `image`, which the registry has, with another layer on top; return the new image's `name:tag`."""
+        name, _, digest = image.removeprefix(f"{self.address}/").partition("@")
+        repository, _, named = name.partition(":")
+        manifest = json.loads(self._get(f"/v2/{repository}/manifests/{digest or named}", ", ".join(SINGLE)))
+        configuration = json.loads(self._get(f"/v2/{repository}/blobs/{manifest['config']['digest']}"))
+        configuration["rootfs"]["diff_ids"].append(digest_of(addition))
+        configuration.pop("history", None)
+        manifest["config"] |= self._descriptor(repository, manifest["config"]["mediaType"], _encoded(configuration))
+        manifest["layers"].append(self._descriptor(repository, LAYER, addition))
+        self.put_manifest(repository, tag, _encoded(manifest), manifest["mediaType"])
+        return f"{self.address}/{repository}:{tag}"
+
     def put_manifest(self, repository: str, reference: str, document: bytes, kind: str) -> str:
         """Put a manifest as it is; return its digest."""
         self._ask("PUT", f"/v2/{repository}/manifests/{reference}", document, {"Content-Type": kind})
@@ -112,6 +127,9 @@ class Pusher:
         return self._ask(
             "HEAD", f"/v2/{repository}/manifests/{tag}", headers={"Accept": f"{MANIFEST}, {INDEX}"}
         ).getheader("Docker-Content-Digest", "")
+
+    def _get(self, path: str, kinds: str = "*/*") -> bytes:
+        return self._exchange("GET", path, headers={"Accept": kinds})[1]
 
     def _manifest(self, repository: str, image: OciImage) -> bytes:
         configuration = json.dumps(
@@ -145,18 +163,29 @@ class Pusher:
     def _ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> http.client.HTTPResponse:
+        return self._exchange(method, path, body, headers)[0]
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         connection = http.client.HTTPConnection(self.address, timeout=30)
         try:
             connection.request(method, path, body, {**self._headers, **(headers or {})})
             answer = connection.getresponse()
-            text = answer.read().decode(errors="replace")
+            content = answer.read()
         except (OSError, http.client.HTTPException) as problem:
             raise LabError(f"the registry at {self.address} does not answer: {problem}") from problem
         finally:
             connection.close()
         if answer.status >= 300:
-            raise LabError(f"the registry at {self.address} answers {answer.status} to {method} {path}: {text[:300]}")
-        return answer
+            raise LabError(
+                f"the registry at {self.address} answers {answer.status} to {method} {path}: {content[:300]!r}"
+            )
+        return answer, content
+
+
+def _encoded(document: Any) -> bytes:
+    return json.dumps(document).encode()
 
 
 def digest_of(data: bytes) -> str:

@@ -20,6 +20,7 @@ from lab.api import Lab
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS, Event, Jobs
 from lab.levels import NAMESPACES, Level
+from lab.oci import Entry, layer
 from tests.e2e.pool import MATCHED_SECONDS, Pool, Result, result
 
 HERE = Path(__file__).parent
@@ -50,6 +51,14 @@ def chosen(request: pytest.FixtureRequest, test: str, parameter: str, level: Lev
     items = (item for item in request.session.items if isinstance(item, pytest.Function) and item.originalname == test)
     cases = [item.callspec.params for item in items]
     return {str(case[parameter]) for case in cases if case["level"] == level}
+
+
+GROUPS: Final = layer(
+    Entry("etc"),
+    Entry("etc/passwd", 0o644, b"nobody:x:65534:65534::/:/bin/sh\n"),
+    Entry("etc/group", 0o644, b"condor:x:101:nobody\nroot:x:0:nobody\nsandboxes:x:64200:nobody\n"),
+)
+"""Those of HTCondor, of the Docker socket and of the sandboxes (components/restricted)."""
 
 
 @cache

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from lab.jobs import BAD_NEWS
-from tests.attacks.ground import ARSENAL, BASELINE, BASELINE_FIRST, MARK, RESTRICTED, Ground, packed
+from lab.oci import Pusher
+from tests.attacks.ground import ARSENAL, BASELINE, BASELINE_FIRST, GROUPS, MARK, RESTRICTED, Ground, packed
 from tests.e2e.pool import result, runs, until
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 -- where one is
@@ -39,19 +40,27 @@ def test_condor_tail_follows_no_link_to_the_pilots_files(ground: Ground) -> None
 
 
 @BASELINE
-def test_a_session_leads_to_nothing_of_the_pilots(ground: Ground) -> None:
+def test_a_session_leads_to_nothing_of_the_pilots(ground: Ground, pusher: Pusher) -> None:
+    """Of an image that puts its jobs into the group of the Docker socket, among others, if Kubernetes lets it."""
+    image = pusher.push_with(ground.lab.image, "attacks-groups", GROUPS)
     jobs = ground.alice(
         "while [ ! -e go ]; do sleep 0.1; done; python3 ./arsenal.pyz through_sessions > seen; : >done; "
-        "while [ ! -e end ]; do sleep 0.1; done; cat seen"
+        "while [ ! -e end ]; do sleep 0.1; done; cat seen groups; id -G",
+        container_image=f"docker://{image}",
     )
     jobs.wait("ExecuteEvent")
     until(ground.processes, "the job runs")
     leave = f"(setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; : {MARK}; done' >/dev/null 2>&1 &)"
-    inside = f"echo {MARK} >/tmp/{MARK}; {leave}; : >go; while [ ! -e done ]; do sleep 0.1; done; : >end; sleep 604"
+    inside = (
+        f"id -G >groups; echo {MARK} >/tmp/{MARK}; {leave}; : >go; "
+        "while [ ! -e done ]; do sleep 0.1; done; : >end; sleep 604"
+    )
     command = f"condor_ssh_to_job -auto-retry {jobs.cluster}.0 {shlex.quote(inside)} 2>&1; true"
     ground.lab.access_point("alice", command, timeout=120)
     done = result(jobs, timeout=120)
-    assert json.loads(done.stdout) == {"through_sessions": []}
+    seen, *groups = done.text.splitlines()
+    assert json.loads(seen) == {"through_sessions": []}
+    assert groups == ["65534", "65534"]  # the session's, and the job's
     ground.is_fit()
 
 

@@ -11,7 +11,7 @@ from lab.api import Lab
 from lab.jobs import BAD_NEWS, Event
 from lab.levels import Level
 from lab.oci import BUSYBOX, Entry, OciImage, Pusher, layer
-from tests.attacks.ground import BASELINE_FIRST, MARK, Ground, attacked, chosen
+from tests.attacks.ground import BASELINE_FIRST, GROUPS, MARK, Ground, attacked, chosen
 from tests.e2e.pool import hold_reason
 from tests.e2e.test_odd_images import image
 
@@ -25,12 +25,6 @@ STATUS = (
 )
 ORDINARY = "Uid: 65534\nCapPrm: 0000000000000000\nCapEff: 0000000000000000\nNoNewPrivs: 1\n"
 ROOT = layer(Entry("etc"), Entry("etc/passwd", 0o644, b"root:x:0:0::/:/bin/sh\nnobody:x:0:0::/:/bin/sh\n"))
-GROUPS = layer(
-    Entry("etc"),
-    Entry("etc/passwd", 0o644, b"nobody:x:65534:65534::/:/bin/sh\n"),
-    Entry("etc/group", 0o644, b"condor:x:101:nobody\nroot:x:0:nobody\nsandboxes:x:64200:nobody\n"),
-)
-"""Those of HTCondor, of the Docker socket and of the sandboxes (components/restricted)."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ VARIABLES = {
     "SIGNS": "; | & * ? # ! ~ , :",
     "lower.dot-dash": "a strange name",
     "PATH": "/opt/mine:/usr/bin:/bin",
+    "OMP_NUM_THREADS": "7",
+    "RAYON_NUM_THREADS": "8",
+    "GOMEMLIMIT": "off",
 }
 
 
@@ -62,6 +65,13 @@ def test_arguments_and_environment_arrive_byte_for_byte(pool: Pool) -> None:
     assert {name: seen.get(name) for name in expected} == expected
 
 
+def test_programs_read_the_size_of_the_slot_in_their_environment(pool: Pool) -> None:
+    script = "echo $GOMAXPROCS $OMP_NUM_THREADS $PYTHON_CPU_COUNT $MC_CORES $RAYON_NUM_THREADS $GOMEMLIMIT"
+    done = result(pool.shell(script))
+    memory = int(pool.of_slot("Memory"))
+    assert done.text.split() == [pool.of_slot("Cpus").strip()] * 5 + [f"{memory * 9 // 10}MiB"]
+
+
 def test_initialdir_is_where_files_come_from_and_go_to(pool: Pool) -> None:
     done = result(
         pool.shell(
@@ -80,11 +90,14 @@ def test_initialdir_is_where_files_come_from_and_go_to(pool: Pool) -> None:
 
 
 FINE = b"#!/bin/sh\necho fine\n"
-ABSENT = "No such file or directory"
 PROGRAMS = {
     "argument.sh": (b"#!/bin/sh -e\nfalse\nexit 0\n", 1, ""),
-    "crlf.sh": (b"#!/bin/sh\r\necho fine\r\n", 127, ABSENT),
-    "interpreter.sh": (b"#!/opt/absent/python\nprint()\n", 127, ABSENT),
+    "crlf.sh": (b"#!/bin/sh\r\necho fine\r\n", 127, "convert it, for example with dos2unix"),
+    "interpreter.sh": (
+        b"#!/opt/absent/python\nprint()\n",
+        127,
+        "its interpreter '/opt/absent/python' is not in the image",
+    ),
     # What no kernel runs goes to /bin/sh, as execvp(3) and Docker's own init have it.
     "other-machine": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00\x01" + bytes(100), 127, "other-machine"),
     "no-first-line": (b"echo fine\n", 0, ""),

@@ -123,6 +123,28 @@ async def test_a_job_that_stops_payload_init_and_ends_has_no_result_once_it_is_k
     await _next_job_is_fine(engine)
 
 
+@pytest.mark.parametrize("limit", [0, 8])
+async def test_a_job_that_lowers_payload_inits_limit_of_files_keeps_its_own_result(engine: Engine, limit: int) -> None:
+    """The limit is that of another process of the same uid (prlimit(2)), and no privilege is needed to lower it."""
+    script = (
+        f"trap 'exit 4' TERM; prlimit --pid $PPID --nofile={limit}:{limit} && echo lowered; while :; do sleep 0.1; done"
+    )
+    job = await engine.begin_shell(engine.image("debian"), script)
+    await job.until_output(b"lowered")
+    beside = await engine.exec(job.name, "true")
+    assert beside.code == 126
+    assert b"the job has lowered the limit of its open files" in beside.stdout + beside.stderr
+    _, terminal = await engine.begin_exec(job.name, "true", Tty=True)
+    assert (
+        b"k8spilot: the container has no terminal for this session (Too many open files)"
+        in await terminal.reader.read()
+    )
+    await job.kill("TERM")
+    assert (await job.result()).code == 4
+    await engine.remove(job.name)
+    await _next_job_is_fine(engine)
+
+
 async def test_a_forged_connection_is_turned_away_and_changes_nothing(engine: Engine) -> None:
     result = await engine.run(engine.image("debian"), "perl", "-e", FORGE + "exit 4;")
     assert (result.code, result.stdout) == (4, b"turned away")

@@ -77,6 +77,15 @@ async def test_one_whose_payload_init_has_ended_is_good_for_the_next(place: Cont
         await asyncio.wait_for(channel.gone, 5)
 
 
+async def test_payload_init_that_cannot_receive_it_says_so(place: Containers, terminals: Terminals) -> None:
+    container, channel = await place.start()
+    lower = ("prlimit", "--pid", str(container.pid), "--nofile=0:0")
+    lowered = await asyncio.create_subprocess_exec(*lower, user=own_uid(), group=own_uid(), extra_groups=[])
+    assert await lowered.wait() == 0
+    assert await _leashed(channel, terminals) == errno.EBADF
+    assert not channel.is_leashed
+
+
 async def test_one_that_another_process_has_still_is_refused_and_another_is_taken(
     place: Containers, terminals: Terminals
 ) -> None:

@@ -219,6 +219,25 @@ async def test_an_image_that_is_refused_again_is_counted_in_one_event(simulator:
     assert len(simulator.cluster.server.told) == 1
 
 
+@pytest.mark.parametrize("architecture", ["arm64", "unknown"])
+async def test_an_image_for_another_machine_is_refused_with_an_event_before_the_pod_is_changed(
+    simulator: Simulated, architecture: str
+) -> None:
+    """Also one without an index, of which HTCondor asks only after the pull."""
+    server = simulator.cluster.server
+    image = simulator.cluster.images.add("other:1", architecture=architecture).reference
+    before = server.requests["patch"]
+    await simulator.ask("POST", "/images/create", params={"fromImage": image.removesuffix(":1"), "tag": "1"})
+    inspected = await simulator.ask("GET", f"/images/{image}/json")
+    assert inspected.status != 200 or inspected.json["Architecture"] == "amd64"  # create tells why
+    body = {"Image": image, "Cmd": ["true"]}
+    answer = await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob7_0_slot1_PID1"})
+    assert answer.status == 500
+    assert f"image {image} cannot run here: it " in answer.message
+    assert answer.message in (await told(simulator, "ImageRefused"))["message"]
+    assert server.requests["patch"] == before
+
+
 async def test_an_event_that_has_expired_is_made_anew_without_a_word(
     simulator: Simulated, caplog: pytest.LogCaptureFixture
 ) -> None:

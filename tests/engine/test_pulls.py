@@ -27,7 +27,6 @@ FOR_GOOD = {
     "denied": ("ErrImagePull", f"{PULL}{REQUEST}403 Forbidden\ndenied"),
     "no password": ("ErrImagePull", f"{PULL}pull access denied: authorization failed: no basic auth credentials"),
     "broken": ("ErrImagePull", f"{PULL}failed to extract layer sha256:00 to overlayfs: unexpected EOF"),
-    "no start": ("RunContainerError", "failed to create shim task: OCI runtime create failed: not a directory"),
 }
 
 
@@ -50,6 +49,22 @@ async def test_what_does_not_pass_fails_create_with_the_runtimes_words(simulator
     answer = await _create(simulator)
     assert answer.status == 500
     assert f"{reason}: {words}" in answer.message
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+
+
+async def test_what_cannot_start_fails_create_with_the_cause_first_and_without_paths_of_the_node(
+    simulator: Simulated,
+) -> None:
+    path = "/var/lib/kubelet/pods/2d9a40a9-8769-4e48-ac1c-6c11bab503ee/volumes/kubernetes.io~empty-dir/tmp"
+    words = (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+        f'unable to start container process: error mounting "{path}" to rootfs at "/tmp": mount {path}: not a directory'
+    )
+    simulator.cluster.kubelet.fail_pulls(REPOSITORY, words, reason="RunContainerError")
+    answer = await _create(simulator)
+    assert answer.status == 500
+    assert "cannot be run here: its container does not start: the image has something at /tmp " in answer.message
+    assert "kubelet" not in answer.message
     assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
 
 

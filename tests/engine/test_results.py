@@ -1,5 +1,7 @@
 """How jobs end, and how they are ended."""
 
+import struct
+
 import pytest
 
 from tests.engine.rings import SANDBOX, Engine
@@ -87,6 +89,47 @@ async def test_a_script_without_a_first_line_is_given_to_the_shell(engine: Engin
     made = await engine.shell(engine.image("busybox"), f"echo 'exit $1' > {script}; chmod 755 {script}")
     assert made.code == 0
     assert (await engine.run(engine.image("busybox"), script, "9")).code == 9
+
+
+NO_INTERPRETER = "its interpreter '/opt/absent/python' is not in the image"
+CRLF = "its lines end with CR LF, as on Windows, so that its interpreter is '/bin/sh\\r', which does not exist"
+
+
+@pytest.mark.parametrize(
+    ("first_line", "words"),
+    [("#! /opt/absent/python -u", NO_INTERPRETER), ("#!/bin/sh\\r", CRLF), ("#!/bin/sh -e\\r", "")],
+)
+async def test_a_script_whose_interpreter_is_missing_says_which(engine: Engine, first_line: str, words: str) -> None:
+    script = f"{SANDBOX}/script-of-another"
+    made = await engine.shell(
+        engine.image("busybox"), f"printf '{first_line}\\nexit 3\\n' > {script}; chmod 755 {script}"
+    )
+    assert made.code == 0
+    for environment, program in ([], script), ([f"PATH=/bin:{SANDBOX}"], "script-of-another"):
+        result = await engine.run(engine.image("busybox"), program, Env=environment)
+        if words:
+            assert (result.code, result.stderr.count(b"\n")) == (127, 1)
+            assert f"cannot run '{program}': {words}".encode() in result.stderr
+        else:
+            assert b"k8spilot" not in result.stderr
+
+
+async def test_a_program_whose_loader_is_missing_says_which(engine: Engine) -> None:
+    """One that was linked with another C library than the image's."""
+    loader = b"/lib/ld-of-another.so.1\0"
+    header = (
+        b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    )
+    program = header + struct.pack("<IIQQQQQQ", 3, 4, 120, 0, 0, len(loader), len(loader), 1) + loader
+    text = "".join(f"\\{byte:03o}" for byte in program)
+    path = f"{SANDBOX}/program-of-another"
+    assert (await engine.shell(engine.image("busybox"), f"printf '{text}' > {path}; chmod 755 {path}")).code == 0
+    result = await engine.run(engine.image("busybox"), path)
+    assert result.code == 127
+    assert (
+        result.stderr
+        == f"k8spilot: cannot run '{path}': its interpreter '{loader[:-1].decode()}' is not in the image\n".encode()
+    )
 
 
 async def test_a_static_program_alone_in_its_image_runs(engine: Engine) -> None:

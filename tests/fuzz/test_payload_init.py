@@ -144,7 +144,7 @@ def test_a_pilot_that_means_no_good_does_not_break_it(programs: Programs) -> Non
     built.chmod(0o755)
     try:
         program = compile_checked(
-            built / "payload-init", *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "scope"))
+            built / "payload-init", *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "packet", "scope"))
         )
         _meet(programs, program, folder)
     finally:

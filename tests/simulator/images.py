@@ -82,12 +82,13 @@ class Images:
         directory: str = "",
         volumes: Sequence[str] = (),
         groups: Sequence[int] = (),
+        architecture: str = "amd64",
     ) -> LocalImage:
         """Push an image `name:tag`, over one that has the name already."""
         reference = f"{REGISTRY}/{name}"
         configuration = {
             "created": "2026-01-01T00:00:00Z",
-            "architecture": "amd64",
+            "architecture": architecture,
             "os": "linux",
             "rootfs": {"type": "layers", "diff_ids": []},
             "config": {

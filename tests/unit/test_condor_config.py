@@ -62,6 +62,20 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
     assert "104" in values["WANT_HOLD_SUBCODE"]
 
 
+def test_jobs_are_told_the_size_of_the_slot_in_variables_that_programs_read(tmp_path: Path) -> None:
+    found = parsed(tmp_path, written(memory=500), "STARTER_NUM_THREADS_ENV_VARS", "STARTER_JOB_ENVIRONMENT")
+    threads = found["STARTER_NUM_THREADS_ENV_VARS"].split()
+    assert {"OMP_NUM_THREADS", "GOMAXPROCS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "MC_CORES"} <= set(threads)
+    assert len(threads) == len(set(threads))
+    assert "GOMEMLIMIT='450MiB'" in found["STARTER_JOB_ENVIRONMENT"]
+
+
+def test_the_startd_knows_a_starters_address_after_a_second(tmp_path: Path) -> None:
+    """Until then condor_ssh_to_job fails."""
+    found = parsed(tmp_path, written(), "STARTER_INITIAL_UPDATE_INTERVAL", "STARTER_UPDATE_INTERVAL")
+    assert list(found.values()) == ["1", "120"]
+
+
 def test_where_htcondor_is_not_root_nothing_of_a_users_runs_beside_it(tmp_path: Path) -> None:
     known = settings()
     text = render(known, Folders.of(known), started=STARTED, rootless=True)

@@ -108,7 +108,7 @@ async def test_another_manifest_than_the_one_asked_for_is_corrupt(tmp_path: Path
 
 async def test_the_configuration_becomes_an_image_and_is_asked_for_once(tmp_path: Path) -> None:
     config = {
-        "architecture": "arm64",
+        "architecture": "x86_64",
         "os": "linux",
         "rootfs": {"type": "layers", "diff_ids": []},
         "created": "2026-01-01T00:00:00Z",
@@ -119,7 +119,7 @@ async def test_the_configuration_becomes_an_image_and_is_asked_for_once(tmp_path
     images = [await asked.image(REFERENCE, digest) for _ in range(2)]
     assert images[0] == images[1]
     image = images[0]
-    assert (image.architecture, image.entrypoint, image.command) == ("arm64", ("/e",), ("c",))
+    assert (image.architecture, image.entrypoint, image.command) == ("amd64", ("/e",), ("c",))
     assert (image.environment, image.directory, image.user) == (("A=1",), "/w", "1000")
     assert (tmp_path / "asked").read_text().splitlines() == [
         "inspect --raw docker://registry.test/a:1",
@@ -143,6 +143,22 @@ async def test_a_configuration_that_is_not_json_is_corrupt(tmp_path: Path) -> No
 async def test_an_artifact_that_is_no_image_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ImageError, match="another artifact"):
         await image_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [
+        ({"architecture": "arm64"}, "it is for linux/arm64, and the node runs linux/amd64"),
+        ({"architecture": "AArch64", "os": "linux"}, "it is for linux/arm64, and"),
+        ({"architecture": "amd64", "os": "windows"}, "it is for windows/amd64, and"),
+        ({"architecture": "unknown", "os": "unknown"}, "an attestation or another artifact"),
+    ],
+)
+async def test_a_single_image_for_another_machine_is_refused_as_an_index_is(
+    tmp_path: Path, platform: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ImageError, match=words):
+        await image_of(tmp_path, json.dumps({**platform, "rootfs": {"type": "layers", "diff_ids": []}}))
 
 
 async def test_credentials_are_passed_on(tmp_path: Path) -> None:

@@ -20,6 +20,18 @@ from k8spilot.settings.parsers import PLAIN
 
 UPDATE_SECONDS: Final = 120
 """Seconds between the startd's updates to the collector."""
+_THREADS: Final = (
+    "BLIS_NUM_THREADS",
+    "DOTNET_PROCESSOR_COUNT",
+    "LOKY_MAX_CPU_COUNT",
+    "MC_CORES",
+    "NUMBA_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "RCPP_PARALLEL_NUM_THREADS",
+)
+"""Variables in which programs read how many threads to start, beside those of HTCondor's own list."""
 _RESTART_SECONDS: Final = 10
 """Seconds after which the startd restarts its GPU monitor, which ends when the engine dies."""
 
@@ -130,12 +142,18 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
 def _slot(settings: Settings) -> dict[str, object]:
     return {
         "cpus": settings.num_cpus or settings.payload_cpus,
-        "memory": settings.memory or settings.payload_memory_mb,
+        "memory": _memory(settings),
         "disk": f"DISK = {settings.payload_disk_mb * 1024}" if settings.payload_disk_mb else "",
         "environment": _job_environment(settings),
+        "threads": " ".join(_THREADS),
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
         "images": image_expressions.configuration(),
     }
+
+
+def _memory(settings: Settings) -> int:
+    """Return the slot's memory in MiB. Settings has checked that it is known."""
+    return settings.memory or settings.payload_memory_mb or 0
 
 
 def _life(settings: Settings) -> dict[str, object]:
@@ -228,6 +246,8 @@ def _job_environment(settings: Settings) -> str:
         "GLIDEIN_Site": settings.glidein_site,
         "GLIDEIN_ResourceName": settings.glidein_resource_name,
         "OSG_SITE_NAME": settings.glidein_resource_name,
+        # The garbage collector of Go works more as this limit comes near; the program does not end there.
+        "GOMEMLIMIT": f"{_memory(settings) * 9 // 10}MiB",
     }
     return " ".join(f"{name}='{value}'" for name, value in names.items() if value)
 

@@ -113,6 +113,13 @@ ENABLE_SSH_TO_JOB = $ssh
 $rootless
 # The starter's last query of the engine is the job's final usage. An answer takes a few milliseconds.
 STARTER.POLLING_INTERVAL = 1
+# Until the starter's first update the startd does not know its address, and condor_ssh_to_job fails. HTCondor waits
+# for 8 s; the next update follows after the second value (300 s), and has the usage of jobs that have just begun.
+STARTER_INITIAL_UPDATE_INTERVAL = 1
+STARTER_UPDATE_INTERVAL = $update
+# A job sees the processors and the memory of the whole node. Programs read the size of the slot in these variables: the
+# first list has its processors (HTCondor's own list, and some more). A job's own values win.
+STARTER_NUM_THREADS_ENV_VARS = $$(STARTER_NUM_THREADS_ENV_VARS) $threads
 STARTER_JOB_ENVIRONMENT = "$environment"
 # The account's home is in the pilot container. The engine sets HOME to the scratch folder if the job has no HOME.
 STARTER_SETS_HOME_ENV = False

@@ -31,6 +31,7 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import bind_of
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.image_requests import ImageRequests
 from k8spilot.payload_init.channel import Channel, thaw
@@ -159,7 +160,9 @@ class Binder:
                 await self._arrive(binding, self._changes.unavailable(binding), self._confirmed(binding))
         except TimeoutError:
             if (words := self._changes.not_started(binding)) is not None:
-                raise NotNow(f"the idle image {idle} cannot be started; the job is not at fault: {words}") from None
+                raise NotNow(
+                    f"the idle image {idle} cannot be started; the job is not at fault: {plain(words)}"
+                ) from None
             logger.warning("The idle image %s does not run after %.0f s; continuing without it.", idle, _IDLE_SECONDS)
         except (Displaced, ClusterError):
             raise

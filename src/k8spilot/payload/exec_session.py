@@ -25,6 +25,10 @@ _NO_TERMINAL: Final = (
 )
 
 
+_UNSTARTED: Final = {"receive", "start", "read", "pipe", "fork"}
+"""Stages before the command has a process of its own, which writes its errors itself."""
+
+
 async def launch(channel: Channel, number: int, command: Command, stdio: Stdio) -> Process:
     """Pass `command` to payload-init in unnamed memory, which no other job can read. Its streams are open then.
 
@@ -52,6 +56,18 @@ def _cannot_run(error: int) -> str:
     return f"k8spilot: the container has no terminal for this session ({os.strerror(error)}); run it without one."
 
 
+def _unstarted(process: Process) -> str:
+    """Return why payload-init could not start a process for the command; empty if it has, or tells why itself."""
+    if process.failed_stage not in _UNSTARTED:
+        return ""
+    if process.failed_stage == "receive":
+        return (
+            "k8spilot: payload-init cannot receive the command, because the job has lowered the limit of its open "
+            "files (RLIMIT_NOFILE); no command can run beside this job."
+        )
+    return f"k8spilot: payload-init cannot {process.failed_stage} the command ({os.strerror(process.error)})."
+
+
 class ExecSession:
     """A command beside the job. It ends with the job at the latest."""
 
@@ -59,6 +75,8 @@ class ExecSession:
         self.stdio = stdio
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         """Result of the command, set after its output is carried."""
+        self.problem = ""
+        """Why the command has no process; empty if it had one."""
         self._channel = channel
         self._number = number
         self._command = command
@@ -74,7 +92,10 @@ class ExecSession:
                     await first_of(process.exited, self._channel.closed)
                     if is_set(process.exited):
                         status = process.exited.result()
+                        self.problem = _unstarted(process)
                     await self._drain(pump)
+                    if self.problem:
+                        await self.stdio.tell(self.problem)
                 finally:
                     pump.cancel()
         except PayloadLost as error:

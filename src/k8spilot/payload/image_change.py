@@ -13,6 +13,7 @@ from k8spilot.kube.pod import START_REASONS, ContainerView, container
 from k8spilot.model.image import UNKNOWN, Image
 from k8spilot.model.image_errors import may_pass
 from k8spilot.model.reference import Reference
+from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_requests import ImageRequests, mark
 from k8spilot.payload_init.channel import Channel
 from k8spilot.registry.skopeo import Registry
@@ -80,8 +81,9 @@ class ChangeObserver:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._pod.until(definite)
-                return BindError(f"image {image} cannot be run here: {words}")
-        return not_now(image, self._patience, words)
+                logger.info("The kubelet's message about image %s: %s", image, words)
+                return BindError(f"image {image} cannot be run here: {plain(words)}")
+        return not_now(image, self._patience, plain(words))
 
     async def unavailable(self, binding: ImageChange) -> BindError:
         """Wait for any refusal of the change that names its image. Messages about a failed start name none."""
@@ -91,7 +93,7 @@ class ChangeObserver:
             return words if words is not None and mark(binding.wanted) in words else None
 
         words = await self._pod.until(told)
-        return BindError(f"image {binding.image.reference} is not available now: {words}")
+        return BindError(f"image {binding.image.reference} is not available now: {plain(words)}")
 
     async def running(self, binding: ImageChange) -> str:
         """Wait until the status shows the bound image running, and return the container's id."""

@@ -45,6 +45,8 @@ class Process:
         """Wait status (waitpid(2)); cancelled when the container ended without a report."""
         self.error = 0
         """errno of a command that failed to run; 0 otherwise."""
+        self.failed_stage = ""
+        """Stage in which it failed, as payload-init names it."""
 
     def lose(self) -> None:
         """Cancel the futures: no more messages will arrive."""
@@ -296,7 +298,7 @@ def _handle_report(process: Process, report: str, values: list[str], descriptors
         case "started", [_]:
             return _set_once(process.started, None)
         case "failed", [error, stage] if error.isdecimal():
-            process.error = int(error)
+            process.error, process.failed_stage = int(error), stage
             logger.info("Command %d could not run: %s failed with errno %s.", process.number, stage, error)
             return _set_once(process.started, None)
         case "exit", [status] if status.isdecimal() and _is_end(int(status)):

@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "command.h"
 
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,12 +86,64 @@ void free_command(struct command *command) {
         munmap(command->text, command->size);
 }
 
+/* Opens the file of a program, which execvp(3) looks up in PATH. */
+static int open_program(const char *name) {
+    char path[4096];
+    const char *folders = strchr(name, '/') ? NULL : getenv("PATH");
+    int file = folders ? -1 : open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    while (folders && *folders && file < 0) {
+        int length = strcspn(folders, ":");
+        snprintf(path, sizeof path, "%.*s/%s", length, folders, name);
+        file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        folders += length + (folders[length] == ':');
+    }
+    return file;
+}
+
+/* Returns the interpreter that a program names: that of a script (#!), or the loader of an ELF file; NULL without one. */
+static char *interpreter_of(int file, char *start, size_t size) {
+    Elf64_Ehdr header;
+    Elf64_Phdr part = {.p_type = PT_NULL};
+    ssize_t length = pread(file, start, size - 1, 0);
+    start[length < 0 ? 0 : length] = '\0';
+    if (strncmp(start, "#!", 2) == 0) {
+        start += 2 + strspn(start + 2, " \t");
+        start[strcspn(start, " \t\n")] = '\0';
+        return start;
+    }
+    if (length < (ssize_t)sizeof header || memcmp(start, ELFMAG, SELFMAG) != 0 || start[EI_CLASS] != ELFCLASS64)
+        return NULL;
+    memcpy(&header, start, sizeof header);
+    for (int i = 0; i < header.e_phnum && part.p_type != PT_INTERP; i++)
+        if (pread(file, &part, sizeof part, header.e_phoff + (Elf64_Off)i * sizeof part) != sizeof part)
+            return NULL;
+    length = part.p_type == PT_INTERP ? pread(file, start, size - 1, part.p_offset) : 0;
+    start[length < 0 ? 0 : length] = '\0';
+    return length > 0 ? start : NULL;
+}
+
+/* Says why a program cannot run. The kernel's error is the same for a missing program and for a missing interpreter. */
+static void say_why(const char *stage, const char *what, int error) {
+    char start[256], *interpreter = NULL;
+    int file = error == ENOENT && strcmp(stage, "run") == 0 ? open_program(what) : -1;
+    if (file >= 0)
+        interpreter = interpreter_of(file, start, sizeof start);
+    size_t length = interpreter ? strlen(interpreter) : 0;
+    if (length > 1 && interpreter[length - 1] == '\r')
+        dprintf(STDERR_FILENO, "k8spilot: cannot run '%s': its lines end with CR LF, as on Windows, so that its interpreter is "
+                "'%.*s\\r', which does not exist; convert it, for example with dos2unix\n", what, (int)length - 1, interpreter);
+    else if (length > 0 && access(interpreter, F_OK) < 0)
+        dprintf(STDERR_FILENO, "k8spilot: cannot run '%s': its interpreter '%s' is not in the image\n", what, interpreter);
+    else
+        dprintf(STDERR_FILENO, "k8spilot: cannot %s '%s': %s\n", stage, what, strerror(error));
+}
+
 static _Noreturn void fail_to_run(int report, const char *stage, const char *what) {
     char text[256];
     int error = errno;
     snprintf(text, sizeof text, "%d %s", error, stage);
     if (write(report, text, strlen(text)) < 0) { /* the exit code shows the failure, too */ }
-    dprintf(STDERR_FILENO, "k8spilot: cannot %s '%s': %s\n", stage, what, strerror(error));
+    say_why(stage, what, error);
     _exit(error == ENOENT || error == ENOTDIR ? 127 : 126);
 }
 

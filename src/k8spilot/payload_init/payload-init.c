@@ -33,12 +33,12 @@
  */
 #define _GNU_SOURCE
 #include "command.h"
+#include "packet.h"
 #include "scope.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +46,7 @@
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -53,7 +54,6 @@
 #include <unistd.h>
 
 #define MESSAGE_SIZE 1024
-#define RUN_DESCRIPTORS 4
 #define COMMANDS 32 /* at a time, including the job */
 #define LOOK_AGAIN_MS 200
 #define PAUSE_AGAIN_MS 50
@@ -78,22 +78,8 @@ static void die(const char *what) {
 /* --- messages ------------------------------------------------------------------------------------- */
 
 static void send_message(const char *text, const int *descriptors, int count) {
-    char control[CMSG_SPACE(16 * sizeof(int))] = {0};
-    struct iovec data = {.iov_base = (void *)text, .iov_len = strlen(text)};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-    if (pilot < 0)
-        return;
-    if (count > 0) {
-        message.msg_control = control;
-        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
-    }
-    /* The main loop detects the pilot's end by its end of the socket. */
-    while (sendmsg(pilot, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) { }
+    if (pilot >= 0)
+        send_packet(pilot, text, descriptors, count);
 }
 
 static void say(const char *word, int number, long value) {
@@ -192,12 +178,13 @@ static int free_place(int number) {
     return -1;
 }
 
-static void run(int number, const int *descriptors, int has_terminal) {
+/* `count` descriptors came with the message. The kernel drops them if a job has lowered this process's RLIMIT_NOFILE. */
+static void run(int number, const int *descriptors, int count, int has_terminal) {
     struct command command = {.mask = 022};
-    int place = free_place(number), terminal = -1;
-    errno = EAGAIN;
-    if (place < 0) {
-        fail(number, "start");
+    int place = free_place(number), terminal = -1, is_complete = count == (has_terminal ? 1 : PACKET_DESCRIPTORS);
+    if (place < 0 || !is_complete) {
+        errno = is_complete ? EAGAIN : EMFILE;
+        fail(number, is_complete ? "start" : "receive");
         return;
     }
     used |= number == 0;
@@ -296,22 +283,6 @@ static void find_pilot(const char *path) {
     say_hello();
 }
 
-static int receive(char *text, size_t size, int *descriptors) {
-    char control[CMSG_SPACE(RUN_DESCRIPTORS * sizeof(int))];
-    struct iovec data = {.iov_base = text, .iov_len = size - 1};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t length = recvmsg(pilot, &message, MSG_CMSG_CLOEXEC);
-    if (length <= 0)
-        return -1;
-    text[length] = '\0';
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (!header || header->cmsg_type != SCM_RIGHTS)
-        return 0;
-    int count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
-    return count;
-}
-
 /* Kills the running commands: HTCondor returns such a job to the queue, so it must not continue. The next pilot may
  * exist already: its event may have been read while the last one was still connected. */
 static void lose_pilot(const char *path) {
@@ -323,14 +294,12 @@ static void lose_pilot(const char *path) {
 
 static void handle_pilot(const char *path) {
     char text[MESSAGE_SIZE];
-    int descriptors[RUN_DESCRIPTORS], number, last = 0;
-    int count = receive(text, sizeof text, descriptors);
+    int descriptors[PACKET_DESCRIPTORS], number, last = 0;
+    int count = receive_packet(pilot, text, sizeof text, descriptors);
     if (count < 0) {
         lose_pilot(path);
-    } else if (sscanf(text, "run %d%n", &number, &last) == 1 && strcmp(text + last, " terminal") == 0 && count == 1) {
-        run(number, descriptors, 1);
-    } else if (last && !text[last] && count == RUN_DESCRIPTORS) {
-        run(number, descriptors, 0);
+    } else if (sscanf(text, "run %d%n", &number, &last) == 1) {
+        run(number, descriptors, count, strcmp(text + last, " terminal") == 0);
     } else if (sscanf(text, "signal %d", &number) == 1) {
         if (processes[0])
             kill(processes[0], number);
@@ -340,8 +309,8 @@ static void handle_pilot(const char *path) {
     } else if (strcmp(text, "resume") == 0) {
         paused = 0;
         signal_all(SIGCONT);
-    } else if (strcmp(text, "leash") == 0 && count == 1) {
-        take_leash(descriptors[0]);
+    } else if (strcmp(text, "leash") == 0) {
+        take_leash(count == 1 ? descriptors[0] : -1);
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
         reap();
@@ -351,6 +320,18 @@ static void handle_pilot(const char *path) {
     }
     while (count > 0)
         close(descriptors[--count]);
+}
+
+/* Waits until one of the descriptors is readable. Not by poll(2), which fails once a job has set this process's
+ * RLIMIT_NOFILE to 0 (prlimit(2) requires only the same uid); nor by epoll(7), because other containers of this uid could
+ * use up its watches (fs.epoll.max_user_watches counts for the whole node). */
+static int wait_for(fd_set *readable, const int *descriptors, int count, int milliseconds) {
+    struct timeval limit = {.tv_usec = milliseconds * 1000L};
+    FD_ZERO(readable);
+    while (count-- > 0)
+        if (descriptors[count] >= 0)
+            FD_SET(descriptors[count], readable);
+    return select(FD_SETSIZE, readable, NULL, NULL, milliseconds < 0 ? NULL : &limit);
 }
 
 /* Reads and removes the variable: jobs inherit the image's variables, and this is not one of them. */
@@ -383,18 +364,22 @@ int main(int argc, char **argv) {
     if (changes < 0 || inotify_add_watch(changes, dirname(folder), IN_CREATE | IN_MOVED_TO) < 0)
         patience = LOOK_AGAIN_MS;
     for (find_pilot(argv[1]);;) {
-        struct pollfd events[] = {{.fd = signals, .events = POLLIN}, {.fd = changes, .events = POLLIN}, {.fd = pilot, .events = POLLIN}};
+        int descriptors[] = {signals, changes, pilot}, peer = pilot;
         char ignored[4096];
-        int happened = poll(events, 3, paused ? PAUSE_AGAIN_MS : pilot < 0 ? patience : -1);
+        fd_set readable;
+        int happened = wait_for(&readable, descriptors, 3, paused ? PAUSE_AGAIN_MS : pilot < 0 ? patience : -1);
+        if (happened < 0 && errno == EINTR)
+            continue;
         if (happened < 0)
-            die("poll");
+            die("select");
         if (paused)
             signal_all(SIGSTOP);
-        if ((happened == 0 || (events[1].revents && read(changes, ignored, sizeof ignored) > 0)) && pilot < 0)
+        int is_changed = changes >= 0 && FD_ISSET(changes, &readable) && read(changes, ignored, sizeof ignored) > 0;
+        if ((happened == 0 || is_changed) && pilot < 0)
             find_pilot(argv[1]);
-        if (events[0].revents)
+        if (FD_ISSET(signals, &readable))
             handle_signal(signals);
-        if (events[2].revents && pilot == events[2].fd)
+        if (peer >= 0 && pilot == peer && FD_ISSET(peer, &readable))
             handle_pilot(argv[1]);
     }
 }

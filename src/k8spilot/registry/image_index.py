@@ -76,6 +76,21 @@ def configuration_of(manifest: Any) -> str:
     return _checked(fields(fields(manifest, ("config",)).get("config"), ("digest",)))
 
 
+def own_platform(name: str, system: str, machine: str) -> str:
+    """Return the architecture in an image's configuration, in Go's spelling, if the image is for `machine`.
+
+    Raises:
+        ValueError: the image is for another platform, or it is no image that can run.
+    """
+    name, system = name.lower(), system.lower()
+    if name == "unknown" or system == "unknown":
+        raise ValueError("it has no platform: it is an attestation or another artifact, and not a container image")
+    spelled = _OTHER_NAMES.get(name, name)
+    if (system, spelled) != ("linux", machine):
+        raise ValueError(f"it is for {system}/{spelled}, and the node runs linux/{machine}; push an image for that")
+    return spelled
+
+
 def _checked(value: dict[str, Any]) -> str:
     digest = value.get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:

@@ -22,7 +22,7 @@ from k8spilot.common.untrusted_json import fields, read_json
 from k8spilot.model.image import Image
 from k8spilot.model.image_errors import may_pass
 from k8spilot.model.reference import Reference
-from k8spilot.registry.image_index import Choice, architecture, choose, configuration_of
+from k8spilot.registry.image_index import Choice, architecture, choose, configuration_of, own_platform
 
 logger = logging.getLogger(__name__)
 
@@ -219,13 +219,18 @@ def _image(reference: Reference, digest: str, text: bytes) -> Image:
     if not values.get("architecture") or "rootfs" not in values:
         # The runtime would start it with an empty root file system (image-spec, config.md: both fields are required).
         raise ImageError(f"{reference} is not a container image but another artifact; name an image")
+    system = str(values.get("os") or "linux")
+    try:
+        own_architecture = own_platform(str(values["architecture"]), system, architecture())
+    except ValueError as error:
+        raise ImageError(f"image {reference} cannot run here: {error}") from error
     try:
         return Image(
             reference=reference,
             digest=digest,
             identifier=_digest(text),
-            architecture=str(values["architecture"]),
-            os=str(values.get("os", "linux")),
+            architecture=own_architecture,
+            os=system,
             entrypoint=_texts(settings.get("Entrypoint")),
             command=_texts(settings.get("Cmd")),
             environment=_texts(settings.get("Env")),

@@ -131,6 +131,6 @@ class PayloadScrubber:
                 "build it with a folder there"
             )
         if outcome.code:
-            raise PilotError(output[:200] or f"tidy ended with {outcome.code}")
+            raise PilotError(output[:200] or session.problem or f"tidy ended with {outcome.code}")
         for line in output.splitlines():
             logger.info("%s", line[:300])

@@ -1,0 +1,65 @@
+"""Messages of the kubelet and the runtime as they were seen (Kubernetes 1.36, containerd 2.4, runc 1.1)."""
+
+import json
+
+import pytest
+
+from k8spilot.model.start_errors import plain
+
+RUN = (
+    "RunContainerError: failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+    "runc create failed: unable to start container process: "
+)
+KUBELET = "/var/lib/kubelet/pods/2d9a40a9-8769-4e48-ac1c-6c11bab503ee"
+ROOT = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/eb49852d523f66f965293519a3c/rootfs"
+
+SAID = {
+    f'{RUN}error during container init: error mounting "{KUBELET}/volumes/kubernetes.io~empty-dir/tmp" to rootfs at '
+    f'"/tmp": mount {KUBELET}/volumes/kubernetes.io~empty-dir/tmp:/tmp (via /proc/self/fd/6): not a directory': (
+        "the image has something at /tmp over which the pod cannot mount (not a directory)"
+    ),
+    f'{RUN}error during container init: error mounting "/other/kubelet/pods/2d9a40a9-8769-4e48-ac1c-6c11bab503ee/h" '
+    f'to rootfs at "/etc/hosts": open {ROOT}/etc/hosts: permission denied': (
+        "the image has something at /etc/hosts over which the pod cannot mount (permission denied)"
+    ),
+    f'{RUN}error during container init: environment variable name can\'t be empty: "=x"': (
+        'environment variable name can\'t be empty: "=x"'
+    ),
+    f"{RUN}error during container init: mkdir /bin/sh: not a directory": "mkdir /bin/sh: not a directory",
+    f"{RUN}error during container init: mkdir {ROOT}/bin/sh: not a directory": "mkdir /bin/sh: not a directory",
+    f"{RUN}error during container init: mkdir /opt/docker/run/containers/x: read-only file system": (
+        "mkdir /opt/docker/run/containers/x: read-only file system"
+    ),
+    'RunContainerError: failed to start containerd task "00": OCI runtime start failed: exec format error': (
+        "exec format error"
+    ),
+    f'RunContainerError: failed to generate container "00" spec: failed to generate spec: stat {KUBELET}/x: no file': (
+        "stat a path of the node: no file"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", SAID)
+def test_the_cause_comes_first_without_the_runtimes_steps_and_the_nodes_paths(words: str) -> None:
+    assert plain(words) == f"its container does not start: {SAID[words]} (RunContainerError)"
+
+
+def test_the_message_about_a_pull_stays_but_for_the_nodes_paths() -> None:
+    pull = 'ErrImagePull: failed to pull and unpack image "r/a:1": failed to extract layer: mount callback failed on '
+    path = "/mnt/disk/containerd/tmpmounts/containerd-mount2415"
+    assert plain(f"{pull}{path}: unexpected EOF") == f"{pull}a path of the node: unexpected EOF"
+    assert plain("ErrImagePull") == "ErrImagePull"
+
+
+def test_a_message_of_any_length_is_read_at_once() -> None:
+    for piece in (
+        "error during container init: ",
+        "/pods/",
+        "/rootfs",
+        '"',
+        "a: ",
+        'error mounting "',
+        "/run/kubelet/",
+    ):
+        assert len(plain(f"{RUN}{piece * 100_000}")) < 20_000
+    assert json.dumps(plain(f"{RUN}\udcff\n\0"))
