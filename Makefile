@@ -1,9 +1,12 @@
 # The project's commands. `make help` lists them.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS := build/tools
+# The version of the image's Python, which tests run on, too. PYTHON= names one that is not on PATH.
+PYTHON_VERSION := 3.14
+PYTHON ?=
 LAB := $(BIN)/python -m lab
 
 .PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
@@ -11,11 +14,19 @@ LAB := $(BIN)/python -m lab
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
+# The environment is made anew if its Python has been removed.
+ifeq ($(shell test -x $(BIN)/python || echo gone),gone)
+.PHONY: $(VENV)/installed
+endif
+
 # Everything goes to stderr, so that `make -s kubeconfig` prints one line only.
-$(VENV)/installed: pyproject.toml
-	@$(PYTHON) -m venv $(VENV) >&2
-	@$(BIN)/pip install --quiet uv >&2
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' >&2
+$(VENV)/installed: pyproject.toml tools/image-python.sh
+	@python3 -m venv $(TOOLS) >&2
+	@$(TOOLS)/bin/pip install --quiet uv >&2
+	@python="$(PYTHON)" && : "$${python:=$$(tools/image-python.sh $(TOOLS)/bin/uv $(PYTHON_VERSION))}" \
+		&& $(TOOLS)/bin/uv venv --quiet --seed --clear --python "$$python" $(VENV) >&2 \
+		|| { echo "no Python $(PYTHON_VERSION) is available: install one, or name its path (make venv PYTHON=...)" >&2; exit 1; }
+	@$(TOOLS)/bin/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' >&2
 	@touch $@
 
 venv: $(VENV)/installed  ## the project's own Python environment
@@ -25,7 +36,7 @@ check: venv docs  ## format, lint, types, import layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
+	$(BIN)/shellcheck tools/*.sh lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
 
 # MkDocs' own advertisement is left out of the output.
 docs: venv  ## build the documentation's site in build/site, and check its links
@@ -100,7 +111,7 @@ fuzz: venv  ## inputs drawn at random, other ones each time (SECONDS_OF_FUZZING=
 
 # For the image's own Python. What is locked stays as it is where it still fits; UPGRADE= keeps all that does.
 UPGRADE ?= --upgrade
-LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --python-version 3.14 $(UPGRADE)
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --python-version $(PYTHON_VERSION) $(UPGRADE)
 lock: venv  ## renew requirements.txt and requirements-build.txt: versions and hashes of what the image has from PyPI
 	$(LOCK) pyproject.toml --output-file requirements.txt
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt

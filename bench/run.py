@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from bench import execution_points, images
 from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, ExecutionPoint
@@ -18,8 +18,6 @@ from bench.statistics import Measurement, in_turn
 from lab import dockerd
 from lab.api import Lab
 from lab.processes import Daemons
-
-T = TypeVar("T")
 
 _MAKE: Final[Mapping[str, tuple[str, Callable[[Lab, str], AbstractContextManager[ExecutionPoint]]]]] = {
     K8SPILOT: ("k8spilot", execution_points.k8spilot),
@@ -126,7 +124,7 @@ class Run:
         say(f"without {name} from here on")
         self.forget(name)
 
-    def each(self, points: dict[str, ExecutionPoint], ask: Callable[[ExecutionPoint], T]) -> dict[str, T]:
+    def each[T](self, points: dict[str, ExecutionPoint], ask: Callable[[ExecutionPoint], T]) -> dict[str, T]:
         """Ask each; those that fail are dropped from `points`."""
         found = {}
         for name in list(points):

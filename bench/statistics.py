@@ -5,11 +5,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
 
 import numpy as np
-
-Name = TypeVar("Name", bound=str)
 
 Measurement = Callable[[], float | Sequence[float]]
 """One repetition; what it has measured, one value or some."""
@@ -102,7 +99,7 @@ def busiest(moments: Sequence[float], seconds: float = 1.0) -> int:
 # --- contestants in turn: what the machine does beside hits all of them alike ---
 
 
-def in_turn(
+def in_turn[Name: str](
     contestants: Mapping[Name, Measurement],
     rounds: int,
     lose: Callable[[Name, Exception], None] | None = None,
@@ -128,7 +125,7 @@ def in_turn(
     return found
 
 
-def turned(names: Iterable[Name], number: int) -> list[Name]:
+def turned[Name: str](names: Iterable[Name], number: int) -> list[Name]:
     """The names with another one first each time, and every second time backwards, so that neighbours differ, too."""
     names = list(names)
     if not names:

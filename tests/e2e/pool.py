@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from lab import pilot
 from lab.api import Lab
@@ -13,8 +13,6 @@ from lab.faulty import FaultyRegistry
 from lab.jobs import PATIENCE_S, Event, Jobs, submit
 from lab.oci import Entry, OciImage, Pusher, layer, shell
 from lab.streams import Stream
-
-T = TypeVar("T")
 
 IMAGE_HOLD = 35
 """CONDOR_HOLD_CODE::InvalidDockerImage."""
@@ -306,7 +304,7 @@ def is_left_alone(jobs: Jobs, times: int = 2) -> None:
     until(has_been_rejected, "the negotiator has rejected the job again", MATCHED_SECONDS)
 
 
-def until(look: Callable[[], T], what: str, timeout: float = 30) -> T:
+def until[T](look: Callable[[], T], what: str, timeout: float = 30) -> T:
     """Look until there is something; fail with `what` when there is nothing within `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (found := look()):

@@ -1,6 +1,7 @@
 """`k8spilot check`, beside a pilot that runs, and with manifests as operators render them."""
 
 import json
+import sys
 
 import pytest
 
@@ -22,6 +23,11 @@ def test_a_pilot_that_runs_has_all_that_it_needs(pool: Pool) -> None:
         "programs", "volumes", "space", "user", "API", "pod", "processes", "authority", "credentials", "settings",
         "images", "HTCondor", "registry", "pool",
     }  # fmt: skip
+
+
+def test_the_image_has_the_python_version_of_the_tests(pool: Pool) -> None:
+    version = pool.inside("/opt/k8spilot/bin/python -c 'import sys; print(*sys.version_info[:2])'").split()
+    assert version == [str(sys.version_info.major), str(sys.version_info.minor)]
 
 
 def test_what_is_wrong_is_told_to_people_with_exit_status_2(pool: Pool) -> None:

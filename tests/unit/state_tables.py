@@ -1,13 +1,9 @@
 """What can be said of any state table."""
 
 from collections.abc import Mapping
-from typing import TypeVar
-
-S = TypeVar("S")
-E = TypeVar("E")
 
 
-def reachable(table: Mapping[S, Mapping[E, S]], start: S) -> set[S]:
+def reachable[S, E](table: Mapping[S, Mapping[E, S]], start: S) -> set[S]:
     """The states to which events lead from `start`, itself among them."""
     found, new = {start}, {start}
     while new:

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from k8spilot.common.untrusted_json import VALUES_BYTES, read_json
+from k8spilot.common.untrusted_json import NESTING, VALUES_BYTES, read_json
 
 
 @pytest.mark.parametrize("document", ["{}", '{"a": [1, 2.5, null, true, "\\ud83d\\ude00"]}', '"é"', " 1 "])
@@ -23,8 +23,12 @@ def test_json_is_read(document: str) -> None:
         (b'"\\ud800"', "surrogates"),
         (b'{"\\udc80": 1}', "surrogates"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 50_000, "nested too deeply"),
+        (b"[" * (NESTING + 1) + b"]" * (NESTING + 1), "nested too deeply"),
         (b"9" * 5000, "limit"),
         (b"[" + b"0," * VALUES_BYTES + b"0]", "too many values"),
+        (b'"' + b'\\"' * VALUES_BYTES, "Unterminated"),  # takes minutes if each quotation mark is tried as a beginning
+        (b'"' + b'\\"' * VALUES_BYTES + b"\\", "Unterminated"),
     ],
 )
 def test_what_is_no_json_is_a_value_error(document: bytes, words: str) -> None:
@@ -32,9 +36,18 @@ def test_what_is_no_json_is_a_value_error(document: bytes, words: str) -> None:
         read_json(document)
 
 
+def test_only_what_is_nested_counts_as_nested() -> None:
+    deep = "[" * (NESTING - 1) + "]" * (NESTING - 1)
+    beside = ",".join(["{}"] * (2 * NESTING))
+    text = json.dumps('"' + "[{" * NESTING)
+    document = f"[{deep},{beside},{text}]"
+    assert read_json(document) == json.loads(document)
+
+
 def test_a_long_text_is_no_reason_to_refuse_a_document() -> None:
     text = 'a,"\\[{' * VALUES_BYTES
     assert read_json(json.dumps([text])) == [text]
+    assert read_json(json.dumps(text)) == text
 
 
 def test_a_document_takes_no_more_memory_than_texts_do() -> None:

@@ -2,9 +2,11 @@
 
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
+from lab.settings import DEBIAN_SUITE
 from lab.supply import compared, debian, python
 
 CHECKOUT = Path(__file__).parents[2]
@@ -41,6 +43,20 @@ def test_all_that_the_image_installs_from_python_is_locked_with_hashes() -> None
         for block in locked.values():
             assert re.match(r"[a-z0-9._-]+==\S+ \\\n", block)
             assert "--hash=sha256:" in block
+
+
+def test_the_version_of_python_is_the_same_wherever_it_is_named() -> None:
+    named = re.search(r"^PYTHON_VERSION := (\S+)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    assert named is not None
+    version = named[1]
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={version}"
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" == version
+    release = re.search(r"^release=(\S+)", (CHECKOUT / "tools/image-python.sh").read_text(), re.MULTILINE)
+    assert release is not None
+    assert f"\nARG BASE=debian:{release[1]}-slim\n" in (CHECKOUT / "Dockerfile").read_text()
+    assert release[1] == DEBIAN_SUITE
 
 
 def test_the_image_is_built_of_what_is_locked() -> None:

@@ -1,13 +1,9 @@
 """A dict with a limited number of keys, for data whose amount an untrusted party controls."""
 
 from collections import OrderedDict
-from typing import TypeVar
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
-class LruDict(OrderedDict[Key, Value]):
+class LruDict[Key, Value](OrderedDict[Key, Value]):
     """A dict limited to its N most recently set keys, in that order."""
 
     def __init__(self, count: int) -> None:

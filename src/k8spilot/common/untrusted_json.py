@@ -1,17 +1,23 @@
 """Parsing of JSON from untrusted sources.
 
-The standard library's parser accepts more than JSON (NaN), and fails in undocumented ways: with deep nesting, with text
-that is invalid Unicode and cannot be written anywhere, and with a document that is many times larger in memory.
+The standard library's parser accepts more than JSON (NaN), and fails in undocumented ways: with text that is invalid
+Unicode and cannot be written anywhere, and with a document that is many times larger in memory. It reads as many levels
+of nesting as the stack has room for, and what handles the value next may need more room for each.
 """
 
 import json
 import re
 from collections.abc import Collection
+from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 VALUES_BYTES: Final = 256 * 1024
 """Limit of the bytes outside of strings: every few of them become an object of fifty bytes."""
-_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+NESTING: Final = 100
+"""Limit of the levels of objects and lists."""
+_LEVELS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?)', re.DOTALL)
+"""String, or one that does not end: otherwise each quotation mark in it would be tried as the beginning of one."""
 _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 """Escape of a surrogate; two of them encode one character."""
 
@@ -27,15 +33,16 @@ def read_json(document: bytes | str, *, unique: bool = False) -> Any:
         ValueError: the document is invalid or too large in memory.
     """
     raw = document.encode() if isinstance(document, str) else document
-    if len(raw) > VALUES_BYTES and len(_TEXT.sub(b"", raw)) > VALUES_BYTES:
-        raise ValueError("it has too many values")
-    try:
-        # json.loads accepts more in bytes: other encodings, and single surrogates.
-        value = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_unique if unique else None)
-        if _HALF.search(raw) is not None:
-            json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    if len(raw) > VALUES_BYTES or raw.count(b"[") + raw.count(b"{") > NESTING:
+        structure = _TEXT.sub(b"", raw)
+        if len(structure) > VALUES_BYTES:
+            raise ValueError("it has too many values")
+        if max(accumulate(_LEVELS.get(byte, 0) for byte in structure), default=0) > NESTING:
+            raise ValueError("it is nested too deeply")
+    # json.loads accepts more in bytes: other encodings, and single surrogates.
+    value = json.loads(raw.decode(), parse_constant=_reject_constant, object_pairs_hook=_unique if unique else None)
+    if _HALF.search(raw) is not None:
+        json.dumps(value, ensure_ascii=False).encode()
     return value
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import aiofiles
 from aiofiles.threadpool.binary import AsyncFileIO
@@ -21,7 +21,6 @@ from asyncinotify import Inotify, Mask
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 _CHUNK_BYTES: Final = 64 * 1024
 """Bytes of one read; a longer line is split."""
@@ -170,7 +169,7 @@ async def _open(path: Path) -> AsyncFileIO:
     return await aiofiles.open(path, "rb", buffering=0)
 
 
-async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def _to_its_end[T](work: Coroutine[Any, Any, T]) -> T:
     """Complete the opening or closing of a file, even if the caller is cancelled: a thread could skip it then."""
     doing = asyncio.ensure_future(work)
     try:

@@ -8,13 +8,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from k8spilot.common.errors import ClusterError, PilotError
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 SPREAD_SECONDS: Final = 45.0
 """Seconds over which pilots reconnect that lost a server at the same moment and do not need it now."""
@@ -49,7 +48,7 @@ class BackOff:
         return random.uniform(0, SPREAD_SECONDS)  # noqa: S311
 
 
-async def retry(
+async def retry[T](
     work: Callable[[], Awaitable[T]],
     seconds: float,
     back_off: BackOff | None = None,

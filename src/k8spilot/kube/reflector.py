@@ -10,7 +10,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import aiohttp
 
@@ -23,7 +23,6 @@ from k8spilot.kube.pod import version_of
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 _WATCH_SECONDS: Final = (240, 300)
 """Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
@@ -93,7 +92,7 @@ class PodReflector:
         """Whether the pod has been read at all."""
         return self._pod is not None
 
-    async def until(self, look: Callable[[dict[str, Any]], T | None]) -> T:
+    async def until[T](self, look: Callable[[dict[str, Any]], T | None]) -> T:
         """Wait until `look` returns a value for the pod, and return that. The caller sets the time limit."""
         async with self._changed:
             while True:

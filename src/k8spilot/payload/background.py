@@ -3,14 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from k8spilot.common import logs
 from k8spilot.common.errors import PilotError
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class Background:
@@ -23,7 +21,7 @@ class Background:
         """Subject of the log lines at present."""
         self._later: asyncio.Future[None] | None = None
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> asyncio.Future[T]:
+    def start[T](self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> asyncio.Future[T]:
         """Start a task. Its failure becomes the future's exception and does not end the pilot."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         subject = self._subject()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from k8spilot.common.errors import RegistryUnreachable
 from k8spilot.common.lru import LruDict
@@ -16,7 +16,6 @@ from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 _LAST_SECONDS: Final = 30.0
 """Seconds for an answer that was requested before the patience ended."""
@@ -82,7 +81,7 @@ class ImageLookup:
             logger.warning("%s; binding its last known digest, %s.", error, known)
             return known
 
-    async def _ask(self, reference: Reference, question: Callable[[], Awaitable[T]]) -> T:
+    async def _ask[T](self, reference: Reference, question: Callable[[], Awaitable[T]]) -> T:
         try:
             return await retry(question, self._patience, retry_on=RegistryUnreachable)
         except RegistryUnreachable as error:

@@ -12,7 +12,7 @@ import select
 import signal
 import socket
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from k8spilot.common.errors import PayloadLost
 from k8spilot.common.peer_credentials import supplementary_groups
@@ -20,7 +20,6 @@ from k8spilot.payload_init.terminals import Terminal
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 16
@@ -311,7 +310,7 @@ def _is_end(status: int) -> bool:
     return status <= _LAST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
-def _set_once(future: "asyncio.Future[T]", value: T) -> bool:
+def _set_once[T](future: "asyncio.Future[T]", value: T) -> bool:
     """Set a result, and return whether there was none before."""
     if future.done():
         return False

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar, get_args
+from typing import Any, Final, Literal, Self, get_args
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.common.logs import Format
@@ -35,10 +35,8 @@ Service = Literal["engine", "condor"]
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 Unmapped = Literal["hold", "leave"]
 
-Value = TypeVar("Value")
 
-
-def _of(read: Callable[[str], Value], default: Value, variable: str = "", *, secret: bool = False) -> Value:
+def _of[Value](read: Callable[[str], Value], default: Value, variable: str = "", *, secret: bool = False) -> Value:
     """Return a field whose value `read` parses from a variable; by default K8SPILOT_ and the field's name."""
     value: Value = field(default=default, repr=not secret, metadata={"read": read, "variable": variable})
     return value

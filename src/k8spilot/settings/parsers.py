@@ -8,9 +8,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
-
-Value = TypeVar("Value")
+from typing import Final, NamedTuple
 
 # These values go into HTCondor's configuration, as ClassAd strings or bare. Characters that could end a string or a
 # line, or start a macro, are rejected instead of escaped: no site has such a name, and nothing is injected.
@@ -108,7 +106,7 @@ def number(*, above: float = -math.inf, least: float = -math.inf, most: float = 
 port: Final = whole(1, 65535)
 
 
-def one_of(words: Sequence[Value]) -> Callable[[str], Value]:
+def one_of[Value](words: Sequence[Value]) -> Callable[[str], Value]:
     """Return a parser of one of several words, from typing.get_args."""
 
     def read(value: str) -> Value:
@@ -120,7 +118,7 @@ def one_of(words: Sequence[Value]) -> Callable[[str], Value]:
     return read
 
 
-def several(read: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]]:
+def several[Value](read: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]]:
     """Return a parser of values separated by commas."""
     return lambda value: tuple(read(part.strip()) for part in value.split(","))
 

@@ -5,11 +5,9 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from k8spilot.gpu.discovery.evidence import Device, Driver
-
-T = TypeVar("T")
 
 FILES: Final = Path("/proc/driver/nvidia")
 _LIBRARY: Final = "libnvidia-ml.so.1"
@@ -109,7 +107,7 @@ def _parts(nvml: Any, handle: Any, whole: Device) -> Iterator[Device]:
         )
 
 
-def _query(call: Callable[..., T], *arguments: Any) -> T | None:
+def _query[T](call: Callable[..., T], *arguments: Any) -> T | None:
     """Return NVML's answer; None where the device or the driver has none."""
     import pynvml  # noqa: PLC0415
 

@@ -9,12 +9,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.gpu.monitoring.vendor import GpuProcess
-
-T = TypeVar("T")
 
 SIZE: Final = 64 * 1024
 """Limit of a message, in bytes."""
@@ -137,11 +135,11 @@ def _process(value: Any) -> GpuProcess:
     return GpuProcess(_whole(pid, _MOST_PIDS), _optional(_bytes)(memory), _optional(_share)(share))
 
 
-def _optional(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+def _optional[T](read: Callable[[Any], T]) -> Callable[[Any], T | None]:
     return lambda value: None if value is None else read(value)
 
 
-def _list_of(read: Callable[[Any], T], most: int) -> Callable[[Any], tuple[T, ...]]:
+def _list_of[T](read: Callable[[Any], T], most: int) -> Callable[[Any], tuple[T, ...]]:
     def of(value: Any) -> tuple[T, ...]:
         if not isinstance(value, list) or len(value) > most:
             raise Nonsense(f"it is not a list of at most {most}")
