@@ -44,7 +44,7 @@ def start() -> NoReturn:
         logs.set_up(settings.log_level, settings.log_format)
         make_fresh()
         shut_termination_log()
-        cluster = asyncio.run(checks.check(settings))
+        cluster = asyncio.run(checks.check_and_wait(settings))
         plan = _prepared(settings, cluster)
     except PilotError as error:
         asyncio.run(checks.tell_verdict(error))

@@ -28,6 +28,14 @@ START_REASONS: Final = frozenset(
 BIND: Final = "k8spilot/bind"
 """Annotation of the pod: the name of the last change of the payload container's image."""
 
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Annotation of the pod, an integer: a ReplicaSet that is scaled down deletes the pods with the lowest cost first. The
+values here are all that components/own-pod admits."""
+BUSY_COST: Final = "100"
+IDLE_COST: Final = "0"
+WAITING_COSTS: Final = ("-1", "-2")
+"""Costs of a pod that waits for credentials, in turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
@@ -142,6 +150,20 @@ def set_bind_operations(pod: dict[str, Any], bind: str) -> dict[str, Any]:
 def bind_of(pod: dict[str, Any]) -> str:
     """Return the name of the last change; empty without one."""
     return str((pod["metadata"].get("annotations") or {}).get(BIND, ""))
+
+
+def deletion_cost_operations(pod: dict[str, Any], cost: str) -> list[dict[str, Any]]:
+    """Return the operation that sets the deletion cost, after that of `set_bind_operations`.
+
+    A Job ignores the annotation (job_controller.go sorts by ActivePods), and a pod without a controller has no use for
+    it: they get none.
+    """
+    metadata = pod["metadata"]
+    kinds = {owner.get("kind") for owner in metadata.get("ownerReferences") or () if owner.get("controller")}
+    if not kinds - {"Job"} or (metadata.get("annotations") or {}).get(DELETION_COST) == cost:
+        return []
+    path = f"/metadata/annotations/{DELETION_COST.replace('/', '~1')}"
+    return [{"op": "add", "path": path, "value": cost}]
 
 
 def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]:
