@@ -1,5 +1,9 @@
 """What an operator who comes from OSPool's container sets: its pools, the jobs' environment, the site's attributes."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.settings.parsers import POOLS, JobVariable
+from lab.settings import CHECKOUT
 from tests.unit.condor_reads import STARTED, parsed, settings, written
 
 
@@ -84,3 +89,28 @@ def test_the_sites_own_attributes_are_advertised(tmp_path: Path) -> None:
 def test_an_attribute_that_is_none_is_told_with_its_line(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(SettingsError, match=f"line 2 of .*extra-attributes.cfg is .*{words}"):
         with_attributes(tmp_path, f"# ours\n{line}\n")
+
+
+def test_htcondors_tools_in_the_image_read_what_the_daemons_read() -> None:
+    variables = re.findall(r"^ENV (.*)$", (CHECKOUT / "Dockerfile").read_text(), re.MULTILINE)
+    (config,) = re.findall(r"CONDOR_CONFIG=(\S+)", " ".join(variables))
+    assert config == str(Folders.of(settings()).config)
+
+
+def test_an_expression_can_be_checked_before_that_file_is_written(tmp_path: Path) -> None:
+    """In a process of its own: HTCondor's bindings read the configuration once."""
+    program = """
+import os
+from k8spilot.condor.classads import check
+check("1 + 1", "no")
+print(os.environ["CONDOR_CONFIG"])
+"""
+    missing = str(tmp_path / "condor_config")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "CONDOR_CONFIG": missing},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (f"{missing}\n", "")

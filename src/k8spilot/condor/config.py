@@ -18,7 +18,7 @@ from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import KILLING_SECONDS, Settings
 from k8spilot.settings.parsers import PLAIN
 
-_TAKEN: Final = frozenset(re.findall(r"^([A-Za-z_]+)\b[\w.]* *=", TEMPLATE.template, re.MULTILINE))
+_TAKEN: Final = frozenset(re.findall(r"^(\w+)[\w.]* *=", TEMPLATE.template, re.MULTILINE))
 """Names that the template sets."""
 UPDATE_SECONDS: Final = 120
 """Seconds between the startd's updates to the collector."""

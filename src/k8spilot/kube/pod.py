@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
@@ -176,6 +177,17 @@ def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]
     if not pod["metadata"].get("managedFields"):
         return []
     return [{"op": "add", "path": "/metadata/managedFields", "value": [{}]}]
+
+
+def start_of_life(pod: dict[str, Any]) -> str:
+    """Return the time from which a pilot's life counts (RFC 3339): the pod's start, or now if the kubelet restarts it.
+
+    A pilot of a pod with restartPolicy OnFailure that crashed goes on with its life. With Always, which a Deployment
+    needs, a pilot that has come to its end starts again: it would end at once if it had no new life.
+    """
+    if pod["spec"].get("restartPolicy", "Always") == "Always":
+        return datetime.now(UTC).isoformat(timespec="seconds")
+    return str(pod["status"]["startTime"])
 
 
 def version_of(pod: dict[str, Any]) -> int:

@@ -1,8 +1,7 @@
 """Variables of other pilots that are not settings of k8spilot: OSPool's container, PRP's, and GlideinWMS'.
 
-Sources: opensciencegrid/osgvo-docker-pilot (Dockerfile, sbin/entrypoint.sh, 10-setup-htcondor.sh),
-sfiligoi/prp-htcondor-portal (wn, wn-osgvo, provisioner), sfiligoi/prp-htcondor-pool (wn-init), glideinWMS
-(creation/web_base/condor_vars.lst).
+Sources: the repositories opensciencegrid/osgvo-docker-pilot, sfiligoi/prp-htcondor-portal (wn, wn-osgvo, provisioner),
+sfiligoi/prp-htcondor-pool (wn-init), and glideinWMS/glideinwms (condor_vars.lst).
 
 A variable that limits whose jobs run, or which images, is refused: a pilot that ignored it would run jobs that its
 operator does not want. Every other one is a warning.
@@ -19,7 +18,7 @@ class Foreign(NamedTuple):
 
     source: Source
     remedy: str
-    """What to do instead, as the end of a sentence."""
+    """Remedy, as the end of a sentence."""
     refused: bool = False
     """Whether the pilot does not start with it."""
     neutral: frozenset[str] = frozenset()
