@@ -35,6 +35,9 @@ RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payl
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
+COPY manifests manifests
+COPY components components
+COPY overlays overlays
 # What the project adds to its dependencies, apart from them: it changes more often.
 RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir /wheel . \
  && site=$(/opt/k8spilot/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
@@ -78,6 +81,6 @@ COPY --from=builder /opt/k8spilot /opt/k8spilot
 COPY --from=builder /installed /
 COPY requirements.txt /opt/k8spilot/
 RUN ln -s /opt/k8spilot/bin/k8spilot /usr/local/bin/k8spilot
-# For people: `kubectl exec POD -c pilot -- docker ps`.
-ENV DOCKER_HOST=unix:///run/k8spilot/docker.sock
+# For people: `kubectl exec POD -c pilot -- docker ps`, and HTCondor's tools with the configuration of the pilot's daemons.
+ENV DOCKER_HOST=unix:///run/k8spilot/docker.sock CONDOR_CONFIG=/run/k8spilot/condor/condor_config
 ENTRYPOINT ["k8spilot"]

@@ -34,6 +34,9 @@ PROJECT_INPUTS = (
     "requirements.txt",
     "requirements-build.txt",
     "src",
+    "manifests",
+    "components",
+    "overlays",
 )
 APT_OPTIONS_OF_MACHINE = ("Acquire::http::Proxy", "Acquire::https::", "Acquire::Check-")
 

@@ -12,9 +12,9 @@ INTRODUCTION: Final = """\
 # Command line
 
 The program `k8spilot` is in the project's image, which starts it with the arguments of the container. `check`,
-`status` and `gpu probe` are for people; `run` and `install` are what the manifest calls. A command that fails prints
-one sentence on standard error. Its exit status is 2 if an operator has to correct settings, rights or the pod, and 1
-for every other failure. Settings are [environment variables](settings.md).
+`status`, `settings`, `manifests`, `version` and `gpu probe` are for people; `run` and `install` are what the manifest
+calls. A command that fails prints one sentence on standard error. Its exit status is 2 if an operator has to correct
+settings, rights or the pod, and 1 for every other failure. Settings are [environment variables](settings.md).
 
 *This page is generated from the code.*
 """
@@ -44,7 +44,7 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def _option(one: Any) -> tuple[str, str, str, str]:
     names = ", ".join(f"`{name}`" for name in one.opts)
-    value = "" if one.is_flag else f"`{one.metavar}`"
+    value = "" if getattr(one, "is_flag", False) else f"`{one.metavar}`"
     default = "" if one.default in (None, False, []) else f"`{one.default}`"
     variable = f" Environment variable: `{one.envvar}`." if one.envvar else ""
     return names, value, default, f"{one.help or ''}{variable}"

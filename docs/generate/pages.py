@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from docs.generate import commands, events, evidence, metrics, packages, settings
+from docs.generate import coming_from, commands, events, evidence, metrics, packages, settings
 
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings.page,
@@ -12,5 +12,6 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/events.md": events.page,
     "reference/command-line.md": commands.page,
     "explanation/source.md": packages.page,
+    "how-to/coming-from.md": coming_from.page,
     **{name: partial(evidence.page, name) for name in evidence.PAGES},
 }

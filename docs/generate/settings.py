@@ -1,14 +1,11 @@
 """The reference of settings: every environment variable, from the fields of `Settings` and their docstrings."""
 
-import ast
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from docs.generate.sources import Settings, variables
+from docs.generate.sources import default_of, documented, variables
 from docs.generate.tables import NAMES, table
 
 INTRODUCTION: Final = """\
@@ -51,44 +48,15 @@ def page() -> str:
 
 def settings() -> Iterator[Setting]:
     """All of them, in the order of the code."""
-    documented = _documented()
+    meanings = documented()
     for variable, one in variables().items():
-        group, meaning = documented[one.name]
+        group, meaning = meanings[one.name]
         yield Setting(group, variable, meaning, _default(one), _allowed(one.metadata["read"]))
 
 
-def _documented() -> dict[str, tuple[str, str]]:
-    """Field -> the title of its group and its docstring, which Python itself does not keep."""
-    lines = inspect.getsource(Settings)
-    titles = [(number, match[1]) for number, line in enumerate(lines.splitlines(), 1) if (match := _title(line))]
-    (body,) = ast.parse(lines).body
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for one, following in zip(body.body, body.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            assert isinstance(following, ast.Expr)
-            assert isinstance(following.value, ast.Constant), one.target.id
-            group = next(title for number, title in reversed(titles) if number < one.lineno)
-            found[one.target.id] = (group, inspect.cleandoc(str(following.value.value)))
-    return found
-
-
-def _title(line: str) -> re.Match[str] | None:
-    return re.fullmatch(r"\s*# --- (.*?) ---", line)
-
-
 def _default(one: Field[Any]) -> str:
-    if one.metadata["variable"] == "TOKEN" or one.default in (None, "", ()):
-        return ""
-    return f"`{_text(one.default)}`"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, Path) else f"{value}"
+    text = default_of(one)
+    return f"`{text}`" if text and one.repr else ""
 
 
 def _allowed(read: Callable[[str], Any]) -> str:

@@ -17,6 +17,8 @@ TOO_LARGE, SMALL = 1 << 42, 1 << 20
 
 ENVIRONMENT = {
     "K8SPILOT_VACATE_SECONDS": str(VACATE_SECONDS),
+    "EXTRA_JOB_ENV": "SITE_WORD='it''s $(LOG)'",
+    "OSG_SQUID_LOCATION": "squid.example:3128",
     "_CONDOR_DOCKER_SHM_SIZE": f"ifThenElse(TARGET.WantsMuch =?= true, {TOO_LARGE}, {SMALL})",
     "_CONDOR_DOCKER_MOUNT_VOLUMES": "OF_THE_POD, OF_NOBODY",
     "_CONDOR_DOCKER_VOLUME_DIR_OF_THE_POD": "/var/tmp:/var/tmp",
@@ -46,6 +48,13 @@ def test_volumes_and_shared_memory_that_the_pod_has_are_had_and_others_hold_the_
     assert result(runs).text == "fine\n/var/tmp\n"
     reasons = {words: hold_reason(one) for words, one in held.items()}
     assert {words: reason for words, reason in reasons.items() if words not in reason} == {}
+
+
+def test_every_job_has_the_variables_of_the_operator_and_its_own_first(pool: Pool) -> None:
+    theirs = pool.shell('echo "$SITE_WORD $OSG_SQUID_LOCATION $OSG_SITE_NAME"')
+    own = pool.shell('echo "$SITE_WORD"', environment="SITE_WORD=mine")
+    assert result(theirs).text == "it's $(LOG) squid.example:3128 lab\n"
+    assert result(own).text == "mine\n"
 
 
 def test_a_job_has_no_more_time_to_end_than_the_pod_gives_it(pool: Pool) -> None:

@@ -81,6 +81,20 @@ def test_the_name_of_a_change_has_no_room_for_more(place: Place) -> None:
         assert "32 hexadecimal digits" in answer.text
 
 
+def test_the_deletion_cost_of_the_own_pod_has_a_few_values(place: Place) -> None:
+    def costs(value: str) -> dict[str, Any]:
+        path = "/metadata/annotations/controller.kubernetes.io~1pod-deletion-cost"
+        return {"op": "add", "path": path, "value": value}
+
+    name = _named("0123456789abcdef" * 2)
+    for fine in ("-2", "-1", "0", "100"):
+        assert place.thief.patch(place.pilot, name, costs(fine), dry=True).status == 200
+    for evil in ("1", "2147483647", "-2147483648", "100 "):
+        answer = place.thief.patch(place.pilot, name, costs(evil), dry=True)
+        assert answer.denied or answer.status == 422, (evil, answer)
+    assert place.thief.patch(place.other, costs("0"), dry=True).denied
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "the pilot's image": {"op": "replace", "path": "/spec/containers/0/image", "value": "evil.example/x"},
     "another init container's image": {

@@ -35,11 +35,17 @@ def test_what_is_set_is_seen_soon_and_stays(slot: Pool) -> None:
     status = "pulling docker.io/x since 12:00:03"
     say(slot, {"K8SImageStatus": status})
     until(lambda: slot.of_slot("K8SImageStatus") == status, "users see what is set")
-    slot.inside("CONDOR_CONFIG=/run/k8spilot/condor/condor_config condor_reconfig")
+    slot.inside("condor_reconfig")
     assert result(slot.shell("true")).code == 0  # the startd has updated its ad for claim, job and end
     assert slot.of_slot("K8SImageStatus") == status
     say(slot, {"K8SImageStatus": None})
     until(lambda: slot.of_slot("K8SImageStatus") == "undefined", "users see that it is over")
+
+
+def test_an_operators_tools_read_the_configuration_of_the_daemons(pool: Pool) -> None:
+    said = pool.inside("condor_config_val NETWORK_HOSTNAME; condor_config_val -verbose START").splitlines()
+    assert said[0].strip() == pool.of_slot("Machine").strip('"')
+    assert [line for line in said if "/run/k8spilot/condor/condor_config" in line], said
 
 
 def test_jobs_of_an_avoided_registry_wait_on_the_same_claim_too(slot: Pool) -> None:

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 
 import pytest
+import yaml
 
 from lab import pilot
 from lab.api import Lab
-from lab.settings import PILOT_NAMESPACE
+from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import until
 
 
@@ -44,6 +45,36 @@ def test_its_last_word_is_one_sentence(lab: Lab, owner: str, environment: Mappin
         assert not jobs_see(lab, name)
     finally:
         lab.kubectl("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
+
+
+def test_a_secret_that_comes_after_the_pod_is_found_within_seconds(lab: Lab, owner: str) -> None:
+    """Earlier than by the kubelet's own look at the pod, 60 to 90 s after the last one, and without a new start."""
+    name = f"e2e-{owner}-late"
+    (pod,) = yaml.safe_load_all((CHECKOUT / "manifests/pilot-pod.yaml").read_text())
+    number = [volume["name"] for volume in pod["spec"]["volumes"]].index("pool-token")
+    change = {"op": "replace", "path": f"/spec/volumes/{number}/secret/secretName", "value": name}
+    here = ("-n", PILOT_NAMESPACE)
+    pilot.delete(lab, name)
+    try:
+        lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, {}, {"patches": [pilot.change(change)]})))
+        until(lambda: "there is no credential" in _told(lab, name, "NotFit"), "the pilot says what it lacks", 60)
+        secret = json.loads(lab.kubectl("get", "secret", "pool-token", *here, "-o", "json"))
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": secret["data"]}
+        lab.kubectl("create", *here, "-f", "-", input=json.dumps(body))
+        until(lambda: _told(lab, name, "Fit"), "the pilot finds the Secret", 40)
+        status = json.loads(lab.kubectl("get", "pod", name, *here, "-o", "json"))["status"]
+        assert [one["restartCount"] for one in status["containerStatuses"]] == [0]
+    finally:
+        lab.kubectl("delete", "pod,secret", name, *here, "--ignore-not-found", "--grace-period=1")
+
+
+def _told(lab: Lab, name: str, reason: str) -> str:
+    """Messages of a pod's Events."""
+    selector = f"involvedObject.name={name},reason={reason}"
+    return lab.kubectl(
+        *("get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector),
+        *("-o", "jsonpath={.items[*].message}"),
+    )
 
 
 def jobs_see(lab: Lab, pod: str) -> str:

@@ -368,6 +368,18 @@ async def gone(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+async def test_the_status_says_which_variables_have_no_effect(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CVMFSEXEC_REPOS", "x")
+    found = await asyncio.to_thread(status.ask, str(simulator.path))
+    (words,) = [
+        words for words in found["ignored_settings"] if words.startswith("CVMFSEXEC_REPOS, a variable of OSPool")
+    ]
+    assert f"ignored   {words}" in status.text(found)
+    assert found["fit"] is True
+
+
 async def test_the_status_says_what_runs_and_what_went_wrong(simulator: Simulated) -> None:
     path = str(simulator.path)
     found = await asyncio.to_thread(status.ask, path)

@@ -38,6 +38,8 @@ class ApiServer:
         """Status and message with which patches are refused, if any."""
         self.insists = False
         """Whether patches that end the account of who manages the pod's fields are refused."""
+        self.forbidden_annotation = ""
+        """Annotation that no patch may set, if any."""
         self.patches: list[list[dict[str, Any]]] = []
         """The JSON patches that came."""
         self.ephemeral_refusal: tuple[int, str] | None = None
@@ -241,6 +243,8 @@ class ApiServer:
         self.patches.append(changes := await request.json())
         if self.insists and _UNMANAGED in changes:
             return web.json_response(_status(403, "admission webhook: who manages fields is to be seen"), status=403)
+        if (name := self.forbidden_annotation.replace("/", "~1")) and any(name in one["path"] for one in changes):
+            return web.json_response(_status(403, "ValidatingAdmissionPolicy denied request"), status=403)
         try:
             await self.update(_patched(changes))
         except _Unprocessable as error:

@@ -1,10 +1,11 @@
 """Reading a container out of a pod."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container, groups_of
+from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container, groups_of, start_of_life
 
 
 def pod(status: dict[str, Any] | None) -> dict[str, Any]:
@@ -86,3 +87,16 @@ def test_what_the_kubelet_cannot_start_is_refused_in_its_words(reason: str) -> N
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff", ""])
 def test_what_may_yet_start_is_not_refused(reason: str) -> None:
     assert view({"state": {"waiting": {"reason": reason}}}).refused is None
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_a_life_counts_from_the_pods_start_where_a_pilot_that_has_ended_stays_ended(policy: str) -> None:
+    found = {"spec": {"restartPolicy": policy}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    assert start_of_life(found) == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("spec", [{"restartPolicy": "Always"}, {}])
+def test_a_life_counts_from_the_containers_start_where_the_kubelet_always_starts_it_again(spec: dict[str, Any]) -> None:
+    found = {"spec": spec, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    age = datetime.now(UTC) - datetime.fromisoformat(start_of_life(found))
+    assert 0 <= age.total_seconds() < 60

@@ -3,12 +3,19 @@
 That an API server accepts them, the end-to-end tests show.
 """
 
+import io
+import shutil
+import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from k8spilot.cli import manifests
+from k8spilot.preflight.finding import Verdict
+from k8spilot.preflight.manifest import manifest_findings
 from k8spilot.preflight.pod_spec import group_warnings, shape_faults, shape_warnings
 from k8spilot.preflight.rights import RIGHTS, WISHES
 from k8spilot.preflight.writable_volumes import FOLDERS
@@ -150,6 +157,67 @@ def test_where_nobody_is_root_engine_and_htcondor_share_no_secret(pod: dict[str,
         "engine": {"api-access", "pull-secret"},
         "pilot": {"pool-token", "pool-password"},
     }
+
+
+KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which has kustomize, is not installed")
+
+
+def rendered(folder: Path, component: str, *others: str) -> list[dict[str, Any]]:
+    """What an overlay with a controller renders, from a copy of the base that lies elsewhere."""
+    archive = io.BytesIO()
+    manifests.write(archive)
+    archive.seek(0)
+    with tarfile.open(fileobj=archive) as members:
+        members.extractall(folder, filter="data")
+    overlay = folder / "k8spilot/overlays/mine"
+    overlay.mkdir()
+    text = {
+        "namespace": "pilots",
+        "resources": ["../example"],
+        "components": [f"../../components/{one}" for one in (*others, component)],
+        "images": [{"name": "k8spilot", "newName": "registry.example.org/k8spilot", "newTag": "0.1.0"}],
+    }
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(text))
+    command = ["kubectl", "kustomize", str(overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@KUBECTL
+@pytest.mark.parametrize(
+    ("component", "kind", "policy"), [("job", "Job", "OnFailure"), ("deployment", "Deployment", "Always")]
+)
+def test_a_controller_has_the_whole_pod_of_an_overlay_as_its_template(
+    tmp_path: Path, component: str, kind: str, policy: str
+) -> None:
+    objects = rendered(tmp_path, component, "restricted", "gpu")
+    assert not [one for one in objects if one["kind"] == "Pod"]
+    (controller,) = [one for one in objects if one["kind"] == kind]
+    template = controller["spec"]["template"]
+    spec = template["spec"]
+    assert [one["name"] for one in spec["initContainers"]] == ["install", "payload", "engine"]
+    assert spec["initContainers"][1]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert {one["image"] for one in (*spec["initContainers"], *spec["containers"])} == {
+        "registry.example.org/k8spilot:0.1.0"
+    }
+    assert spec["restartPolicy"] == policy
+    assert controller["metadata"]["namespace"] == "pilots"
+    assert template["metadata"]["labels"]["app.kubernetes.io/name"] == "k8spilot"
+    if kind == "Deployment":
+        assert template["metadata"]["labels"] == controller["spec"]["selector"]["matchLabels"]
+    else:
+        assert controller["spec"]["backoffLimit"] == 2**31 - 1
+        assert controller["spec"]["completions"] > controller["spec"]["parallelism"]
+    findings = manifest_findings(yaml.safe_dump_all(objects))
+    assert [one for one in findings if one.check == f"{kind}/pilots" and one.verdict is not Verdict.GOOD] == []
+
+
+@KUBECTL
+def test_the_example_of_a_job_renders() -> None:
+    done = subprocess.run(["kubectl", "kustomize", ROOT / "overlays/example-job"], capture_output=True, check=True)
+    (job,) = [one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "Job"]
+    assert job["spec"]["parallelism"] == 10
 
 
 def test_nothing_is_privileged(pod: dict[str, Any]) -> None:

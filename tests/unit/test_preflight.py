@@ -14,9 +14,10 @@ import pytest
 import yaml
 from aiohttp.test_utils import TestServer
 
+from k8spilot.common.errors import PreflightError
 from k8spilot.condor import credentials
 from k8spilot.kube.client import Access
-from k8spilot.preflight import checks
+from k8spilot.preflight import checks, late_credentials
 from k8spilot.preflight import cluster as cluster_checks
 from k8spilot.preflight import container as container_checks
 from k8spilot.preflight.container import version_finding
@@ -137,6 +138,55 @@ async def test_a_setting_that_is_none_is_told_at_the_start_too(
     monkeypatch.setenv("K8SPILOT_VACATE_SECOND", "6")
     await checks.check(Settings.from_environment())
     assert "K8SPILOT_VACATE_SECOND is not a setting" in caplog.text
+
+
+async def test_what_has_no_effect_is_an_event_beside_the_good_verdict(here: Here) -> None:
+    for name in ("CVMFSEXEC_REPOS", "K8SPILOT_DEFAULT_IMGE"):
+        here.patch.setenv(name, "x")
+    await checks.check(Settings.from_environment())
+    await checks.tell_verdict(None)
+    told = [(one["type"], one["message"]) for one in here.cluster.events if one["reason"] == "SettingIgnored"]
+    assert [kind for kind, _ in told] == ["Warning", "Warning"]
+    assert "a variable of OSPool's pilots, has no effect" in told[0][1]
+    assert "misspelling of K8SPILOT_DEFAULT_IMAGE" in told[1][1]
+
+
+async def test_a_limit_that_would_be_ignored_keeps_the_pilot_from_starting(here: Here) -> None:
+    here.patch.setenv("ADDITIONAL_REQUIREMENTS", "TARGET.Owner == me")
+    (fault,) = await faults()
+    assert "put the expression into GLIDEIN_Start_Extra" in fault
+    with pytest.raises(checks.NotFit) as caught:
+        await checks.check(Settings.from_environment())
+    assert not caught.value.lacks_credentials_only
+
+
+async def test_a_pilot_without_credentials_waits_for_them_and_says_so(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise PreflightError("there is no credential for the pool")
+
+    there = credentials.read
+    monkeypatch.setattr(credentials, "read", none)
+
+    async def come(*_: object) -> bool:
+        assert [one["reason"] for one in here.cluster.events] == ["NotFit"]
+        monkeypatch.setattr(credentials, "read", there)
+        return True
+
+    monkeypatch.setattr(late_credentials, "come", come)
+    assert (await checks.check_and_wait(Settings.from_environment())).version
+
+
+async def test_a_pilot_with_other_faults_does_not_wait(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_rights(here)
+
+    def none(*_: object) -> None:
+        raise PreflightError("there is no credential for the pool")
+
+    monkeypatch.setattr(credentials, "read", none)
+    with pytest.raises(checks.NotFit, match="2 faults"):
+        await checks.check_and_wait(Settings.from_environment())
 
 
 @pytest.mark.parametrize(

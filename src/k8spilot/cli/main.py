@@ -1,5 +1,6 @@
 """The command line. It prints an error as one sentence to stderr, and writes it for the kubelet."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -21,6 +22,10 @@ PAYLOAD_INIT: Final = Path("/opt/k8spilot/libexec/payload-init")
 
 app = typer.Typer(
     help="HTCondor execution points in Kubernetes pods, each job in a sibling container with its own image.",
+    epilog=(
+        "Examples: `kubectl kustomize my-overlay | k8spilot check --manifest -` checks an overlay without a cluster; "
+        "`kubectl exec POD -c pilot -- k8spilot status` and `... k8spilot settings` show a running pilot."
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,6 +47,12 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None: ...
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    typer.echo(f"k8spilot {k8spilot.__version__}")
 
 
 @app.command()
@@ -68,7 +79,7 @@ def install(
     typer.echo(f"installed {copy(source, exchange, sandboxes)}")
 
 
-@app.command()
+@app.command(epilog="Example: kubectl kustomize my-overlay | k8spilot check --manifest -")
 def check(
     manifest: Annotated[
         str | None,
@@ -90,6 +101,42 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     from k8spilot.cli import status as shown  # noqa: PLC0415
 
     raise typer.Exit(shown.main(as_json))
+
+
+@app.command(epilog="Example: k8spilot settings K8SPILOT_VACATE_SECONDS NUM_CPUS")
+def settings(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show these settings only.")] = None,
+    manifest: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Show those of the pilot in this rendered manifest (- for standard input)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show every setting: value in force, where it comes from, default and meaning. Secrets are not shown.
+
+    The values are those of the environment, in a pilot's container those of the pilot.
+    """
+    from k8spilot.cli.settings import shown  # noqa: PLC0415
+
+    if manifest is None:
+        typer.echo(shown(os.environ, names or (), "environment", as_json=as_json))
+        return
+    from k8spilot.preflight.manifest import pilot_environment  # noqa: PLC0415
+
+    typer.echo(shown(pilot_environment(_text_of(manifest)), names or (), "manifest", as_json=as_json))
+
+
+@app.command(epilog="Example: docker run --rm IMAGE manifests | tar x")
+def manifests() -> None:
+    """Write the kustomize base, the components and the example overlays of this version to standard output, as tar.
+
+    `tar x` makes the folder `k8spilot`. Copy `k8spilot/overlays/example` beside itself, and change the copy.
+    """
+    from k8spilot.cli.manifests import write  # noqa: PLC0415
+
+    if sys.stdout.isatty():
+        raise SettingsError("the manifests are a tar archive; pipe them into a file or into `tar x`")
+    write(sys.stdout.buffer)
 
 
 @gpu.command()
@@ -129,8 +176,12 @@ def _in_pod() -> "list[Finding]":
 def _in_manifest(name: str) -> "list[Finding]":
     from k8spilot.preflight.manifest import manifest_findings  # noqa: PLC0415
 
+    return manifest_findings(_text_of(name))
+
+
+def _text_of(name: str) -> str:
     try:
-        return manifest_findings(sys.stdin.read() if name == "-" else Path(name).read_text())
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the manifest {name} cannot be read ({error})") from error
 

@@ -23,6 +23,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.install import prepare
 from k8spilot.docker.server import listen
 from k8spilot.engine.memory import MEMORY
+from k8spilot.kube.pod import start_of_life
 from k8spilot.preflight import checks
 from k8spilot.preflight.cluster import Cluster
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
@@ -44,7 +45,7 @@ def start() -> NoReturn:
         logs.set_up(settings.log_level, settings.log_format)
         make_fresh()
         shut_termination_log()
-        cluster = asyncio.run(checks.check(settings))
+        cluster = asyncio.run(checks.check_and_wait(settings))
         plan = _prepared(settings, cluster)
     except PilotError as error:
         asyncio.run(checks.tell_verdict(error))
@@ -56,8 +57,8 @@ def start() -> NoReturn:
 def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
     """Prepare everything in the supervisor's plan, and return the plan."""
     plan: dict[str, Any] = {}
-    facts = {"started": cluster.pod.get("status", {}).get("startTime"), "attributes": cluster.attributes()}
     if "engine" in settings.services:
+        facts: dict[str, Any] = {"started": start_of_life(cluster.pod), "attributes": cluster.attributes()}
         child = {"name": "engine", "inherits": True, "argv": [sys.executable, "-P", "-m", "k8spilot.engine"]}
     else:
         facts = asyncio.run(agent.facts(settings.socket))

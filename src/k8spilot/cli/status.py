@@ -66,6 +66,7 @@ def text(status: Json) -> str:
         lines.append(
             "payload   can reach abstract sockets of the other containers: Linux 6.12 with Landlock would prevent that"
         )
+    lines += [f"ignored   {words}" for words in status.get("ignored_settings") or ()]
     lines.append(f"engine    runs for {_age(engine['since'])}, restarts: {engine['restarts']}")
     if fault := status["last_fault"]:
         lines.append(f"last fault, {_age(fault['when'])} ago: {fault['what']}: {fault['words']}")

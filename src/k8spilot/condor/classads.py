@@ -4,6 +4,7 @@ The configuration uses the old ClassAd syntax: in a string, a backslash before a
 backslash is literal.
 """
 
+import os
 import re
 
 from k8spilot.common.errors import SettingsError
@@ -26,10 +27,15 @@ def check(expression: str, fault: str, *, parse: bool = False) -> None:
     Raises:
         SettingsError: the expression is invalid; the message is `fault`.
     """
-    # The bindings load HTCondor's libraries. No other code of the engine needs them.
-    import classad2  # noqa: PLC0415
-    import htcondor2  # noqa: F401, PLC0415 -- adds HTCondor's functions to ClassAds
-
+    # The bindings load HTCondor's libraries. No other code of the engine needs them. They read HTCondor's
+    # configuration, and the image's CONDOR_CONFIG is a file that the pilot has yet to write.
+    named = os.environ.pop("CONDOR_CONFIG", None)
+    try:
+        import classad2  # noqa: PLC0415
+        import htcondor2  # noqa: F401, PLC0415 -- adds HTCondor's functions to ClassAds
+    finally:
+        if named is not None:
+            os.environ["CONDOR_CONFIG"] = named
     try:
         tree = classad2.ExprTree(re.sub(r'\\(?!")', r"\\\\", expression))
     except classad2.ClassAdException:

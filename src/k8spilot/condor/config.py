@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import k8spilot
-from k8spilot.condor import image_expressions
+from k8spilot.condor import extra_attributes, image_expressions
 from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
@@ -18,6 +18,8 @@ from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import KILLING_SECONDS, Settings
 from k8spilot.settings.parsers import PLAIN
 
+_TAKEN: Final = frozenset(re.findall(r"^(\w+)[\w.]* *=", TEMPLATE.template, re.MULTILINE))
+"""Names that the template sets."""
 UPDATE_SECONDS: Final = 120
 """Seconds between the startd's updates to the collector."""
 _THREADS: Final = (
@@ -59,7 +61,7 @@ def render(
         facts: further attributes of the slot's ad, names and texts; texts with special characters are left out.
 
     Raises:
-        SettingsError: an expression of the operator cannot be parsed.
+        SettingsError: an expression or an attribute of the operator is invalid.
     """
     pool = resolve(settings)
     retire, die = started + settings.accept_seconds, started + settings.life_seconds
@@ -69,6 +71,8 @@ def render(
         ("GLIDEIN_ToDie", str(die)),
         *((name, f'"{value}"') for name, value in (facts or {}).items() if PLAIN.fullmatch(value)),
     ]
+    taken = {name.lower() for name in (*_TAKEN, *(name for name, _ in attributes))}
+    attributes += extra_attributes.read(folders.extra_attributes, taken).items()
     return TEMPLATE.substitute(
         **_files(folders),
         **_pool(settings, pool),
@@ -213,6 +217,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         "K8SPhysicalHostName": settings.node_name,
         "K8SClusterName": settings.cluster,
         "K8SPilotVersion": k8spilot.__version__,
+        "OSG_SQUID_LOCATION": settings.osg_squid_location,
     }
     osg = ("OSPool", "OSG_NODE_VALIDATED", "IsOsgVoContainer") if pool.is_osg else ()
     if pool.is_itb:
@@ -248,8 +253,15 @@ def _job_environment(settings: Settings) -> str:
         "OSG_SITE_NAME": settings.glidein_resource_name,
         # The garbage collector of Go works more as this limit comes near; the program does not end there.
         "GOMEMLIMIT": f"{_memory(settings) * 9 // 10}MiB",
+        "OSG_SQUID_LOCATION": settings.osg_squid_location,
+        **dict(settings.extra_job_env),
     }
-    return " ".join(f"{name}='{value}'" for name, value in names.items() if value)
+    return " ".join(f"{name}='{_literal(value)}'" for name, value in names.items() if value is not None)
+
+
+def _literal(text: str) -> str:
+    """Return the text for a place between single quotes in HTCondor's configuration, which expands macros."""
+    return text.replace("'", "''").replace("$", "$(DOLLAR)")
 
 
 def _expression(variable: str, text: str | None) -> str:

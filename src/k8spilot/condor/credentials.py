@@ -44,8 +44,8 @@ def read(settings: Settings, folders: Folders) -> tuple[dict[str, bytes], dict[s
     passwords = _read(folders.original_passwords)
     if not tokens and not passwords:
         raise PreflightError(
-            "there is no credential for the pool: mount a Secret with the pool's IDTOKEN at "
-            f"{folders.original_tokens} or set TOKEN"
+            "there is no credential for the pool: mount a Secret with the pool's IDTOKEN (pool-token in the project's "
+            f"manifests) at {folders.original_tokens} or set TOKEN"
         )
     faults = [f"{name}: {fault}" for name, text in tokens.items() for fault in token_faults(text, time.time())]
     if not passwords and len(faults) >= sum(len(_tokens(text)) or 1 for text in tokens.values()):

@@ -20,6 +20,8 @@ def environment(settings: Settings, folders: Folders, inherited: Mapping[str, st
     Of `inherited` it contains only the variables of _PASSED_ON and HTCondor's own overrides (_CONDOR_...).
     """
     own = {name: value for name, value in inherited.items() if name in _PASSED_ON or name.startswith("_CONDOR_")}
+    if settings.osg_squid_location and not {"http_proxy", "HTTP_PROXY"} & own.keys():
+        own["http_proxy"] = settings.osg_squid_location
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         **own,

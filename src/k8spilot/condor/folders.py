@@ -136,6 +136,11 @@ class Folders:
         return self.root / "etc/condor/passwords-orig.d"
 
     @property
+    def extra_attributes(self) -> Path:
+        """The operator's own attributes of the slot, at the path of OSPool's pilots."""
+        return self.root / "etc/osg/extra-attributes.cfg"
+
+    @property
     def drop_ins(self) -> Path:
         """LOCAL_CONFIG_DIR: the operator's own configuration, which HTCondor reads last."""
         return self.root / "etc/condor/k8spilot.d"

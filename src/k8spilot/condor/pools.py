@@ -75,6 +75,15 @@ _KNOWN: Final = {
         group="path-container",
         start=(_PROJECT, _LONG),
     ),
+    "dev-path-facility": _Known(
+        managers=("htcondor-cm-path.osgdev.chtc.io", "htcondor-cm-path.osg-dev.river.chtc.io"),
+        brokers=("htcondor-cm-path.osgdev.chtc.io", "htcondor-cm-path.osg-dev.river.chtc.io"),
+        suffix=":9618?sock=collector962{}",
+        count=5,
+        own_collector=False,
+        group="path-container",
+        start=(_PROJECT, _LONG),
+    ),
 }
 _SYNONYMS: Final = {"prod-ospool": "ospool", "itb-ospool": "itb", "prod-path-facility": "path-facility"}
 
@@ -86,7 +95,8 @@ def resolve(settings: Settings) -> Pool:
     returns to its own broker.
     """
     number = zlib.crc32(settings.pod_uid.encode() or settings.pod_name.encode())
-    name = _SYNONYMS.get(settings.pool or "", settings.pool or "")
+    name = settings.pool or ""
+    name = "itb" if settings.itb and name == "ospool" else _SYNONYMS.get(name, name)
     if settings.condor_host is None and (known := _KNOWN.get(name)):
         # Pools without own collectors number their brokers from 0, the others from 1.
         first = 1 if known.own_collector else 0
@@ -98,10 +108,15 @@ def resolve(settings: Settings) -> Pool:
             group=known.group,
             start=known.start,
             is_osg=True,
-            is_itb=name == "itb",
+            is_itb=settings.itb or name == "itb",
         )
     hosts = settings.condor_host or name
-    return Pool(condor_host=hosts, collector_host=hosts, ccb_address=_brokers(settings, hosts, number))
+    return Pool(
+        condor_host=hosts,
+        collector_host=hosts,
+        ccb_address=_brokers(settings, hosts, number),
+        is_itb=settings.itb,
+    )
 
 
 def _brokers(settings: Settings, hosts: str, number: int) -> str:

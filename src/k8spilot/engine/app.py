@@ -32,6 +32,7 @@ from k8spilot.gpu.monitoring.container import MonitoredGpus
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.deletion import watch_deletion
 from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.pod import start_of_life
 from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
 from k8spilot.payload.scrub.processes import own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
@@ -116,7 +117,7 @@ class EngineApp:
         """Return the routes besides the Docker Engine API."""
         routes = [*parts.telemetry.routes, web.get(engine_api.NEXT_JOB, next_job)]
         if self._agent is not None:
-            routes += [*self._agent.routes, facts_route(lambda: str(self.pod.pod["status"]["startTime"]))]
+            routes += [*self._agent.routes, facts_route(lambda: start_of_life(self.pod.pod))]
         return routes
 
 

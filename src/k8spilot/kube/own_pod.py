@@ -11,7 +11,13 @@ from typing import Any, Final
 from k8spilot.common.errors import ClusterError, ClusterRefused
 from k8spilot.kube import reflector
 from k8spilot.kube.client import Api, ApiRefusal
-from k8spilot.kube.pod import clear_managed_fields_operations, image_of, set_bind_operations
+from k8spilot.kube.pod import (
+    BUSY_COST,
+    clear_managed_fields_operations,
+    deletion_cost_operations,
+    image_of,
+    set_bind_operations,
+)
 from k8spilot.kube.reflector import PodReflector
 
 _CONFLICTS: Final = 3
@@ -29,18 +35,20 @@ class OwnPod(PodReflector):
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str = "") -> None:
         super().__init__(api, namespace, name, uid)
-        self._unmanage = True
-        """Whether changes also clear the pod's managedFields."""
+        self._extras = 2
+        """Number of the parts of a change that no job needs, and that a policy may refuse: the end of the pod's
+        managedFields, and its deletion cost."""
         self._patching = asyncio.Lock()
         """Keeps the order of patches."""
 
-    async def set_image(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
+    async def set_image(self, container: str, image: str, bind: str, cost: str = BUSY_COST) -> dict[str, Any] | None:
         """Request another image of the native sidecar `container`. Return when the API server has accepted it.
 
         Args:
             container: name of the sidecar.
             image: reference of the image.
             bind: new name of this change, hexadecimal digits, which its container gets.
+            cost: deletion cost of the pod from now on (kube/pod.py).
 
         Returns:
             The pod at that moment, whose status still is that of the previous container; None if an earlier attempt,
@@ -53,7 +61,7 @@ class OwnPod(PodReflector):
         self.expect_change()
         try:
             async with self._patching, asyncio.timeout(reflector.REQUEST_SECONDS):
-                answer = await self._patch(container, image, bind)
+                answer = await self._patch(container, image, bind, cost)
         except TimeoutError:
             fault = ClusterError(f"no answer within {reflector.REQUEST_SECONDS:.0f} s")
         except ClusterError as error:
@@ -66,17 +74,18 @@ class OwnPod(PodReflector):
         await self.connectivity.note("patch", words)
         raise _like(fault, words) from fault
 
-    async def _patch(self, container: str, image: str, bind: str) -> dict[str, Any] | None:
+    async def _patch(self, container: str, image: str, bind: str, cost: str) -> dict[str, Any] | None:
         """Change the image from its known value; if it has another one, read the pod and try again."""
         place, now = image_of(self.pod, container)
         if now == image:
             await self._list()  # the watch's view may be stale
-        plain = not self._unmanage
+        extras = self._extras
         for _ in range(_CONFLICTS):
             place, now = image_of(self.pod, container)
             if now == image:
                 return None
-            more = [] if plain else clear_managed_fields_operations(self.pod)
+            parts = [clear_managed_fields_operations(self.pod), deletion_cost_operations(self.pod, cost)][:extras]
+            more = [operation for part in parts for operation in part]
             # An abandoned patch may still arrive. It finds another image by then, and must not change that.
             changes = [
                 {"op": "test", "path": "/metadata/uid", "value": self._uid},
@@ -92,14 +101,14 @@ class OwnPod(PodReflector):
                     raise
                 refusal = error
             else:
-                self._unmanage = not plain
+                self._extras = extras
                 return answer
             await self._list()
             # Another image by now, or annotations that were added or removed: the patch was made for another state.
             is_same = image_of(self.pod, container)[1] == now and set_bind_operations(self.pod, bind) in changes
             if refusal.status != HTTPStatus.CONFLICT and is_same:
-                if more:  # a policy may refuse this part, which no job needs
-                    plain = True
+                if more:
+                    extras -= 1 if extras > 1 and parts[-1] else extras
                     continue
                 if _OF_THE_PILOT.search(str(refusal)):
                     raise refusal

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
@@ -27,6 +28,14 @@ START_REASONS: Final = frozenset(
 
 BIND: Final = "k8spilot/bind"
 """Annotation of the pod: the name of the last change of the payload container's image."""
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+"""Annotation of the pod, an integer: a ReplicaSet that is scaled down deletes the pods with the lowest cost first. The
+values here are all that components/own-pod admits."""
+BUSY_COST: Final = "100"
+IDLE_COST: Final = "0"
+WAITING_COSTS: Final = ("-1", "-2")
+"""Costs of a pod that waits for credentials, in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,20 @@ def bind_of(pod: dict[str, Any]) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(BIND, ""))
 
 
+def deletion_cost_operations(pod: dict[str, Any], cost: str) -> list[dict[str, Any]]:
+    """Return the operation that sets the deletion cost, after that of `set_bind_operations`.
+
+    A Job ignores the annotation (job_controller.go sorts by ActivePods), and a pod without a controller has no use for
+    it: they get none.
+    """
+    metadata = pod["metadata"]
+    kinds = {owner.get("kind") for owner in metadata.get("ownerReferences") or () if owner.get("controller")}
+    if not kinds - {"Job"} or (metadata.get("annotations") or {}).get(DELETION_COST) == cost:
+        return []
+    path = f"/metadata/annotations/{DELETION_COST.replace('/', '~1')}"
+    return [{"op": "add", "path": path, "value": cost}]
+
+
 def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the operation that clears a pod's managedFields: the API server then keeps none for later changes.
 
@@ -154,6 +177,17 @@ def clear_managed_fields_operations(pod: dict[str, Any]) -> list[dict[str, Any]]
     if not pod["metadata"].get("managedFields"):
         return []
     return [{"op": "add", "path": "/metadata/managedFields", "value": [{}]}]
+
+
+def start_of_life(pod: dict[str, Any]) -> str:
+    """Return the time from which a pilot's life counts (RFC 3339): the pod's start, or now if the kubelet restarts it.
+
+    A pilot of a pod with restartPolicy OnFailure that crashed goes on with its life. With Always, which a Deployment
+    needs, a pilot that has come to its end starts again: it would end at once if it had no new life.
+    """
+    if pod["spec"].get("restartPolicy", "Always") == "Always":
+        return datetime.now(UTC).isoformat(timespec="seconds")
+    return str(pod["status"]["startTime"])
 
 
 def version_of(pod: dict[str, Any]) -> int:

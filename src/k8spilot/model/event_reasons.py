@@ -13,6 +13,7 @@ EventReason = Literal[
     "Fit",
     "NotFit",
     "MoreRights",
+    "SettingIgnored",
     "Bound",
     "ImageRefused",
     "JobRefused",
@@ -53,6 +54,11 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
         "Warning",
         "At the start, if the service account has rights that a pilot does not need.",
         "Remove these rights from the account.",
+    ),
+    "SettingIgnored": EventKind(
+        "Warning",
+        "At the start, one for each variable of the pilot that looks like a setting and has no effect, at most eight.",
+        "Do what the message says, or remove the variable.",
     ),
     "Bound": EventKind("Normal", "The first time that an image runs in this pilot."),
     "ImageRefused": EventKind(

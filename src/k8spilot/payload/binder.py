@@ -28,7 +28,7 @@ from k8spilot.common.errors import (
 )
 from k8spilot.kube.backoff import BackOff, retry
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.kube.pod import bind_of
+from k8spilot.kube.pod import IDLE_COST, bind_of
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.model.start_errors import plain
@@ -246,7 +246,7 @@ class Binder:
 
         async def change(name: str) -> dict[str, Any] | None:
             try:
-                return await self._pod.set_image(self.name, wanted, name)
+                return await self._pod.set_image(self.name, wanted, name, IDLE_COST)
             except ClusterRefused as error:
                 # Even the pilot's own image is refused: the next job is not at fault, and must not come here.
                 await self._pod.connectivity.note("patch", str(error))

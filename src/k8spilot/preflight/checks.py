@@ -15,6 +15,7 @@ from k8spilot.condor import credentials
 from k8spilot.condor.folders import Folders
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.events import Events
+from k8spilot.preflight import late_credentials
 from k8spilot.preflight.cluster import Cluster, cluster_findings
 from k8spilot.preflight.container import container_findings, htcondor_finding
 from k8spilot.preflight.finding import Finding, Verdict, fault, faults_of, good
@@ -22,19 +23,25 @@ from k8spilot.preflight.gpus import found_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
 from k8spilot.preflight.settings import expression_finding, policy_findings, unknown_findings
 from k8spilot.settings import Settings
+from k8spilot.settings.names import ineffective
 
 logger = logging.getLogger(__name__)
 
 _MOST_EVENTS: Final = 8
+_CREDENTIALS: Final = "credentials"
+"""Subject of the check of the pool's credentials."""
 
 
 class NotFit(PreflightError):
     """Raised when the pod cannot run a pilot; `faults` has one sentence for each fault."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        faults = faults_of(findings)
         numbered = "; ".join(f"({number}) {message}" for number, message in enumerate(faults, 1))
         super().__init__(faults[0] if len(faults) == 1 else f"{len(faults)} faults: {numbered}")
-        self.faults = list(faults)
+        self.faults = faults
+        self.lacks_credentials_only = {one.check for one in findings if one.verdict is Verdict.FAULT} == {_CREDENTIALS}
+        """Whether nothing is wrong but the pool's credentials, which may come later."""
 
 
 async def check(settings: Settings) -> Cluster:
@@ -51,9 +58,28 @@ async def check(settings: Settings) -> Cluster:
     for finding in findings:
         if finding.verdict is Verdict.WARNING:
             logger.warning("%s: %s.", finding.check, finding.words)
-    if faults := faults_of(findings):
-        raise NotFit(faults)
+    if faults_of(findings):
+        raise NotFit(findings)
     return cluster
+
+
+async def check_and_wait(settings: Settings) -> Cluster:
+    """Check as `check` does, and wait for a Secret with the pool's credentials if nothing else is wrong.
+
+    Raises:
+        NotFit: the pod cannot run a pilot, or there are no credentials in time.
+    """
+    try:
+        return await check(settings)
+    except NotFit as error:
+        if not error.lacks_credentials_only:
+            raise
+        seconds = late_credentials.LIMIT_SECONDS
+        logger.warning("Waiting up to %.0f min for the Secret: %s.", seconds / 60, error)
+        await tell_verdict(error)
+        if not await late_credentials.come(settings, Folders.of(settings), seconds):
+            raise
+    return await check(settings)
 
 
 async def look_around() -> list[Finding]:
@@ -89,12 +115,12 @@ def _pool_credentials(settings: Settings) -> Finding:
     try:
         tokens, passwords = credentials.read(settings, Folders.of(settings))
     except PilotError as error:
-        return fault("credentials", str(error))
-    return good("credentials", f"for the pool: tokens: {len(tokens)}, passwords: {len(passwords)}")
+        return fault(_CREDENTIALS, str(error))
+    return good(_CREDENTIALS, f"for the pool: tokens: {len(tokens)}, passwords: {len(passwords)}")
 
 
 async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
-    """Create Events of the own pod: one for each fault or one for success, and one for excess rights.
+    """Create Events of the own pod: one for each fault, or for success, excess rights and each variable without effect.
 
     The function needs the downward API's variables only, because the settings may be invalid.
 
@@ -113,5 +139,7 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
             await events.tell("Fit", "All preflight checks passed.")
         if beyond:
             await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
+        for ignored in [one for one in ineffective(os.environ) if not one.refused and error is None][:_MOST_EVENTS]:
+            await events.tell("SettingIgnored", f"{ignored.words}.")
         for message in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
             await events.tell("NotFit", message)

@@ -167,11 +167,12 @@ def _is_known(uid: int) -> bool:
 
 
 async def htcondor_finding() -> Finding:
-    """Ask HTCondor for its version."""
+    """Ask HTCondor for its version. It needs no configuration, and the pilot's (CONDOR_CONFIG) may not be there yet."""
+    environment = {name: value for name, value in os.environ.items() if name != "CONDOR_CONFIG"}
     try:
         process = await asyncio.create_subprocess_exec(
             "condor_version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL, env=environment,
         )  # fmt: skip
         async with asyncio.timeout(_PROGRAM_SECONDS):
             output, _ = await process.communicate()

@@ -49,6 +49,20 @@ def manifest_findings(text: str) -> list[Finding]:
         ) from error
 
 
+def pilot_environment(text: str) -> dict[str, str]:
+    """Return the variables of the first pilot in a manifest, as far as the manifest defines them.
+
+    Raises:
+        SettingsError: the manifest is invalid, or it has no pilot.
+    """
+    objects = _Objects(text)
+    for pod in objects.pods():
+        for container in pod["spec"]["containers"]:
+            if container.get("name") == PILOT:
+                return _environment(pod, container, objects)[0]
+    raise SettingsError(f"the manifest has no pod with a container {PILOT}; give the output of `kubectl kustomize`")
+
+
 def _findings(objects: "_Objects") -> list[Finding]:
     pods = [pod for pod in objects.pods() if PILOT in _names(pod)] or list(objects.pods())
     if not pods:

@@ -299,11 +299,6 @@ def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
     containers: list[Json] = [*spec.get("initContainers", ()), *spec.get("containers", ())]
     for payload in [container for container in containers if container["name"] == settings.payload_container]:
         yield from gpu_warnings(payload, [container for container in containers if container is not payload])
-    if spec.get("restartPolicy", "Always") == "Always":
-        yield (
-            "set restartPolicy: OnFailure; otherwise a pilot that has ended restarts, and ends again at once, because "
-            "its life counts from the pod's start"
-        )
     deadline = spec.get("activeDeadlineSeconds")
     if has_condor(spec, settings) and deadline is not None and settings.life_seconds > deadline:
         yield (

@@ -1,6 +1,7 @@
 """Checks of settings that are valid but wrong."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from k8spilot.common.errors import BindError, PilotError
 from k8spilot.condor import config
@@ -8,17 +9,18 @@ from k8spilot.condor.folders import Folders
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
-from k8spilot.settings import Settings, variables
+from k8spilot.settings import Settings
+from k8spilot.settings.names import ineffective
 from k8spilot.settings.parsers import IMAGE
 
+IGNORED: Final = "variables"
+"""Subject of findings about variables that have no effect."""
 
-def unknown_findings(names: Iterable[str]) -> Iterator[Finding]:
-    """Yield a warning for each variable that looks like a setting and is unknown."""
-    known = {name.lower() for name in variables()}
-    for name in sorted(names):
-        if name.startswith("K8SPILOT_") and name.lower() not in known:
-            message = "is not a setting of this k8spilot; the page Settings of the documentation lists all"
-            yield warning("settings", f"{name} {message}")
+
+def unknown_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding for each variable that looks like a setting and has no effect."""
+    for one in ineffective(environment):
+        yield (fault if one.refused else warning)(IGNORED, one.words)
 
 
 def expression_finding(settings: Settings) -> Finding:

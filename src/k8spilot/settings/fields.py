@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, Self, get_args
 from k8spilot.common.errors import SettingsError
 from k8spilot.common.logs import Format
 from k8spilot.settings import parsers
-from k8spilot.settings.parsers import ImageRule
+from k8spilot.settings.parsers import ImageRule, JobVariable
+from k8spilot.settings.spellings import contradictions
 
 SENDS_CREDENTIALS: Final = "X-K8spilot-Sends-Credentials"
 """Header of HTCondor's docker client for a job that sends credentials (docker_send_credentials)."""
@@ -28,6 +29,9 @@ PILOT: Final = "pilot"
 
 ENGINE: Final = "engine"
 """Name of the engine's container, if the engine has its own (components/restricted)."""
+
+PREFIX: Final = "K8SPILOT_"
+"""Prefix of the project's own variables."""
 
 Service = Literal["engine", "condor"]
 
@@ -58,9 +62,12 @@ class Settings:
     glidein_randomize_name: bool = _of(parsers.flag, False, "GLIDEIN_RANDOMIZE_NAME")
     """Add a part of the pod's uid to the machine's name, so that it is different for every pod."""
 
-    pool: str | None = _of(parsers.hosts, None, "POOL")
-    """The pool to join: `ospool`, `itb`, `path-facility`, or a central manager's host. Required if
-    `K8SPILOT_SERVICES` includes condor (the default), unless `CONDOR_HOST` is set, which has priority."""
+    pool: str | None = _of(parsers.pool, None, "POOL")
+    """The pool to join. Required if `K8SPILOT_SERVICES` includes condor (the default), unless `CONDOR_HOST` is set,
+    which has priority."""
+
+    itb: bool = _of(parsers.flag, False, "ITB")
+    """With `POOL=ospool`, join the OSG's integration test bed instead. The slot advertises `Is_ITB_Site`."""
 
     condor_host: str | None = _of(parsers.hosts, None, "CONDOR_HOST")
     """A list of the central manager's hosts, with or without a port, separated by commas. Most pools have one."""
@@ -86,7 +93,8 @@ class Settings:
     """Memory that the slot advertises, in MiB. Not set: the memory limit of the payload container."""
 
     accept_jobs_for_hours: float = _of(parsers.number(above=0), 336.0, "ACCEPT_JOBS_FOR_HOURS")
-    """How long after the start of its pod the pilot takes new jobs, in hours."""
+    """How long after its start the pilot takes new jobs, in hours. The start is that of the pod, or that of the
+    container in a pod with `restartPolicy: Always`."""
 
     retirement_hours: float = _of(parsers.number(least=0), 24.0, "RETIREMENT_HOURS")
     """How long a job may continue after that, in hours. Then the job is vacated, the pilot ends, and HTCondor runs
@@ -96,7 +104,7 @@ class Settings:
     """The pilot ends when it has not been claimed for this long, in minutes. 0 means never."""
 
     glidein_max_walltime: int | None = _of(parsers.whole(60), None, "GLIDEIN_Max_Walltime")
-    """The pilot ends at the latest this many seconds after the start of its pod. New jobs are taken for this time
+    """The pilot ends at the latest this many seconds after its start. New jobs are taken for this time
     minus `RETIREMENT_HOURS`, or for `ACCEPT_JOBS_FOR_HOURS`, whichever is shorter."""
 
     glidein_start_extra: str | None = _of(parsers.one_line, None, "GLIDEIN_Start_Extra")
@@ -104,6 +112,14 @@ class Settings:
 
     osg_project_name: str | None = _of(parsers.plain, None, "OSG_PROJECT_NAME")
     """Take jobs of this project only."""
+
+    extra_job_env: tuple[JobVariable, ...] = _of(parsers.job_environment, (), "EXTRA_JOB_ENV")
+    """Variables that every job gets, in HTCondor's new syntax, for example `A=1 B='two words'`. A job's own
+    variables have priority."""
+
+    osg_squid_location: str | None = _of(parsers.plain, None, "OSG_SQUID_LOCATION")
+    """The site's web proxy, `host:port`. It is in the slot's ad and in every job's environment, and HTCondor's file
+    transfers use it unless `http_proxy` is set."""
 
     # --- The pod: the downward API ---
 
@@ -273,7 +289,7 @@ class Settings:
         """
         texts = {name.lower(): text for name, text in environment.items() if text}
         values: dict[str, Any] = {}
-        faults = []
+        faults = list(contradictions(environment, variables()))
         for name, setting in variables().items():
             if text := texts.get(name.lower()):
                 try:
@@ -297,6 +313,8 @@ class Settings:
         low, high = self.ccb_range_low, self.ccb_range_high
         if low and high and low > high:
             raise SettingsError(f"CCB_RANGE_LOW ({low}) must not be above CCB_RANGE_HIGH ({high})")
+        if self.itb and self.pool == "prod-ospool" and self.condor_host is None:
+            raise SettingsError("ITB=true and POOL=prod-ospool contradict each other; set POOL=ospool, or remove ITB")
         wall = self.glidein_max_walltime
         if wall is not None and self.retirement_hours * 3600 >= wall:
             raise SettingsError(
@@ -323,4 +341,4 @@ class Settings:
 
 def variables() -> dict[str, Field[Any]]:
     """Return the settings by the names of their environment variables."""
-    return {setting.metadata["variable"] or f"K8SPILOT_{setting.name.upper()}": setting for setting in fields(Settings)}
+    return {setting.metadata["variable"] or f"{PREFIX}{setting.name.upper()}": setting for setting in fields(Settings)}

@@ -18,6 +18,11 @@ REPOSITORIES: Final = re.compile(
     r"(?=[^/]*[.:]|localhost(?:/|$))[A-Za-z0-9\[][A-Za-z0-9.:\[\]-]*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
 )
 IMAGE: Final = re.compile(r"(docker://)?[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
+POOLS: Final = (
+    "ospool", "prod-ospool", "itb", "itb-ospool", "path-facility", "prod-path-facility", "dev-path-facility"
+)  # fmt: skip
+"""Names of pools, with OSPool's synonyms (condor/pools.py)."""
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=((?:[^\s'\"]|'(?:[^'\"]|'')*')*)(?:\s+|$)")
 _YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO: Final = frozenset({"0", "false", "f", "no", "n", "off"})
 
@@ -34,6 +39,49 @@ def hosts(value: str) -> str:
     if not HOSTS.fullmatch(value):
         raise ValueError("it must be host names or addresses, each with or without :port, separated by commas")
     return ",".join(host for host in re.split(r"[,\s]+", value) if host)
+
+
+def pool(value: str) -> str:
+    """Parse the name of a pool, or the hosts of its central manager."""
+    if value in POOLS:
+        return value
+    try:
+        result = hosts(value)
+    except ValueError:
+        result = ""
+    # A name without a domain is a misspelling more often than a host.
+    if not result or not all({".", ":"} & set(host) for host in result.split(",")):
+        import difflib  # noqa: PLC0415 -- rarely needed
+
+        meant = difflib.get_close_matches(value.lower(), POOLS, 1, 0.7)
+        raise ValueError(
+            f"it must be {', '.join(POOLS)}, or a central manager's host name with its domain"
+            + (f"; did you mean {meant[0]}?" if meant else "")
+        )
+    return result
+
+
+class JobVariable(NamedTuple):
+    """A variable of a job's environment."""
+
+    name: str
+    value: str
+
+
+def job_environment(value: str) -> tuple[JobVariable, ...]:
+    """Parse variables in HTCondor's new syntax of environments (condor_submit(1))."""
+    text, at, found = value.strip(), 0, []
+    while at < len(text):
+        match = _ASSIGNMENT.match(text, at)
+        if match is None or not text.isprintable():
+            raise ValueError(
+                "it must be variables such as A=1 B='two words', separated by spaces, on one line and without double "
+                "quotes"
+            )
+        plain_text = re.sub(r"'((?:[^']|'')*)'", lambda part: part[1].replace("''", "'"), match[2])
+        found.append(JobVariable(match[1], plain_text))
+        at = match.end()
+    return tuple(found)
 
 
 def _image(value: str) -> str:

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload_init.server import PayloadInitServer
+from k8spilot.settings.names import ineffective
 from k8spilot.telemetry import health
 from k8spilot.telemetry.metrics import wall_time
 from k8spilot.telemetry.slot_recorder import SlotRecorder
@@ -66,6 +68,7 @@ class Status:
         return {
             "fit": not problems,
             "problems": problems,
+            "ignored_settings": [one.words for one in ineffective(os.environ)],
             "pod": f"{pod.namespace}/{pod.name}",
             "version": k8spilot.__version__,
             "engine": {"since": _text(self._began), "restarts": self._observed.restarts},
