@@ -8,6 +8,7 @@ import pytest
 from lab.faulty import Fault
 from tests.engine.faulty import JOB, NO_RIGHT, Place, faulty_simulator, lost, so
 from tests.engine.rings import eventually, simulated
+from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
 POLICIES = {
@@ -36,12 +37,17 @@ async def test_a_policy_that_refuses_the_image_holds_the_job_with_its_words(plac
 
 async def test_a_policy_that_refuses_the_idle_image_on_the_way_to_another_holds_no_job(programs: Programs) -> None:
     async with simulated(programs, idle_after_seconds=60, patience_seconds=1.0) as engine:
-        engine.cluster.kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        kubelet, server = engine.cluster.kubelet, engine.cluster.server
+        kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        pulled = kubelet.hold("registry.test:5000/debian")
         body = {"Image": engine.image("debian"), "Cmd": ["true"], **JOB}
-        assert (await engine.ask("POST", "/containers/create", body)).status == 500
-        engine.cluster.server.refusal = (422, "images of x only")
+        creating = asyncio.create_task(engine.ask("POST", "/containers/create", body))
+        await server.until(lambda pod: payload_image(pod).startswith("registry.test:5000/debian"))
+        server.refusal = (422, "images of x only")  # before the pilot has a reason to return to the idle image
+        pulled.set()
+        assert (await creating).status == 500
         assert "images of x only" in await lost(engine, await engine.create(engine.image("busybox"), "true", **JOB))
-        engine.cluster.server.refusal = None
+        server.refusal = None
 
 
 async def test_a_policy_that_refuses_only_one_image_closes_nothing(place: Place) -> None:

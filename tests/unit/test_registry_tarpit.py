@@ -62,9 +62,11 @@ async def tarpit(folder: Path, how: str) -> AsyncIterator[tuple[Registry, Refere
     program = folder / "skopeo"
     program.write_text(f'#!/bin/sh\nexec {shutil.which("skopeo")} --registries-conf {registries} "$@"\n')
     program.chmod(0o755)
-    async with server:
+    try:
         yield Registry(None, str(program)), Reference.parse(f"{address}/a:1")
+    finally:
         server.close()
+        server.abort_clients()  # a server waits for them, and one that waits itself does not see its client's end
 
 
 def clients() -> list[int]:
