@@ -31,7 +31,6 @@ DIFFERENCES: Final = {
     "GLIDEIN_Start_Extra": "The same, and checked at the start. A job for which it is undefined is not taken.",
     "GLIDEIN_Max_Walltime": "The same, from the start of the pod.",
     "EXTRA_JOB_ENV": "The same syntax, without double quotes. Macros such as `$(X)` are not expanded.",
-    "OSG_SQUID_LOCATION": "The same, without the value of OSPool's CVMFS.",
 }
 """What differs in variables of the same name."""
 
@@ -123,10 +122,11 @@ def _others(*, refused: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _sentence(one: Foreign) -> str:
-    neutral = f" Not told with {' or '.join(f'`{word}`' for word in _few(one))}." if one.neutral else ""
+    neutral = f" {' '.join(f'`{word}`' for word in _few(one))} is fine." if one.neutral else ""
     return f"{one.remedy[:1].upper()}{one.remedy[1:]}.{neutral}"
 
 
 def _few(one: Foreign) -> list[str]:
-    """The words of `neutral` that are worth to be named."""
-    return [word for word in ("false", "true", "no", "0", "none") if word in one.neutral][:1]
+    """One of the words of `neutral`, which has several for the same."""
+    words: tuple[str, ...] = ("false", "true", "no", "0", "none")
+    return [word for word in words if word in one.neutral][:1]

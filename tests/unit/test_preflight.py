@@ -178,6 +178,19 @@ async def test_a_pilot_without_credentials_waits_for_them_and_says_so(
     assert (await checks.check_and_wait(Settings.from_environment())).version
 
 
+async def test_where_the_pilot_can_tell_nobody_that_it_waits_it_does_not(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise PreflightError("there is no credential for the pool")
+
+    monkeypatch.setattr(credentials, "read", none)
+    monkeypatch.setenv("K8SPILOT_SERVICES", "condor")
+    with pytest.raises(checks.NotFit) as caught:
+        await checks.check_and_wait(Settings.from_environment())
+    assert caught.value.lacks_credentials_only
+
+
 async def test_a_pilot_with_other_faults_does_not_wait(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     change_rights(here)
 

@@ -56,7 +56,7 @@ async def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     app.router.add_patch("/api/v1/namespaces/pilots/pods/pilot", pod.change)
     async with TestServer(app) as server:
         url = str(server.make_url("")).rstrip("/")
-        monkeypatch.setattr(late_credentials.Access, "in_cluster", lambda: Access(url))
+        monkeypatch.setattr(Access, "in_cluster", lambda: Access(url))
         yield pod
 
 
@@ -92,7 +92,7 @@ async def test_a_wait_has_an_end_also_without_the_right_to_change_the_pod(
     pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_credentials, "_REMIND_SECONDS", 0.0)
-    monkeypatch.setattr(late_credentials.Access, "in_cluster", lambda: Access("http://127.0.0.1:1"))
+    monkeypatch.setattr(Access, "in_cluster", lambda: Access("http://127.0.0.1:1"))
     assert not await late_credentials.come(SETTINGS, pod.folders, 0.2)
 
 

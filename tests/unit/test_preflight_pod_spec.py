@@ -185,12 +185,17 @@ def test_a_longer_vacate_time_wants_a_longer_grace_period() -> None:
     ("change", "words"),
     [
         (lambda spec: spec.update(activeDeadlineSeconds=7200), "set GLIDEIN_Max_Walltime to 7080 or less"),
-        (lambda spec: spec.pop("restartPolicy"), "set restartPolicy: OnFailure"),
     ],
-    ids=["deadline", "restart policy"],
+    ids=["deadline"],
 )
 def test_what_spoils_a_pilots_end_is_told(change: Callable[[Json], object], words: str) -> None:
     pod = copy.deepcopy(POD)
     change(pod["spec"])
     (said,) = shape_warnings(pod, settings())
     assert words in said
+
+
+def test_a_pod_that_always_starts_its_pilot_again_is_fine() -> None:
+    pod = copy.deepcopy(POD)
+    pod["spec"]["restartPolicy"] = "Always"
+    assert list(shape_warnings(pod, settings())) == []

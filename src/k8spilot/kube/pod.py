@@ -185,7 +185,7 @@ def start_of_life(pod: dict[str, Any]) -> str:
     A pilot of a pod with restartPolicy OnFailure that crashed goes on with its life. With Always, which a Deployment
     needs, a pilot that has come to its end starts again: it would end at once if it had no new life.
     """
-    if pod["spec"].get("restartPolicy", "Always") == "Always":
+    if pod.get("spec", {}).get("restartPolicy", "Always") == "Always":
         return datetime.now(UTC).isoformat(timespec="seconds")
     return str(pod["status"]["startTime"])
 

@@ -72,7 +72,9 @@ async def check_and_wait(settings: Settings) -> Cluster:
     try:
         return await check(settings)
     except NotFit as error:
-        if not error.lacks_credentials_only:
+        # HTCondor's own container (components/restricted) can neither create the Event nor remind the kubelet: its end,
+        # which everybody sees, is better than a silent wait.
+        if not error.lacks_credentials_only or "engine" not in settings.services:
             raise
         seconds = late_credentials.LIMIT_SECONDS
         logger.warning("Waiting up to %.0f min for the Secret: %s.", seconds / 60, error)
