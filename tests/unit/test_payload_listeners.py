@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.common.errors import Refused
+from k8spilot.common.errors import ImageNotHere, Refused
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Fanout, SlotListener
@@ -17,6 +17,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "pulled": (),
     "bound": (IMAGE,),
     "unavailable": (IMAGE,),
+    "left": (IMAGE, ImageNotHere("no password", "repository")),
     "away": ("api", CLOSED_SECONDS),
     "back": ("api",),
     "still_pulling": (IMAGE, "it takes long"),

@@ -3,13 +3,13 @@
 import asyncio
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from k8spilot.common import logs
-from k8spilot.common.errors import PayloadLost, PilotError
+from k8spilot.common.errors import PayloadKilled, PayloadLost, PilotError
 from k8spilot.docker.create.specification import Specification
 from k8spilot.model.command import Command
 from k8spilot.model.container_state import RUNNING, SETTLED, ContainerEvent, ContainerState, advance
@@ -55,6 +55,10 @@ class Container:
     """Set in the state REMOVED. Only `_advance` sets it."""
     kept: int = 0
     """Bytes of the engine's memory that its request occupies."""
+    signalled: bool = False
+    """Whether a client has requested its end, or sent it another signal."""
+    verdict: Callable[[PayloadKilled], PilotError | None] | None = None
+    """Returns the reason to hold a job whose payload-init was killed; None to let it run again."""
     _result: Outcome | None = None
     _lost: PayloadLost | None = None
 
@@ -139,10 +143,20 @@ class Container:
         if (error := ended.exception()) is None:
             self._result = ended.result()
             self._advance(ContainerEvent.EXIT)
+        elif self._is_held(error):
+            self._advance(ContainerEvent.FAIL)
         else:
             if self._lost is None:
                 self._lost = error if isinstance(error, PayloadLost) else PayloadLost(str(error))
             self._advance(ContainerEvent.LOSE)
+
+    def _is_held(self, error: BaseException) -> bool:
+        """Return whether HTCondor is to hold the job for the end of its container."""
+        if self.verdict is None or self.signalled or self.state is not ContainerState.RUNNING:
+            return False
+        reason = self.verdict(error) if isinstance(error, PayloadKilled) else None
+        self.error = "" if reason is None else str(reason)
+        return reason is not None
 
     def _advance(self, event: ContainerEvent) -> None:
         self.state = advance(self.state, event)

@@ -143,6 +143,7 @@ async def kill(request: web.Request) -> web.Response:
 
 
 def _signal(container: Container, number: int) -> None:
+    container.signalled = True
     match container.state:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:
             _running(container).kill(number)
@@ -185,6 +186,7 @@ async def stop(request: web.Request) -> web.Response:
     except ValueError as error:
         raise BadRequest("t must be the number of seconds before SIGKILL") from error
     run = _running(container)
+    container.signalled = True
     run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience if patience >= 0 else None):

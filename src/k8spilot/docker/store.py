@@ -10,10 +10,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.errors import PilotError, Untimely
+from k8spilot.common.errors import BindError, NotHere, NotNow, PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.create.specification import SlotLimits
+from k8spilot.docker.job_ends import JobEnds
 from k8spilot.model.image import Image
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload.listeners import SlotListener
@@ -60,10 +61,15 @@ class ContainerStore:
         place: Callable[[], SlotLimits],
         tasks: asyncio.TaskGroup,
         listener: SlotListener,
+        *,
+        holds_refused: bool = False,
     ) -> None:
         self.slots = slots
+        self._holds_refused = holds_refused
+        """Whether HTCondor holds jobs whose image cannot run at this site."""
         self.listener = listener
         """Listener for jobs that HTCondor will hold."""
+        self.job_ends = JobEnds(listener)
         self.place = place
         """Returns the resources of the payload containers that jobs can request."""
         self.tasks = tasks
@@ -90,6 +96,10 @@ class ContainerStore:
         """Raise Untimely at the maximum number of containers. HTCondor has one job at a time."""
         if len(self.containers) + len(self.creating) >= _CONTAINERS:
             raise Untimely(f"there are {_CONTAINERS} containers already; remove some")
+
+    def requeues(self, error: BindError) -> bool:
+        """Return whether a job goes back to the queue after `error`, and is not held."""
+        return isinstance(error, NotNow) or (isinstance(error, NotHere) and not self._holds_refused)
 
     def find(self, key: str) -> Container:
         """Return the container with the name, id, or beginning of the id.

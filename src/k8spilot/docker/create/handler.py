@@ -11,7 +11,7 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of
-from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
+from k8spilot.common.errors import BindError, ImageError, ImageNotHere, NotHere, PayloadLost, PilotError, Untimely
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.gpu_request import requested_gpus
@@ -48,10 +48,15 @@ async def create(request: web.Request) -> web.Response:
             check_request(name, body)
         container = await _create_as(engine, name, body)
         container.kept = keep(request)
+        if container.specification.is_job:
+            engine.job_ends.judge(container)
+            engine.tasks.create_task(engine.job_ends.watch(container), name=f"end of {name}")
         if of_htcondor:
             engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {name}")
     except PilotError as error:
         engine.listener.held(error, "create")
+        if subject_of(name).slot:
+            engine.tasks.create_task(engine.job_ends.refused(error, body), name=f"refusal of {name}")
         raise
     finally:
         if container is None and of_htcondor:
@@ -102,15 +107,15 @@ async def _create(
         container = Container(
             name, bind.image, request, payload, request.resolve(bind.image), stdio, bind, bind.subject
         )
-    except ImageError as error:
-        if engine.unused_credentials == reference.source:
-            raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
-        raise
-    except NotNow as error:
-        if not request.is_job:
+    except BindError as error:
+        if not request.is_job or not engine.requeues(error):
+            if engine.unused_credentials == reference.source and isinstance(error, ImageError | ImageNotHere):
+                raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
             raise
         # The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
         logger.warning("%s goes back to the queue: %s.", name, error)
+        if isinstance(error, NotHere):
+            engine.tasks.create_task(engine.listener.left(reference, error), name=f"refusal of {reference}")
         inert.lose(PayloadLost(str(error)))
         return inert
     finally:
