@@ -83,3 +83,9 @@ async def test_several_are_avoided_at_a_time() -> None:
     for name in ("a.example/x", "b.example/x", "a.example/x"):
         await listener.unavailable(Reference.parse(name))
     assert ad.told["K8SAvoidedImages"] == "b.example,a.example"
+
+
+async def test_a_black_hole_is_told_until_when_it_is_one() -> None:
+    ad = Ad()
+    await AdPublisher(ad, cast("Any", None)).black_hole(600, "jobs fail")
+    assert 598 < float(ad.told["K8SBlackHoleUntil"] or 0) - time.time() <= 600

@@ -17,7 +17,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.model.reference import FILE_IMAGE
 from k8spilot.settings.parsers import image_rules
-from tests.unit.condor_reads import BROKERS, STARTED, accepts, image, parsed, settings, written
+from tests.unit.condor_reads import BROKERS, STARTED, accepts, evaluated, image, parsed, settings, written
 
 DOCKER = {"WantDocker": True, "DockerImage": "busybox"}
 CONTAINER = {"WantContainer": True, "WantDockerImage": True, "ContainerImage": "docker://busybox"}
@@ -227,6 +227,13 @@ def test_jobs_of_an_avoided_image_are_not_taken_for_a_while(
         assert not taken(f"other.example,{name}", STARTED + 60)
         assert taken(name, STARTED - 1)
         assert taken(name, None)
+
+
+def test_a_slot_that_is_a_black_hole_says_so_and_opens_by_itself(tmp_path: Path) -> None:
+    for until, is_one in ((None, False), (STARTED + 60, True), (STARTED - 1, False)):
+        slot = {} if until is None else {"K8SBlackHoleUntil": until}
+        assert evaluated(tmp_path, DOCKER, "IsBlackHole", at=STARTED, slot=slot) is is_one
+        assert accepts(tmp_path, DOCKER, slot=slot) is not is_one
 
 
 def test_without_the_engine_no_job_is_taken(tmp_path: Path) -> None:

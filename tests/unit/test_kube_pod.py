@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container, groups_of
+from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container, groups_of, is_disturbed
 
 
 def pod(status: dict[str, Any] | None) -> dict[str, Any]:
@@ -86,3 +86,20 @@ def test_what_the_kubelet_cannot_start_is_refused_in_its_words(reason: str) -> N
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff", ""])
 def test_what_may_yet_start_is_not_refused(reason: str) -> None:
     assert view({"state": {"waiting": {"reason": reason}}}).refused is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "disturbed"),
+    [
+        ({}, False),
+        ({"metadata": {}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
+        ({"status": {"reason": "Evicted"}}, True),
+        ({"status": {"phase": "Failed"}}, True),
+        ({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}}, True),
+    ],
+)
+def test_a_pod_that_the_cluster_ends_is_told_from_one_that_it_leaves_alone(
+    pod: dict[str, Any], disturbed: bool
+) -> None:
+    assert is_disturbed(pod) is disturbed

@@ -20,6 +20,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "left": (IMAGE, ImageNotHere("no password", "repository")),
     "away": ("api", CLOSED_SECONDS),
     "back": ("api",),
+    "black_hole": (600.0, "jobs of three users failed"),
     "still_pulling": (IMAGE, "it takes long"),
     "bind_ended": (IMAGE, 1.5, None),
     "ended": (Outcome(0, datetime.now(UTC)),),

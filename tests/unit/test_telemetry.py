@@ -224,6 +224,18 @@ async def test_a_job_that_is_left_to_other_sites_is_an_event_of_its_repository()
     assert not re.search(r"k8spilot_holds_total\{.*\} [1-9]", text())
 
 
+async def test_a_slot_that_is_closed_because_jobs_fail_is_an_event_and_a_metric() -> None:
+    book, told, _ = await recorder()
+    await book.black_hole(600, "the last jobs of 3 users failed")
+    assert await told.all() == [("BlackHole", "The last jobs of 3 users failed.", 1)]
+    assert book.closure is not None
+    assert book.closure.lasts
+    text = Metrics().text(now(closed_until=book.closure.until)).decode()
+    assert f"k8spilot_black_hole_until_timestamp_seconds {book.closure.until.timestamp()}" in text
+    await book.black_hole(-1, "it is over")
+    assert not book.closure.lasts
+
+
 async def test_a_container_that_somebody_makes_by_hand_holds_no_job() -> None:
     book, told, text = await recorder()
     logs.about(logs.Subject(job="mine"))

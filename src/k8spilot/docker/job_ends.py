@@ -36,7 +36,8 @@ def owner_of(job: str, body: Mapping[str, Any]) -> str:
         job: HTCondor's cluster.proc.
         body: the request for its container.
     """
-    match = _HOST_NAME.match(str(body.get("Hostname") or ""))
+    name = body.get("Hostname")
+    match = _HOST_NAME.match(name) if isinstance(name, str) else None
     return match["owner"] if match is not None and match["job"] == job else ""
 
 
