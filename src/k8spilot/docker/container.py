@@ -59,6 +59,11 @@ class Container:
     """Whether a client has requested its end, or sent it another signal."""
     verdict: Callable[[PayloadKilled], PilotError | None] | None = None
     """Returns the reason to hold a job whose payload-init was killed; None to let it run again."""
+    returner: Callable[[], None] | None = None
+    """Makes HTCondor vacate the job when the container is lost; None if that is not possible, or has been tried."""
+    returning: PayloadLost | None = None
+    """Reason of the loss while HTCondor is being made to vacate the job. Until its SIGKILL the container seems to run:
+    a starter whose `docker start` has ended asks for its result for 20 s."""
     _result: Outcome | None = None
     _lost: PayloadLost | None = None
 
@@ -104,12 +109,33 @@ class Container:
         self._advance(ContainerEvent.FAIL)
 
     def lose(self, reason: PayloadLost) -> None:
-        """End it without a result."""
-        self._lost = reason
-        self._advance(ContainerEvent.LOSE)
+        """End it without a result: at once, or when HTCondor has vacated its job."""
+        self.returning = reason
+        if self.returner is None or self.signalled:
+            self.end_return()
+        else:
+            returner, self.returner = self.returner, None
+            returner()
+
+    def end_return(self) -> None:
+        """End a lost container that HTCondor has not killed."""
+        if self.returning is not None:
+            self._lost, self.returning = self.returning, None
+            self._advance(ContainerEvent.LOSE)
+
+    def kill_lost(self, number: int) -> None:
+        """End a lost container as HTCondor requests: HTCondor vacates its job, and does not take this for its end."""
+        self.returning, self._result = None, Outcome.of(number)
+        is_released = self.state is ContainerState.RUNNING
+        self._advance(ContainerEvent.EXIT if is_released else ContainerEvent.KILL)
+        if not is_released:
+            self._let_go()
 
     def forsake(self, reason: PayloadLost) -> None:
         """End it without a result, whatever runs in it, because no client would receive a result."""
+        if self.returning is not None:
+            self.end_return()
+            return
         self._lost = reason
         self._advance(ContainerEvent.FORSAKE)
         if self.run is not None:
@@ -145,10 +171,10 @@ class Container:
             self._advance(ContainerEvent.EXIT)
         elif self._is_held(error):
             self._advance(ContainerEvent.FAIL)
-        else:
-            if self._lost is None:
-                self._lost = error if isinstance(error, PayloadLost) else PayloadLost(str(error))
+        elif self._lost is not None:  # FORSAKEN
             self._advance(ContainerEvent.LOSE)
+        else:
+            self.lose(error if isinstance(error, PayloadLost) else PayloadLost(str(error)))
 
     def _is_held(self, error: BaseException) -> bool:
         """Return whether HTCondor is to hold the job for the end of its container."""

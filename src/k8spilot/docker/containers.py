@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import math
+import signal
 from http import HTTPStatus
 from typing import Final
 
@@ -38,7 +39,7 @@ async def start(request: web.Request) -> web.Response:
     engine, container = request.app[STORE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
-    if container.state is ContainerState.CREATED:
+    if container.state is ContainerState.CREATED and container.returning is None:
         container.begin_start()
         await removal.whole(_start(engine, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
@@ -55,6 +56,9 @@ async def _start(engine: ContainerStore, container: Container) -> None:
         if container.state is ContainerState.STARTING:
             if isinstance(error, PayloadLost):
                 container.lose(error)  # not an error of the job, which HTCondor would hold for one
+                await container.settled.wait()
+                if container.state is ContainerState.KILLED:
+                    return
             else:
                 container.fail(error)
                 engine.listener.held(error, "start")
@@ -143,6 +147,10 @@ async def kill(request: web.Request) -> web.Response:
 
 
 def _signal(container: Container, number: int) -> None:
+    if container.returning is not None:
+        if number == signal.SIGKILL:  # of a starter that vacates its job; others may be the user's own
+            container.kill_lost(number)
+        return
     container.signalled = True
     match container.state:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:

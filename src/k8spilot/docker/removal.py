@@ -31,6 +31,7 @@ async def remove(engine: ContainerStore, container: Container) -> None:
 
 
 async def _give_back(engine: ContainerStore, container: Container) -> None:
+    container.end_return()
     try:
         if container.bind is not None:
             await container.payload.remove(container.bind)

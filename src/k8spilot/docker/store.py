@@ -3,7 +3,8 @@
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ _IMAGES: Final = 256
 _ID_PREFIX: Final = 12
 _EXECUTIONS: Final = 256
 _CONTAINERS: Final = 64
+_VACATE_SECONDS: Final = 10.0
+"""Seconds in which a starter ends a job that HTCondor vacates; it needs less than one."""
 _MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Memory for all requests that are being served or whose containers are kept; a job has at most a quarter of it."""
 _JOB_PREFIX: Final = "HTCJob"
@@ -63,8 +66,11 @@ class ContainerStore:
         listener: SlotListener,
         *,
         holds_refused: bool = False,
+        vacate: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.slots = slots
+        self._vacate = vacate
+        """Makes HTCondor vacate the slot's job, and returns whether it will; None without HTCondor."""
         self._holds_refused = holds_refused
         """Whether HTCondor holds jobs whose image cannot run at this site."""
         self.listener = listener
@@ -96,6 +102,19 @@ class ContainerStore:
         """Raise Untimely at the maximum number of containers. HTCondor has one job at a time."""
         if len(self.containers) + len(self.creating) >= _CONTAINERS:
             raise Untimely(f"there are {_CONTAINERS} containers already; remove some")
+
+    def return_job(self, container: Container) -> None:
+        """Make HTCondor vacate the job of a lost container."""
+        self.tasks.create_task(self._return(container), name=f"return of {container.name}")
+
+    async def _return(self, container: Container) -> None:
+        try:
+            if self._vacate is not None and await self._vacate():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_VACATE_SECONDS):
+                        await container.settled.wait()
+        finally:
+            container.end_return()
 
     def requeues(self, error: BindError) -> bool:
         """Return whether a job goes back to the queue after `error`, and is not held."""

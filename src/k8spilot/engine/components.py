@@ -116,6 +116,7 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         tasks,
         listener,
         holds_refused=settings.refused_images == "hold",
+        vacate=startd_ad.vacate,
     )
     observed = Observed(pod, init_server, startd_ad, payload, gpus, deaths())
     return Components(startd_ad, images, gpus, payload, store, Telemetry(settings, observed, recorders, idle_image))

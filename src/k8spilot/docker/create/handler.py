@@ -48,11 +48,7 @@ async def create(request: web.Request) -> web.Response:
             check_request(name, body)
         container = await _create_as(engine, name, body)
         container.kept = keep(request)
-        if container.specification.is_job:
-            engine.job_ends.judge(container)
-            engine.tasks.create_task(engine.job_ends.watch(container), name=f"end of {name}")
-        if of_htcondor:
-            engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {name}")
+        _follow(engine, container, of_htcondor=of_htcondor)
     except PilotError as error:
         engine.listener.held(error, "create")
         if subject_of(name).slot:
@@ -62,6 +58,18 @@ async def create(request: web.Request) -> web.Response:
         if container is None and of_htcondor:
             engine.payload.give_up()  # the image that its starter has pulled: no other job will claim it
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+
+
+def _follow(engine: ContainerStore, container: Container, *, of_htcondor: bool) -> None:
+    """Look after a new container until its end."""
+    if container.specification.is_job:
+        engine.job_ends.judge(container)
+        engine.tasks.create_task(engine.job_ends.watch(container), name=f"end of {container.name}")
+    if of_htcondor:
+        container.returner = lambda: engine.return_job(container)
+        engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {container.name}")
+    if container.returning is not None:
+        container.lose(container.returning)
 
 
 async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container:
@@ -116,7 +124,7 @@ async def _create(
         logger.warning("%s goes back to the queue: %s.", name, error)
         if isinstance(error, NotHere):
             engine.tasks.create_task(engine.listener.left(reference, error), name=f"refusal of {reference}")
-        inert.lose(PayloadLost(str(error)))
+        inert.returning = PayloadLost(str(error))
         return inert
     finally:
         if not binding.done():
