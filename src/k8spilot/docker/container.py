@@ -64,6 +64,8 @@ class Container:
     returning: PayloadLost | None = None
     """Reason of the loss while HTCondor is being made to vacate the job. Until its SIGKILL the container seems to run:
     a starter whose `docker start` has ended asks for its result for 20 s."""
+    loss: PayloadLost | None = None
+    """Reason why it has no result of its own."""
     _result: Outcome | None = None
     _lost: PayloadLost | None = None
 
@@ -110,7 +112,7 @@ class Container:
 
     def lose(self, reason: PayloadLost) -> None:
         """End it without a result: at once, or when HTCondor has vacated its job."""
-        self.returning = reason
+        self.loss = self.returning = reason
         if self.returner is None or self.signalled:
             self.end_return()
         else:
@@ -136,7 +138,7 @@ class Container:
         if self.returning is not None:
             self.end_return()
             return
-        self._lost = reason
+        self.loss = self._lost = reason
         self._advance(ContainerEvent.FORSAKE)
         if self.run is not None:
             self.run.forsake()

@@ -55,9 +55,7 @@ async def _start(engine: ContainerStore, container: Container) -> None:
         # Past STARTING it has its end already: it was lost, removed, or has run.
         if container.state is ContainerState.STARTING:
             if isinstance(error, PayloadLost):
-                container.lose(error)  # not an error of the job, which HTCondor would hold for one
-                await container.settled.wait()
-                if container.state is ContainerState.KILLED:
+                if await _is_vacated(container, error):  # not an error of the job, which HTCondor would hold for one
                     return
             else:
                 container.fail(error)
@@ -76,6 +74,13 @@ async def _start(engine: ContainerStore, container: Container) -> None:
     if container.deferred is not None:
         with contextlib.suppress(Refused, PayloadLost):  # it has ended
             run.kill(container.deferred)
+
+
+async def _is_vacated(container: Container, error: PayloadLost) -> bool:
+    """Lose the container. Return whether HTCondor has vacated its job, so that its end is a signal."""
+    container.lose(error)
+    await container.settled.wait()
+    return container.state is ContainerState.KILLED
 
 
 async def _released(container: Container) -> Run | None:

@@ -19,10 +19,11 @@ from k8spilot.common.errors import (
 from k8spilot.docker.container import Container
 from k8spilot.model.black_hole import QUICK_SECONDS, USERS, BlackHole
 from k8spilot.model.killed_containers import KilledContainers
-from k8spilot.payload.listeners import SlotListener
+from k8spilot.payload.listeners import CLOSED_SECONDS, SlotListener
 
 logger = logging.getLogger(__name__)
 
+_LOSSES: Final = 3
 _HOST_NAME: Final = re.compile(r"(?P<owner>[^/\s]+?)-(?P<job>\d+\.\d+)-")
 
 
@@ -48,6 +49,8 @@ class JobEnds:
         self._listener = listener
         self._black_hole = BlackHole()
         self._killed = KilledContainers()
+        self._losses = 0
+        """Jobs that were lost since the last one with a result."""
 
     def judge(self, container: Container) -> None:
         """Hold the job of `container` if it kills its container again and again."""
@@ -74,6 +77,10 @@ class JobEnds:
             await self._count(owner)
         if container.signalled or container.run is None:
             return
+        if container.loss is None:
+            self._losses = 0
+        elif not isinstance(container.loss, PayloadKilled):
+            await self.lost()
         seconds = (datetime.now(UTC) - container.run.began).total_seconds()
         try:
             outcome = container.outcome
@@ -85,6 +92,15 @@ class JobEnds:
             self._black_hole.passed()
         else:
             await self._count(owner)
+
+    async def lost(self) -> None:
+        """Count a job that the pod has lost. Jobs may be lost again and again, so that several close the slot."""
+        self._losses += 1
+        if self._losses >= _LOSSES:
+            logger.warning(
+                "%d jobs were lost one after another; the slot takes no job for %.0f s.", self._losses, CLOSED_SECONDS
+            )
+            await self._listener.away("lost", CLOSED_SECONDS)
 
     async def refused(self, error: PilotError, body: Mapping[str, Any]) -> None:
         """Count a job that HTCondor holds because its image does not exist or does not run here."""

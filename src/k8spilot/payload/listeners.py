@@ -25,9 +25,9 @@ CLOSED_SECONDS: Final = 3 * AGAIN_SECONDS
 SHORTAGE_SECONDS: Final = 20.0
 """Seconds for which a temporary shortage of the node counts."""
 
-Reason = Literal["api", "pull", "remains"]
-"""Reason why no image can be bound: the Kubernetes API, the pull of an image that no job needs any more, a job's
-leftovers."""
+Reason = Literal["api", "pull", "remains", "lost"]
+"""Reason why no job is taken: the Kubernetes API, the pull of an image that no job needs any more, a job's leftovers,
+jobs that were lost one after another."""
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[None]]
 """Starts a guarded task with a name."""

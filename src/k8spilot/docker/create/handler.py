@@ -11,7 +11,17 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of
-from k8spilot.common.errors import BindError, ImageError, ImageNotHere, NotHere, PayloadLost, PilotError, Untimely
+from k8spilot.common.errors import (
+    BindError,
+    ClusterError,
+    ImageError,
+    ImageNotHere,
+    ImageNotNow,
+    NotHere,
+    PayloadLost,
+    PilotError,
+    Untimely,
+)
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.gpu_request import requested_gpus
@@ -124,6 +134,8 @@ async def _create(
         logger.warning("%s goes back to the queue: %s.", name, error)
         if isinstance(error, NotHere):
             engine.tasks.create_task(engine.listener.left(reference, error), name=f"refusal of {reference}")
+        elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
+            engine.tasks.create_task(engine.job_ends.lost(), name=f"loss of {name}")
         inert.returning = PayloadLost(str(error))
         return inert
     finally:
