@@ -240,10 +240,10 @@ class Images:
         self._pusher = pusher
         self._faulty = faulty
 
-    def fresh(self, **config: Any) -> str:
+    def fresh(self, repository: str = "e2e-pulls", **config: Any) -> str:
         """A new image with a shell, as a user writes it."""
         mark = layer(Entry("mark", data=str(time.time_ns()).encode()))
-        reference = self._pusher.push(f"e2e-pulls:{time.time_ns()}", OciImage((shell(), mark), config))
+        reference = self._pusher.push(f"{repository}:{time.time_ns()}", OciImage((shell(), mark), config))
         return f"docker://{reference.partition('@')[0].replace(self._pusher.address, self._faulty.address)}"
 
 

@@ -5,7 +5,10 @@ import pytest
 from lab import pilot
 from lab.jobs import BAD_NEWS, Jobs
 from lab.streams import Stream
-from tests.e2e.pool import Pool, result, until
+from tests.e2e.pool import Pool, result, slot_takes_a_job_of_bob, until
+
+CREATE_PROCESS_HOLD = 6
+"""CONDOR_HOLD_CODE::FailedToCreateProcess: HTCondor's code for an error that docker tells of a container."""
 
 CROWD = """
 trap '' TERM
@@ -67,13 +70,13 @@ def test_sigterm_reaches_a_job_that_is_removed(pool: Pool) -> None:
         until(lambda: "saved" in follow.lines(), "the job has had time to save its state")
 
 
-def test_a_job_that_kills_its_payload_init_is_not_taken_for_ended(pool: Pool) -> None:
-    jobs = pool.shell(AGAIN.format(first="kill -9 $PPID; sleep 300"))
-    event = jobs.ended(timeout=120, ignore=BAD_NEWS)
-    assert event.attributes["ReturnValue"] == 0
-    assert jobs.files()["out.0"] == b"second run\n"
-    starts = [one for one in jobs.events if one.kind == "ExecuteEvent"]
-    assert len(starts) == 2
+def test_a_job_that_kills_its_payload_init_is_not_taken_for_ended_and_held_the_second_time(pool: Pool) -> None:
+    jobs = pool.shell("kill -9 -1; sleep 300")
+    facts = jobs.held(timeout=150).attributes
+    assert facts["HoldReasonCode"] == CREATE_PROCESS_HOLD
+    assert "the job has again ended its own container's first process by signal 9" in facts["HoldReason"]
+    assert len([one for one in jobs.events if one.kind == "ExecuteEvent"]) == 2
+    slot_takes_a_job_of_bob(pool)
 
 
 def test_a_job_whose_pod_is_deleted_runs_again(pool: Pool) -> None:

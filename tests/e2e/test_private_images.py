@@ -51,6 +51,16 @@ def admitted(lab: Lab, owner: str, private: PrivateRegistry) -> Iterator[str]:
     lab.kubectl("delete", "secret", spec[SECRET]["secret"]["secretName"], "-n", PILOT_NAMESPACE)
 
 
+@pytest.fixture(scope="module")
+def stranger(lab: Lab, owner: str) -> Iterator[str]:
+    """The name of a pilot pod without the password, whose operator wants to see what its jobs lack."""
+    name = f"e2e-{owner}-stranger"
+    pilot.deploy(lab, name, {"K8SPILOT_REFUSED_IMAGES": "hold"})
+    jobs.wait_in_pool(lab, name)
+    yield name
+    pilot.discard(lab, name)
+
+
 def _commands(private: PrivateRegistry) -> dict[str, str]:
     image = f"docker://{private.address}/{IMAGE}"
     return {"container_image": image, "executable": "/bin/echo", "arguments": "let in"}
@@ -60,30 +70,35 @@ def test_the_pull_secret_lets_a_pilots_jobs_in(pool: Pool, admitted: str, privat
     assert result(pool.of_pod(admitted).submit(_commands(private))).stdout == b"let in\n"
 
 
-def test_without_it_the_job_is_held(pool: Pool, private: PrivateRegistry) -> None:
-    reason = hold_reason(pool.submit(_commands(private)))
+def test_without_it_the_job_is_held_where_the_operator_wants_that(
+    pool: Pool, stranger: str, private: PrivateRegistry
+) -> None:
+    reason = hold_reason(pool.of_pod(stranger).submit(_commands(private)))
     assert f"{private.address}/{IMAGE}" in reason
     assert "authentication required" in reason
-    slot_takes_a_job_of_bob(pool)
+    slot_takes_a_job_of_bob(pool.of_pod(stranger))
 
 
 def test_an_image_that_is_on_the_node_is_not_for_those_without_the_password(
-    pool: Pool, admitted: str, private: PrivateRegistry
+    pool: Pool, admitted: str, stranger: str, private: PrivateRegistry
 ) -> None:
     result(pool.of_pod(admitted).submit(_commands(private)))
     digest = Pusher(private.address, private.user, private.password).digest(*IMAGE.split(":"))
     by_digest = f"docker://{private.address}/{IMAGE.partition(':')[0]}@{digest}"
-    reason = hold_reason(pool.submit({**_commands(private), "container_image": by_digest}))
+    reason = hold_reason(pool.of_pod(stranger).submit({**_commands(private), "container_image": by_digest}))
     assert by_digest.removeprefix("docker://") in reason
     assert "authentication required" in reason
 
 
-def test_credentials_of_a_user_are_not_used_and_the_job_is_told(pool: Pool, private: PrivateRegistry) -> None:
+def test_credentials_of_a_user_are_not_used_and_the_job_is_told(
+    pool: Pool, stranger: str, private: PrivateRegistry
+) -> None:
     # condor_docker_pat_producer takes the second file, when it is newer, and asks no registry for a token then.
     files = "mkdir -p .docker && touch -d -1hour .docker/config.json && cat >.docker/htcondor_pat.json"
     pool.lab.access_point("bob", files, input=private.docker_config())
     try:
-        jobs = pool.submit({**_commands(private), "docker_send_credentials": "true"}, user="bob")
+        here = pool.of_pod(stranger)
+        jobs = here.submit({**_commands(private), "docker_send_credentials": "true"}, user="bob")
         reason = hold_reason(jobs)
         assert "authentication required" in reason
         assert "docker_send_credentials" in reason

@@ -112,10 +112,7 @@ def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
 
 FOR_GOOD = {
     "no manifest": (Fault(MANIFESTS, 404, ("MANIFEST_UNKNOWN", "manifest unknown")), "manifest unknown"),
-    "denied": (Fault(MANIFESTS, 403, ("DENIED", "requested access to the resource is denied")), "denied"),
-    "not authorized": (Fault(ALL, 401, ("UNAUTHORIZED", "authentication required")), "unauthorized"),
     "name": (Fault(MANIFESTS, 400, ("NAME_INVALID", "invalid repository name")), "name invalid"),
-    "a layer is denied": (Fault(BLOBS, 403, ("DENIED", "requested access is denied"), agent=NODE), "403 Forbidden"),
     "a layer is lost": (Fault(BLOBS, 404, ("BLOB_UNKNOWN", "blob unknown to registry"), agent=NODE), "not found"),
 }
 
@@ -130,6 +127,19 @@ def test_what_the_registry_refuses_holds_the_job_with_its_words(
     reason = hold_reason(_job(pool, image))
     assert words in reason
     assert image.removeprefix("docker://") in reason
+
+
+def test_a_job_whose_image_the_node_may_not_pull_goes_back_and_its_repository_alone_is_avoided(
+    pool: Pool, faulty: FaultyRegistry, images: Images
+) -> None:
+    faulty.fails(Fault(BLOBS, 403, ("DENIED", "requested access is denied"), agent=NODE))
+    submitted = _job(pool, images.fresh("e2e-denied"))
+    submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=MATCHED_SECONDS + 30, ignore=BAD_NEWS)
+    until(lambda: f"{faulty.address}/e2e-denied" in pool.of_slot("K8SAvoidedImages"), "the slot says what it avoids")
+    faulty.is_well()
+    assert result(_job(pool, images.fresh())).stdout == b"fine\n"
+    submitted.look()
+    assert not {"JobHeldEvent", "JobTerminatedEvent"} & {event.kind for event in submitted.events}
 
 
 FOR_NOW = {
@@ -189,7 +199,7 @@ def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     seconds = MATCHED_SECONDS + PATIENCE_SECONDS + ASKED_SECONDS
     submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=seconds, ignore=BAD_NEWS)
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
-    until(lambda: pool.of_slot("K8SAvoidedRegistry") == faulty.address, "the slot says what it avoids")
+    until(lambda: faulty.address in pool.of_slot("K8SAvoidedImages").split(","), "the slot says what it avoids")
     assert int(pool.of_slot("K8SAvoidUntil")) > time.time() + AVOIDED_SECONDS / 2
     slot_takes_a_job_of_bob(pool)
     faulty.comes_back()

@@ -16,7 +16,7 @@ settings = Settings.from_environment()
 assert asyncio.run(LocalStartdAd(Folders.of(settings), settings).set(json.loads(sys.argv[1])))
 ' '{attributes}'"""
 
-CLEAR = {"K8SAvoidedRegistry": None, "K8SAvoidUntil": None, "K8SImageStatus": None}
+CLEAR = {"K8SAvoidedImages": None, "K8SAvoidUntil": None, "K8SImageStatus": None}
 
 
 def say(pool: Pool, attributes: Mapping[str, object]) -> None:
@@ -51,7 +51,7 @@ def test_an_operators_tools_read_the_configuration_of_the_daemons(pool: Pool) ->
 def test_jobs_of_an_avoided_registry_wait_on_the_same_claim_too(slot: Pool) -> None:
     jobs = slot.shell("[ $1 != 0 ] || sleep 3; echo $1", count=2)
     jobs.wait("ExecuteEvent")
-    say(slot, {"K8SAvoidedRegistry": slot.lab.registry, "K8SAvoidUntil": 4_000_000_000})
+    say(slot, {"K8SAvoidedImages": slot.lab.registry, "K8SAvoidUntil": 4_000_000_000})
     jobs.ended(0)
     until(lambda: slot.of_slot("State") == "Unclaimed", "the claim is given up")
     jobs.look()

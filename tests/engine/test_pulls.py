@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from k8spilot.cli import status
 from tests.engine.client import Answer
-from tests.engine.rings import Simulated, eventually, simulated
+from tests.engine.faulty import lost
+from tests.engine.rings import Simulated, eventually, patched, simulated
 from tests.simulator.programs import Programs
 
 JOB = {"Labels": {"org.htcondorproject": "True"}}
@@ -24,9 +26,12 @@ FOR_NOW = {
 }
 FOR_GOOD = {
     "not found": ("ErrImagePull", f"rpc error: code = NotFound desc = {PULL}{REPOSITORY}:forky: not found"),
-    "denied": ("ErrImagePull", f"{PULL}{REQUEST}403 Forbidden\ndenied"),
-    "no password": ("ErrImagePull", f"{PULL}pull access denied: authorization failed: no basic auth credentials"),
     "broken": ("ErrImagePull", f"{PULL}failed to extract layer sha256:00 to overlayfs: unexpected EOF"),
+}
+OF_THE_SITE = {
+    "denied": f"{PULL}{REQUEST}403 Forbidden\ndenied",
+    "no password": f"{PULL}pull access denied: authorization failed: no basic auth credentials",
+    "no such host": f'{PULL}failed to do request: Head "http://x/v2/": dial tcp: lookup registry.test: no such host',
 }
 
 
@@ -68,11 +73,49 @@ async def test_what_cannot_start_fails_create_with_the_cause_first_and_without_p
     assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
 
 
+@pytest.mark.parametrize("case", OF_THE_SITE)
+async def test_what_another_site_may_have_gives_the_job_back_at_once(simulator: Simulated, case: str) -> None:
+    simulator.cluster.kubelet.fail_pulls(REPOSITORY, OF_THE_SITE[case])
+    assert (await _create(simulator)).status == 201
+    assert OF_THE_SITE[case] in await lost(simulator, "HTCJob1_0_slot1_PID1")
+    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    assert found["last_fault"]["what"] == "ImageLeft"
+    await simulator.remove("HTCJob1_0_slot1_PID1")
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+
+
+async def test_an_operator_can_have_such_jobs_held(programs: Programs) -> None:
+    async with simulated(programs, refused_images="hold") as simulator:
+        simulator.cluster.kubelet.fail_pulls(REPOSITORY, OF_THE_SITE["denied"])
+        answer = await _create(simulator)
+        assert (answer.status, "403 Forbidden" in answer.message) == (500, True)
+
+
+async def test_an_image_that_the_site_does_not_allow_gives_the_job_back_or_holds_it(programs: Programs) -> None:
+    """START keeps such jobs away; one that gets past it is not run."""
+    async with simulated(programs, allowed_images=("other.example",)) as simulator:
+        assert (await _create(simulator)).status == 201
+        assert "this site allows images of other.example" in await lost(simulator, "HTCJob1_0_slot1_PID1")
+        assert not await patched(simulator)
+    async with simulated(programs, allowed_images=("other.example",), refused_images="hold") as simulator:
+        answer = await _create(simulator)
+        assert (answer.status, "this site allows images of other.example" in answer.message) == (500, True)
+
+
+async def test_a_registry_whose_name_the_pods_dns_does_not_know_gives_the_job_back_at_once(
+    simulator: Simulated,
+) -> None:
+    simulator.cluster.images.fail("pinging container registry registry.test:5000: dial tcp: lookup x: no such host")
+    async with asyncio.timeout(20):
+        assert (await _create(simulator)).status == 201
+    assert "no such host" in await lost(simulator, "HTCJob1_0_slot1_PID1")
+
+
 async def test_what_turns_out_to_be_for_good_is_told_at_once(simulator: Simulated) -> None:
     kubelet = simulator.cluster.kubelet
     kubelet.fail_pulls(REPOSITORY, FOR_NOW["unavailable"], times=1)
-    kubelet.fail_pulls(f"{REPOSITORY}:", FOR_GOOD["denied"][1])
-    assert "403 Forbidden" in (await _create(simulator)).message
+    kubelet.fail_pulls(f"{REPOSITORY}:", FOR_GOOD["not found"][1])
+    assert "forky: not found" in (await _create(simulator)).message
     assert kubelet.failed_pulls >= 2
 
 
@@ -102,10 +145,10 @@ async def test_somebody_by_hand_is_told_that_it_may_pass(programs: Programs) -> 
 async def test_a_pull_that_failed_is_not_tried_once_more_by_create(programs: Programs) -> None:
     async with simulated(programs, patience_seconds=0.5) as simulator:
         kubelet = simulator.cluster.kubelet
-        kubelet.fail_pulls(REPOSITORY, FOR_GOOD["denied"][1])
+        kubelet.fail_pulls(REPOSITORY, FOR_GOOD["not found"][1])
         await simulator.pull(simulator.image("debian"))
         asked, failed = len(simulator.cluster.images.asked), kubelet.failed_pulls
-        assert "403 Forbidden" in (await _create(simulator)).message
+        assert "forky: not found" in (await _create(simulator)).message
         assert len(simulator.cluster.images.asked) == asked
         assert kubelet.failed_pulls - failed <= 1  # the kubelet's own next try
         # But a new pull is a new try.

@@ -18,7 +18,7 @@ from k8spilot.docker.signals import signal_number
 from k8spilot.kube.pod import container
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
-from k8spilot.model.image_errors import may_pass
+from k8spilot.model.image_errors import cause_of
 from k8spilot.model.reference import Reference
 from k8spilot.payload.output_buffer import OutputBuffer
 from k8spilot.registry.image_index import choose
@@ -173,7 +173,7 @@ def test_what_others_say_makes_one_line_of_the_log(line: str) -> None:
     assert "\n" not in logs.JsonFormatter().format(record)
     logs.TextFormatter().format(record).encode()  # it can be written
     end_of_startd("MasterLog", line)
-    may_pass(_message(line))
+    cause_of(_message(line))
 
 
 @drawn(200, pieces=st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=30)), max_size=30))

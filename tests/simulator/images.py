@@ -34,6 +34,7 @@ echo "$what $reference" >>"$folder/asked"
 for one in away "away-$what"; do
     [ -e "$folder/$one" ] && fail "pinging container registry ${reference%%%%/*}: dial tcp: connect: connection refused"
 done
+[ -e "$folder/words" ] && fail "$(cat "$folder/words")"
 [ -e "$folder/$what/$reference" ] || fail "reading manifest ${tag#?} in $repository: manifest unknown: manifest unknown"
 exec cat "$folder/$what/$reference"
 """
@@ -127,6 +128,10 @@ class Images:
             away.unlink(missing_ok=True)
         else:
             away.touch()
+
+    def fail(self, words: str) -> None:
+        """Let the registry fail for the pilot, in skopeo's words."""
+        (self._folder / "words").write_text(words)
 
     @property
     def asked(self) -> list[str]:

@@ -17,7 +17,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.model.reference import FILE_IMAGE
 from k8spilot.settings.parsers import image_rules
-from tests.unit.condor_reads import BROKERS, STARTED, accepts, image, parsed, settings, written
+from tests.unit.condor_reads import BROKERS, STARTED, accepts, evaluated, image, parsed, settings, written
 
 DOCKER = {"WantDocker": True, "DockerImage": "busybox"}
 CONTAINER = {"WantContainer": True, "WantDockerImage": True, "ContainerImage": "docker://busybox"}
@@ -216,28 +216,38 @@ def test_a_container_job_with_a_file_becomes_a_plain_job_and_one_with_docker_a_d
 
 
 @pytest.mark.parametrize(
-    ("job", "registry"),
+    ("job", "names"),
     [
-        ({**DOCKER, "DockerImage": "busybox"}, "docker.io"),
-        ({**DOCKER, "DockerImage": "user/image:1.0"}, "docker.io"),
-        ({**CONTAINER, "ContainerImage": "docker://10.0.0.1:5000/a/b"}, "10.0.0.1:5000"),
-        ({**CONTAINER, "ContainerImage": "docker:registry.example/a"}, "registry.example"),
-        ({**CONTAINER, "ContainerImage": "docker://localhost/a"}, "localhost"),
-        ({"SingularityImage": "docker://registry.example/a"}, "registry.example"),
-        ({}, "default.example"),
+        ({**DOCKER, "DockerImage": "busybox"}, ["docker.io", "docker.io/library/busybox", ":latest"]),
+        ({**DOCKER, "DockerImage": "index.docker.io/library/busybox"}, ["docker.io", "docker.io/library/busybox"]),
+        ({**DOCKER, "DockerImage": "user/image:1.0"}, ["docker.io", "docker.io/user/image", ":1.0"]),
+        ({**CONTAINER, "ContainerImage": "docker://10.0.0.1:5000/a/b"}, ["10.0.0.1:5000", "10.0.0.1:5000/a/b"]),
+        ({**CONTAINER, "ContainerImage": "docker:registry.example/a"}, ["registry.example", "registry.example/a"]),
+        ({"SingularityImage": "docker://registry.example/a"}, ["registry.example", "registry.example/a", ":latest"]),
+        ({}, ["default.example", "default.example/a", ":latest"]),
     ],
 )
-def test_jobs_of_an_avoided_registry_are_not_taken_for_a_while(
-    tmp_path: Path, job: dict[str, Any], registry: str
+def test_jobs_of_an_avoided_image_are_not_taken_for_a_while(
+    tmp_path: Path, job: dict[str, Any], names: list[str]
 ) -> None:
-    def taken(**slot: Any) -> bool:
+    def taken(avoided: str, until: int | None) -> bool:
+        slot = {"K8SAvoidedImages": avoided, **({} if until is None else {"K8SAvoidUntil": until})}
         return accepts(tmp_path, job, slot=slot, default_image="docker://default.example/a")
 
-    assert taken()
-    assert taken(K8SAvoidedRegistry="other.example", K8SAvoidUntil=STARTED + 60)
-    assert not taken(K8SAvoidedRegistry=registry, K8SAvoidUntil=STARTED + 60)
-    assert taken(K8SAvoidedRegistry=registry, K8SAvoidUntil=STARTED - 1)
-    assert taken(K8SAvoidedRegistry=registry)
+    assert accepts(tmp_path, job, default_image="docker://default.example/a")
+    assert taken("other.example,docker.io/library,docker.io/user,registry.example/b", STARTED + 60)
+    registry, repository, *tag = names
+    for name in (registry, repository, *(repository + one for one in tag)):
+        assert not taken(f"other.example,{name}", STARTED + 60)
+        assert taken(name, STARTED - 1)
+        assert taken(name, None)
+
+
+def test_a_slot_that_is_a_black_hole_says_so_and_opens_by_itself(tmp_path: Path) -> None:
+    for until, is_one in ((None, False), (STARTED + 60, True), (STARTED - 1, False)):
+        slot = {} if until is None else {"K8SBlackHoleUntil": until}
+        assert evaluated(tmp_path, DOCKER, "IsBlackHole", at=STARTED, slot=slot) is is_one
+        assert accepts(tmp_path, DOCKER, slot=slot) is not is_one
 
 
 def test_without_the_engine_no_job_is_taken(tmp_path: Path) -> None:

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from k8spilot.kube.pod import IMAGE_REASONS, START_REASONS, ContainerView, container, groups_of, start_of_life
+from k8spilot.kube.pod import (
+    IMAGE_REASONS,
+    START_REASONS,
+    ContainerView,
+    container,
+    groups_of,
+    is_disturbed,
+    start_of_life,
+)
 
 
 def pod(status: dict[str, Any] | None) -> dict[str, Any]:
@@ -100,3 +108,20 @@ def test_a_life_counts_from_the_containers_start_where_the_kubelet_always_starts
     found = {"spec": spec, "status": {"startTime": "2026-01-01T00:00:00Z"}}
     age = datetime.now(UTC) - datetime.fromisoformat(start_of_life(found))
     assert 0 <= age.total_seconds() < 60
+
+
+@pytest.mark.parametrize(
+    ("pod", "disturbed"),
+    [
+        ({}, False),
+        ({"metadata": {}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
+        ({"status": {"reason": "Evicted"}}, True),
+        ({"status": {"phase": "Failed"}}, True),
+        ({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}}, True),
+    ],
+)
+def test_a_pod_that_the_cluster_ends_is_told_from_one_that_it_leaves_alone(
+    pod: dict[str, Any], disturbed: bool
+) -> None:
+    assert is_disturbed(pod) is disturbed

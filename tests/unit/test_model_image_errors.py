@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8spilot.model.image_errors import may_pass
+from k8spilot.model.image_errors import Cause, cause_of, scope_of
 
 IMAGE = "registry.example:5000/busybox:latest"
 OTHER = "registry.example:5000"
@@ -17,20 +17,31 @@ FOR_GOOD = [
     f"{PULL}{IMAGE}: not found",
     f'ImagePullBackOff: Back-off pulling image "{IMAGE}": {PULL}{IMAGE}: not found',
     f"{GET}could not fetch content descriptor sha256:00 (application/json) from remote: not found",
-    f"{PULL}{HEAD}401 Unauthorized",
-    f"{PULL}{HEAD}403 Forbidden\ndenied",
     f'ErrImagePull: failed to pull and unpack image "{IMAGE}": no match for platform in manifest: not found',
     f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to extract layer {LAYER} "x": unexpected EOF',
     "ErrImagePull: number of layers and diffIDs don't match: 1 != 0",
     'InvalidImageName: Failed to apply default image tag "A/b": couldn\'t parse image name "A/b": must be lowercase',
-    'ErrImageNeverPull: Container image "x" is not present with pull policy of Never',
     f"{RUN}runc create failed: Cwd must be an absolute path",
-    'ErrImagePull: failed to do request: Head "https://no.invalid/v2/x": dial tcp: lookup no.invalid: no such host',
+    f"{RUN}runc create failed: exec /k8spilot/bin/payload-init: permission denied",
     "reading manifest 1 in registry.example:5000/no-such: manifest unknown",
-    "pinging container registry registry.example:5000: denied",
     'choosing image instance: no image found in image index for architecture "amd64", variant "", OS "linux"',
     "name invalid",
     "Error reading configuration blob: exceeded maximum allowed size of 4194304 bytes",
+]
+NO_REGISTRY = [
+    'ErrImagePull: failed to do request: Head "https://no.invalid/v2/x": dial tcp: lookup no.invalid: no such host',
+    'pinging container registry x: Get "https://x/v2/": dial tcp: lookup x on 10.255.255.53:53: no such host',
+    'pinging container registry x: Get "https://x/v2/": x509: certificate signed by unknown authority',
+    'pinging container registry x: Get "https://x/v2/": http: server gave HTTP response to HTTPS client',
+]
+NO_ACCESS = [
+    f"{PULL}{HEAD}401 Unauthorized",
+    f"{PULL}{HEAD}403 Forbidden\ndenied",
+    "reading manifest 1 in registry.example:5000/any: authentication required",
+    "reading manifest 1 in docker.io/a/b: requested access to the resource is denied",
+    f"{PULL}pull access denied, repository does not exist or may require authorization: insufficient_scope",
+    'ErrImageNeverPull: Container image "x" is not present with pull policy of Never',
+    "SignatureValidationFailed: image validation failed: signature not accepted",
 ]
 FOR_NOW = [
     f'{PULL}failed to do request: Head "http://{OTHER}/v2/": dial tcp 10.0.0.1: connect: connection refused',
@@ -60,19 +71,26 @@ FOR_NOW = [
 
 @pytest.mark.parametrize("words", FOR_GOOD)
 def test_the_user_is_told_what_will_not_change(words: str) -> None:
-    assert not may_pass(words)
+    assert cause_of(words) is Cause.IMAGE
 
 
 @pytest.mark.parametrize("words", FOR_NOW)
 def test_what_may_be_over_soon_is_not_the_jobs_fault(words: str) -> None:
-    assert may_pass(words)
+    assert cause_of(words) is Cause.PASSING
+
+
+@pytest.mark.parametrize("words", NO_REGISTRY + NO_ACCESS)
+def test_what_another_site_may_have_is_not_the_jobs_fault(words: str) -> None:
+    assert cause_of(words) is Cause.SITE
+    assert scope_of(words) == ("registry" if words in NO_REGISTRY else "repository")
 
 
 @pytest.mark.parametrize("name", ["denied/not-found", "forbidden/eof", "a/unavailable:503", "no-space-left/x"])
 def test_the_name_of_an_image_decides_nothing(name: str) -> None:
     image = f"registry.example/{name}"
     pull = f'ErrImagePull: failed to pull and unpack image "{image}": failed to resolve reference "{image}": '
-    assert not may_pass(f"{pull}{image}: not found")
-    assert may_pass(
-        f"{pull}unexpected status from HEAD request to https://registry.example/v2/{name}: 503 Service Unavailable"
-    )
+    assert cause_of(f"{pull}{image}: not found") is Cause.IMAGE
+    assert cause_of(f"reading manifest denied in {image}: manifest unknown") is Cause.IMAGE
+    error = f"{pull}unexpected status from HEAD request to https://registry.example/v2/{name}: 503 Service Unavailable"
+    assert cause_of(error) is Cause.PASSING
+    assert cause_of("dial tcp: lookup denied.example on 10.0.0.1:53: something new") is Cause.PASSING

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.common.errors import Refused
+from k8spilot.common.errors import ImageNotHere, Refused
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Fanout, SlotListener
@@ -17,8 +17,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "pulled": (),
     "bound": (IMAGE,),
     "unavailable": (IMAGE,),
+    "left": (IMAGE, ImageNotHere("no password", "repository")),
     "away": ("api", CLOSED_SECONDS),
     "back": ("api",),
+    "black_hole": (600.0, "jobs of three users failed"),
     "still_pulling": (IMAGE, "it takes long"),
     "bind_ended": (IMAGE, 1.5, None),
     "ended": (Outcome(0, datetime.now(UTC)),),

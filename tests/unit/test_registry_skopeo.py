@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.common.errors import ImageError, RegistryUnreachable
+from k8spilot.common.errors import ImageError, ImageNotHere, RegistryUnreachable
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.registry.skopeo import Registry
@@ -15,8 +15,6 @@ REFERENCE = Reference.parse("registry.test/a:1")
 DEFINITE = [
     "reading manifest 1 in registry.test/a: manifest unknown: manifest unknown",
     "reading manifest 1 in registry.test/a: name unknown: repository name not known to registry",
-    "reading manifest 1 in docker.io/library/a: errors:\\ndenied: requested access to the resource is denied",
-    "unable to retrieve auth token: invalid username/password: unauthorized: authentication required",
     'choosing image instance: no image found in manifest list for architecture amd64, variant \\"\\", OS linux',
 ]
 TRANSIENT = [
@@ -24,8 +22,15 @@ TRANSIENT = [
     "pinging container registry registry.test: dial tcp: connect: connection refused",
     "received unexpected HTTP status: 503 Service Unavailable",
     "toomanyrequests: You have reached your pull rate limit",
-    "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+    "tls: failed to verify certificate: x509: certificate has expired or is not yet valid",
 ]
+OF_THE_SITE = {
+    "reading manifest 1 in docker.io/library/a: errors:\\ndenied: requested access is denied": "repository",
+    "unable to retrieve auth token: invalid username/password: unauthorized: authentication required": "repository",
+    "dial tcp: lookup registry.test on 10.255.255.53:53: no such host": "registry",
+    "tls: failed to verify certificate: x509: certificate signed by unknown authority": "registry",
+}
+"""Words, and the part of the image's name that they are about."""
 
 
 def registry(folder: Path, script: str, credentials: Path | None = None) -> Registry:
@@ -79,6 +84,13 @@ async def test_that_there_is_no_such_image_is_told_in_skopeos_words(tmp_path: Pa
     assert told.startswith("image registry.test/a:1 is not available: Error parsing image name: ")
     assert "level=fatal" not in told
     assert "\n" not in told
+
+
+@pytest.mark.parametrize("words", OF_THE_SITE)
+async def test_that_this_site_has_no_access_is_not_told_as_the_images_fault(tmp_path: Path, words: str) -> None:
+    with pytest.raises(ImageNotHere, match=r"^this site has no access to image registry\.test/a:1: ") as refused:
+        await failing(tmp_path, words).digest(REFERENCE)
+    assert refused.value.scope == OF_THE_SITE[words]
 
 
 @pytest.mark.parametrize("words", TRANSIENT)

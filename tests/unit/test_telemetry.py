@@ -1,6 +1,7 @@
 """How much is told, to whom, and in which words."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from k8spilot.common.errors import (
     ClusterRefused,
     Displaced,
     ImageError,
+    ImageNotHere,
     ImageNotNow,
     PilotError,
     Refused,
@@ -174,6 +176,7 @@ async def recorder() -> tuple[SlotRecorder, Told, Callable[[], str]]:
         (None, "bound"),
         (ImageError("no such image"), "refused"),
         (ImageNotNow("away"), "unavailable"),
+        (ImageNotHere("no password"), "left"),
         (BindError("cannot be run"), "failed"),
         (ClusterRefused("no right"), "api"),
         (ClusterError("away"), "api"),
@@ -193,6 +196,7 @@ async def test_binds_are_counted_by_their_result(error: BaseException | None, re
     ("error", "kind", "reason"),
     [
         (ImageError("no such image"), "image_refused", "ImageRefused"),
+        (ImageNotHere("no password"), "image_refused", "ImageRefused"),
         (BindError("cannot be run"), "image_failed", "ImageRefused"),
         (Refused("not here"), "not_supported", "JobRefused"),
         (ClusterRefused("no right"), "api", "JobRefused"),
@@ -207,6 +211,29 @@ async def test_holds_are_counted_by_their_class(error: PilotError, kind: str, re
     assert f'k8spilot_holds_total{{class="{kind}"}} 1.0' in text()
     expected = [] if reason is None else [(reason, f"Job 12.0 will be held: {error}.", 1)]
     assert await told.all() == expected
+
+
+async def test_a_job_that_is_left_to_other_sites_is_an_event_of_its_repository() -> None:
+    book, told, text = await recorder()
+    logs.about(logs.Subject(job="12.0", slot="slot1"))
+    for tag in ("1", "2"):
+        await book.left(Reference.parse(f"docker.io/a/b:{tag}"), ImageNotHere(f"no password for {tag}", "repository"))
+    assert await told.all() == [("ImageLeft", "Job 12.0 is left to other sites: no password for 1.", 1)]
+    assert book.faults[-1].words == "Job 12.0 is left to other sites: no password for 2."
+    assert "k8spilot_holds_total{" in text()
+    assert not re.search(r"k8spilot_holds_total\{.*\} [1-9]", text())
+
+
+async def test_a_slot_that_is_closed_because_jobs_fail_is_an_event_and_a_metric() -> None:
+    book, told, _ = await recorder()
+    await book.black_hole(600, "the last jobs of 3 users failed")
+    assert await told.all() == [("BlackHole", "The last jobs of 3 users failed.", 1)]
+    assert book.closure is not None
+    assert book.closure.lasts
+    text = Metrics().text(now(closed_until=datetime(2027, 1, 15, 8, tzinfo=UTC))).decode()
+    assert "k8spilot_black_hole_until_timestamp_seconds 1.8e+09" in text
+    await book.black_hole(-1, "it is over")
+    assert not book.closure.lasts
 
 
 async def test_a_container_that_somebody_makes_by_hand_holds_no_job() -> None:

@@ -1,9 +1,15 @@
 """Errors whose text is a sentence for people.
 
 The text says what is wrong, where, and what to do about it. The same text is the job's hold reason, the log line and
-the message in `kubectl describe`. After NotNow, its subclasses and PayloadLost, the job goes back to the queue. Other
-errors of a bind or a request hold the job (docker/create/handler.py).
+the message in `kubectl describe`. After NotNow, its subclasses and PayloadLost, the job goes back to the queue. After
+NotHere it does so too, unless the operator wants such jobs held. Other errors of a bind or a request hold the job
+(docker/create/handler.py).
 """
+
+from typing import Literal
+
+Scope = Literal["registry", "repository", "image"]
+"""Part of an image's name that an error is about."""
 
 
 class PilotError(Exception):
@@ -22,16 +28,31 @@ class BindError(PilotError):
     """Raised when the job's image cannot run in the payload container; HTCondor reports the sentence to the user."""
 
 
-class ClusterRefused(BindError):
+class NotHere(BindError):
+    """Raised when the image cannot run at this site for a reason that another site may not have."""
+
+    scope: Scope = "image"
+    """Part of the image's name that the reason is about: the slot takes no such jobs for a time."""
+
+    def __init__(self, words: str, scope: Scope = "image") -> None:
+        super().__init__(words)
+        self.scope = scope
+
+
+class ClusterRefused(NotHere):
     """Raised when the Kubernetes API rejects the job's image: a policy, or an invalid reference."""
 
 
 class ImageError(BindError):
-    """Raised when the registry does not provide the image, or the reference is invalid."""
+    """Raised when no site can run the image: the registry says that it does not exist, or it is invalid."""
 
 
-class ImageNotAllowed(BindError):
+class ImageNotAllowed(NotHere):
     """Raised when the site's policy does not allow the image."""
+
+
+class ImageNotHere(NotHere):
+    """Raised when this site has no access to the image: no name, no credentials, a certificate that is not trusted."""
 
 
 class NotNow(BindError):
@@ -63,6 +84,14 @@ class Shortage(PilotError):
 
 class PayloadLost(PilotError):
     """Raised when the payload container ended under the job, so that the job has no result."""
+
+
+class PayloadKilled(PayloadLost):
+    """Raised when an unknown sender's SIGKILL ended the payload container's first process under the job."""
+
+
+class JobKillsContainer(PilotError):
+    """Raised when a job has ended its payload container's first process again; HTCondor holds the job."""
 
 
 class Refused(PilotError):

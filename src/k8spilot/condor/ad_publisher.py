@@ -2,23 +2,22 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Final
 
+from k8spilot.common.errors import NotHere
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import StartdAd
+from k8spilot.model.avoided_images import AvoidedImages
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Reason, SlotListener
 
-_AVOID_SECONDS: Final = 600
-"""Seconds for which jobs with images of a registry that did not answer are left to other execution points."""
-
 
 class AdPublisher(SlotListener):
-    """Publishes the attributes K8SImageStatus, K8SAvoidedRegistry, K8SAvoidUntil and K8SApiAwayUntil."""
+    """Publishes K8SImageStatus, K8SAvoidedImages, K8SAvoidUntil, K8SBlackHoleUntil and K8SApiAwayUntil."""
 
     def __init__(self, slot: StartdAd, images: NodeImages) -> None:
         self.slot = slot
         self.images = images
+        self._avoided = AvoidedImages()
         self._closed: dict[Reason, int] = {}
         """Reasons for taking no job -> end of each (seconds since the epoch)."""
 
@@ -36,8 +35,15 @@ class AdPublisher(SlotListener):
 
     async def unavailable(self, reference: Reference) -> None:
         """Take no job with an image of this registry for a while."""
-        registry = reference.repository.partition("/")[0]
-        await self.slot.set({"K8SAvoidedRegistry": registry, "K8SAvoidUntil": int(time.time()) + _AVOID_SECONDS})
+        await self._avoid(reference.part("registry"))
+
+    async def left(self, reference: Reference, error: NotHere) -> None:
+        """Take no job with that image, or with one of that repository or registry, for a while."""
+        await self._avoid(reference.part(error.scope))
+
+    async def black_hole(self, seconds: float, words: str) -> None:
+        """Take no job for `seconds`, and say so with OSPool's attribute IsBlackHole, which is an expression of this."""
+        await self.slot.set({"K8SBlackHoleUntil": int(time.time() + seconds)})
 
     async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
         """Take no job for `seconds`."""
@@ -48,6 +54,11 @@ class AdPublisher(SlotListener):
         """Take jobs again, unless another reason remains."""
         self._closed.pop(why, None)
         await self._close()
+
+    async def _avoid(self, name: str) -> None:
+        self._avoided.add(name, time.time())
+        names, until = self._avoided.at(time.time())
+        await self.slot.set({"K8SAvoidedImages": ",".join(names), "K8SAvoidUntil": int(until)})
 
     async def _close(self) -> None:
         until = max(self._closed.values(), default=0)

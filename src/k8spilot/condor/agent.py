@@ -136,6 +136,8 @@ class HTCondorAgent:
             answer = await self._slot.set(request["set"])
         elif "look" in request:
             answer = await self._slot.look(request["look"])
+        elif "vacate" in request:
+            answer = await self._slot.vacate()
         elif "end" in request:
             self._tell_supervisor(signal.SIGTERM)
         with suppress(ConnectionError):

@@ -2,7 +2,7 @@
 
 The HTCondor agent (condor/agent.py) connects to the Docker socket, which no other process can reach, and holds one
 connection for as long as it lives. Messages are JSON. The engine sends attributes for the slot's ad, queries of the ad,
-and the request to end HTCondor. The agent sends the log lines of HTCondor's daemons.
+and the requests to vacate the job and to end HTCondor. The agent sends the log lines of HTCondor's daemons.
 """
 
 import asyncio
@@ -66,6 +66,10 @@ class RemoteStartdAd(StartdAd):
         """Make the HTCondor agent query the startd."""
         answer = await self._request({"look": list(attributes)})
         return answer if isinstance(answer, dict) else None
+
+    async def vacate(self) -> bool:
+        """Make the HTCondor agent vacate the job."""
+        return bool(await self._request({"vacate": True}))
 
     def end(self) -> None:
         """End HTCondor, as a SIGTERM to its container does. A second call acts as a second SIGTERM."""

@@ -191,10 +191,13 @@ def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
     # A debugger or similar tool beside the job would run in the pilot container.
     yield "TARGET.ToolDaemonCmd is undefined"
     yield "isString(MY.K8SJobImage)"
-    # A registry that did not answer (k8spilot.condor.ad_publisher).
-    yield "MY.K8SAvoidedRegistry isnt MY.K8SJobRegistry || time() >= (MY.K8SAvoidUntil ?: 0)"
+    yield from image_expressions.policy(settings, pool)
+    # Images that were not available here (k8spilot.condor.ad_publisher).
+    yield image_expressions.NOT_AVOIDED
     # Without the Kubernetes API no image can be bound (k8spilot.condor.ad_publisher).
     yield "time() >= (MY.K8SApiAwayUntil ?: 0)"
+    # Jobs of several users failed one after another (k8spilot.model.black_hole).
+    yield "MY.IsBlackHole isnt true"
     # HTCondor treats a missing list as an empty list.
     yield 'TARGET.DESIRED_Sites is undefined || stringListMember(MY.GLIDEIN_Site, TARGET.DESIRED_Sites, ",")'
     yield 'stringListMember(MY.GLIDEIN_Site, TARGET.UNDESIRED_Sites, ",") isnt true'
@@ -227,6 +230,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         *image_expressions.attributes(settings, pool),
         *((name, "True") for name in osg),
         *_of_the_node(),
+        ("IsBlackHole", "time() < (MY.K8SBlackHoleUntil ?: 0)"),
         ("ACCEPT_JOBS_FOR_HOURS", f"{settings.accept_jobs_for_hours:g}"),
         ("ACCEPT_IDLE_MINUTES", f"{settings.accept_idle_minutes:g}"),
         *((("GLIDEIN_Max_Walltime", str(wall)),) if (wall := settings.glidein_max_walltime) else ()),

@@ -6,6 +6,7 @@ jobs, because no job runs in the pilot container. DEFAULT_CONTAINER_IMAGE names 
 rules.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,11 +19,31 @@ from k8spilot.settings.parsers import IMAGE, ImageRule
 DOCKER_JOB: Final = "TARGET.WantDocker =?= true || (TARGET.WantContainer =?= true && TARGET.WantDockerImage =?= true)"
 """Expression for a job that HTCondor runs with docker without further configuration."""
 
+NOT_AVOIDED: Final = " || ".join(
+    (
+        "MY.K8SAvoidedImages is undefined || time() >= (MY.K8SAvoidUntil ?: 0)",
+        "("
+        + " && ".join(
+            f"stringListMember(MY.{name}, MY.K8SAvoidedImages) isnt true"
+            for name in ("K8SJobRegistry", "K8SJobRepository", "K8SJobImageName")
+        )
+        + ")",
+    )
+)
+"""Expression for a job whose image the slot does not avoid (model/avoided_images.py)."""
+
 _ANY: Final = "^(docker:(//)?)?(.*)$"
 _NAMES: Final = ("DockerImage", "ContainerImageFullPath", "ContainerImage", "SingularityImage")
 # The first part of a name is a registry if it has a character that no other part can have (reference/normalize.go in
 # distribution/reference).
 _REGISTRY: Final = "^([^/]*[.:A-Z][^/]*|localhost)/.*$"
+_INDEX: Final = r"^index\.docker\.io/"
+"""Another name of the default registry."""
+_CLOSED: Final = (
+    r"^(localhost|localhost\.localdomain|ip6-loopback|ip6-localhost|.*\.localhost|metadata\.google\.internal"
+    r"|kubernetes\.default(\..*)?|(127|0)(\.[0-9]+){3}|169\.254(\.[0-9]+){2}|\[::1?\])(:[0-9]+)?$"
+)
+"""Usual spellings of hosts that are no registries (model/blocked_hosts.py knows the others)."""
 # The last group always matches. An earlier group without a match is then empty instead of an error.
 _PARTS: Final = "^([^@]*?)(:[^/@:]*)?(@.*)?$()"
 
@@ -33,13 +54,11 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
     Raises:
         SettingsError: an expression or a rule of the operator is invalid.
     """
-    first, third = r"\1", r"\3"
+    third = r"\3"
     yield "K8SNamedImage", " ?: ".join((*(f"TARGET.{name}" for name in _NAMES), '""'))
     yield "K8SJobImage", _plain(f"regexps({quoted(_ANY)}, {_job_image(settings, pool)}, {quoted(third)})")
-    registry, image = _plain(quoted(_REGISTRY)), 'MY.K8SJobImage ?: ""'
-    expression = f"regexps({registry}, {image}, {quoted(first)})"
-    yield "K8SJobRegistry", f'ifThenElse(regexp({registry}, {image}), {expression}, "docker.io")'
-    yield from _rank()
+    yield from _names()
+    yield "K8SJobImageRank", _rank()
     files = holds_files(settings, pool) or bool(settings.image_map)
     facts = {
         # HTCondor's own, for jobs with container_image. The starter detects the first two, with HasDocker.
@@ -54,18 +73,27 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
     yield from ((name, str(value)) for name, value in facts.items())
 
 
-def _rank() -> Iterator[tuple[str, str]]:
-    """Yield the job's image by its full name, as `docker pull` expands it, and its rank on this node."""
+def _names() -> Iterator[tuple[str, str]]:
+    """Yield the registry, the repository and the full name of the job's image, as `docker pull` expands it.
+
+    They are those of model/reference.py for every valid reference.
+    """
     registry, parts, image = _plain(quoted(_REGISTRY)), _plain(quoted(_PARTS)), "MY.K8SJobImage"
     implied = f'ifThenElse(regexp("/", {image}), "docker.io/", "docker.io/library/")'
-    whole = f'strcat(ifThenElse(regexp({registry}, {image}), "", {implied}), {image})'
+    full = f'strcat(ifThenElse(regexp({registry}, {image}), "", {implied}), {image})'
+    whole = f"replace({quoted(_INDEX)}, {full}, {quoted('docker.io/')})"
     repository = f"regexps({parts}, {whole}, {quoted(chr(92) + '1')})"
     # A digest makes the tag irrelevant.
     last = f"regexps({parts}, {whole}, {quoted(chr(92) + '3')})"
     tag = f"regexps({parts}, {whole}, {quoted(chr(92) + '2')})"
     yield "K8SJobRepository", repository
+    yield "K8SJobRegistry", f"regexps({quoted('^([^/]*)/')}, MY.K8SJobRepository, {quoted(chr(92) + '1')})"
     named = f'ifThenElse({last} != "", {last}, ifThenElse({tag} != "", {tag}, ":latest"))'
     yield "K8SJobImageName", f"strcat(MY.K8SJobRepository, {named})"
+
+
+def _rank() -> str:
+    """Return the rank of the job's image on this node."""
     # The node knows an image that was pulled by digest by that digest only. An image of the same repository may be the
     # same image.
     some = 'stringList_regexpMember(strcat("^", MY.K8SJobRepository, "[:@]"), MY.K8SNodeImages)'
@@ -73,7 +101,26 @@ def _rank() -> Iterator[tuple[str, str]]:
         f"ifThenElse(stringListMember(MY.K8SJobImageName, MY.K8SNodeImages), 1.0, ifThenElse({some}, 0.5, 0.0))"
     )
     known = "isString(MY.K8SJobRepository) && isString(MY.K8SNodeImages)"
-    yield "K8SJobImageRank", f"ifThenElse({known}, {expression}, 0.0)"
+    return f"ifThenElse({known}, {expression}, 0.0)"
+
+
+def policy(settings: Settings, pool: Pool) -> Iterator[str]:
+    """Yield the site's rules for images as conditions over a job: where they are not met, the job is for another site.
+
+    model/image_policy.py has the same rules, and decides: an expression here sees the name of the image only, and does
+    not know every spelling of an address. Nothing is yielded if the site wants such jobs held.
+    """
+    if settings.refused_images == "hold":
+        return
+    is_file = [f"MY.K8SJobImage =?= {quoted(FILE_IMAGE)}"] if holds_files(settings, pool) else []
+    if settings.allowed_images:
+        places = "|".join(map(re.escape, settings.allowed_images))
+        rule = f"regexp({_plain(quoted(f'^({places})(/|$)'))}, MY.K8SJobRepository)"
+    else:
+        rule = f"!regexp({_plain(quoted(_CLOSED))}, MY.K8SJobRegistry)"
+    yield " || ".join((*is_file, rule))
+    if settings.require_digest:
+        yield " || ".join((*is_file, f"regexp({quoted('@sha256:')}, MY.K8SJobImage)"))
 
 
 def holds_files(settings: Settings, pool: Pool) -> bool:

@@ -53,6 +53,10 @@ class StartdAd(ABC):
     async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
         """Return attributes of the slot from the running startd, or None if it does not answer."""
 
+    async def vacate(self) -> bool:
+        """Make the startd end the slot's job at once, which goes back to the queue. Return whether it will."""
+        return False
+
 
 class LocalStartdAd(StartdAd):
     """The slot's ad in a startd whose tools are in this container."""
@@ -64,10 +68,12 @@ class LocalStartdAd(StartdAd):
         *,
         update: str = "condor_update_machine_ad",
         query: str = "condor_status",
+        vacate: str = "condor_vacate",
     ) -> None:
         self.folders = folders
         self._settings = settings
         self._programs = (update, query)
+        self._vacate = vacate
         self._update_lock = asyncio.Lock()
         self._attributes: dict[str, Value] = {}
         """Attributes that the ad should have. A restarted startd has lost them."""
@@ -99,6 +105,17 @@ class LocalStartdAd(StartdAd):
             return dict(json.loads(output)[0]) if status == 0 else None
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
+
+    async def vacate(self) -> bool:
+        """Vacate the jobs of this startd, which has one slot."""
+        try:
+            async with asyncio.timeout(_TOOL_SECONDS):
+                fault = await self._run(self._vacate, "-fast")
+        except (OSError, TimeoutError) as error:
+            fault = str(error) or f"the startd did not answer within {_TOOL_SECONDS:.0f} s"
+        if fault:
+            logger.warning("HTCondor could not be made to vacate the job: %s", fault)
+        return not fault
 
     async def handle_line(self, log: str, line: str) -> None:
         """Correct the ad when a line of the startd's log reports a lost docker or a new startd.

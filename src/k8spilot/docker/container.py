@@ -3,13 +3,13 @@
 import asyncio
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from k8spilot.common import logs
-from k8spilot.common.errors import PayloadLost, PilotError
+from k8spilot.common.errors import PayloadKilled, PayloadLost, PilotError
 from k8spilot.docker.create.specification import Specification
 from k8spilot.model.command import Command
 from k8spilot.model.container_state import RUNNING, SETTLED, ContainerEvent, ContainerState, advance
@@ -55,6 +55,17 @@ class Container:
     """Set in the state REMOVED. Only `_advance` sets it."""
     kept: int = 0
     """Bytes of the engine's memory that its request occupies."""
+    signalled: bool = False
+    """Whether a client has requested its end, or sent it another signal."""
+    verdict: Callable[[PayloadKilled], PilotError | None] | None = None
+    """Returns the reason to hold a job whose payload-init was killed; None to let it run again."""
+    returner: Callable[[], None] | None = None
+    """Makes HTCondor vacate the job when the container is lost; None if that is not possible, or has been tried."""
+    returning: PayloadLost | None = None
+    """Reason of the loss while HTCondor is being made to vacate the job. Until its SIGKILL the container seems to run:
+    a starter whose `docker start` has ended asks for its result for 20 s."""
+    loss: PayloadLost | None = None
+    """Reason why it has no result of its own."""
     _result: Outcome | None = None
     _lost: PayloadLost | None = None
 
@@ -100,13 +111,34 @@ class Container:
         self._advance(ContainerEvent.FAIL)
 
     def lose(self, reason: PayloadLost) -> None:
-        """End it without a result."""
-        self._lost = reason
-        self._advance(ContainerEvent.LOSE)
+        """End it without a result: at once, or when HTCondor has vacated its job."""
+        self.loss = self.returning = reason
+        if self.returner is None or self.signalled:
+            self.end_return()
+        else:
+            returner, self.returner = self.returner, None
+            returner()
+
+    def end_return(self) -> None:
+        """End a lost container that HTCondor has not killed."""
+        if self.returning is not None:
+            self._lost, self.returning = self.returning, None
+            self._advance(ContainerEvent.LOSE)
+
+    def kill_lost(self, number: int) -> None:
+        """End a lost container as HTCondor requests: HTCondor vacates its job, and does not take this for its end."""
+        self.returning, self._result = None, Outcome.of(number)
+        is_released = self.state is ContainerState.RUNNING
+        self._advance(ContainerEvent.EXIT if is_released else ContainerEvent.KILL)
+        if not is_released:
+            self._let_go()
 
     def forsake(self, reason: PayloadLost) -> None:
         """End it without a result, whatever runs in it, because no client would receive a result."""
-        self._lost = reason
+        if self.returning is not None:
+            self.end_return()
+            return
+        self.loss = self._lost = reason
         self._advance(ContainerEvent.FORSAKE)
         if self.run is not None:
             self.run.forsake()
@@ -139,10 +171,20 @@ class Container:
         if (error := ended.exception()) is None:
             self._result = ended.result()
             self._advance(ContainerEvent.EXIT)
-        else:
-            if self._lost is None:
-                self._lost = error if isinstance(error, PayloadLost) else PayloadLost(str(error))
+        elif self._is_held(error):
+            self._advance(ContainerEvent.FAIL)
+        elif self._lost is not None:  # FORSAKEN
             self._advance(ContainerEvent.LOSE)
+        else:
+            self.lose(error if isinstance(error, PayloadLost) else PayloadLost(str(error)))
+
+    def _is_held(self, error: BaseException) -> bool:
+        """Return whether HTCondor is to hold the job for the end of its container."""
+        if self.verdict is None or self.signalled or self.state is not ContainerState.RUNNING:
+            return False
+        reason = self.verdict(error) if isinstance(error, PayloadKilled) else None
+        self.error = "" if reason is None else str(reason)
+        return reason is not None
 
     def _advance(self, event: ContainerEvent) -> None:
         self.state = advance(self.state, event)

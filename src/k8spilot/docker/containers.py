@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import math
+import signal
 from http import HTTPStatus
 from typing import Final
 
@@ -38,7 +39,7 @@ async def start(request: web.Request) -> web.Response:
     engine, container = request.app[STORE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
-    if container.state is ContainerState.CREATED:
+    if container.state is ContainerState.CREATED and container.returning is None:
         container.begin_start()
         await removal.whole(_start(engine, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
@@ -54,7 +55,8 @@ async def _start(engine: ContainerStore, container: Container) -> None:
         # Past STARTING it has its end already: it was lost, removed, or has run.
         if container.state is ContainerState.STARTING:
             if isinstance(error, PayloadLost):
-                container.lose(error)  # not an error of the job, which HTCondor would hold for one
+                if await _is_vacated(container, error):  # not an error of the job, which HTCondor would hold for one
+                    return
             else:
                 container.fail(error)
                 engine.listener.held(error, "start")
@@ -72,6 +74,13 @@ async def _start(engine: ContainerStore, container: Container) -> None:
     if container.deferred is not None:
         with contextlib.suppress(Refused, PayloadLost):  # it has ended
             run.kill(container.deferred)
+
+
+async def _is_vacated(container: Container, error: PayloadLost) -> bool:
+    """Lose the container. Return whether HTCondor has vacated its job, so that its end is a signal."""
+    container.lose(error)
+    await container.settled.wait()
+    return container.state is ContainerState.KILLED
 
 
 async def _released(container: Container) -> Run | None:
@@ -143,6 +152,11 @@ async def kill(request: web.Request) -> web.Response:
 
 
 def _signal(container: Container, number: int) -> None:
+    if container.returning is not None:
+        if number == signal.SIGKILL:  # of a starter that vacates its job; others may be the user's own
+            container.kill_lost(number)
+        return
+    container.signalled = True
     match container.state:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:
             _running(container).kill(number)
@@ -185,6 +199,7 @@ async def stop(request: web.Request) -> web.Response:
     except ValueError as error:
         raise BadRequest("t must be the number of seconds before SIGKILL") from error
     run = _running(container)
+    container.signalled = True
     run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience if patience >= 0 else None):

@@ -23,6 +23,7 @@ async def remove(engine: ContainerStore, container: Container) -> None:
     if engine.containers.get(container.name) is not container:  # it was removed by another request
         await container.removed.wait()
         return
+    container.signalled = container.signalled or container.active
     del engine.containers[container.name]
     engine.leaving[container.identifier] = container
     engine.forget_executions(container)
@@ -30,6 +31,7 @@ async def remove(engine: ContainerStore, container: Container) -> None:
 
 
 async def _give_back(engine: ContainerStore, container: Container) -> None:
+    container.end_return()
     try:
         if container.bind is not None:
             await container.payload.remove(container.bind)

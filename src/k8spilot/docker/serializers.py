@@ -31,7 +31,7 @@ def state(container: Container) -> dict[str, Any]:
     outcome, run = container.outcome, container.run
     unfinished = "paused" if container.paused else "running" if container.running else "created"
     return {
-        "Status": unfinished if outcome is None else "exited",
+        "Status": "exited" if outcome is not None or (container.error and run is not None) else unfinished,
         "Running": container.running,
         "Paused": container.paused,
         "Restarting": False,

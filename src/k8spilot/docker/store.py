@@ -3,17 +3,19 @@
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.errors import PilotError, Untimely
+from k8spilot.common.errors import BindError, NotHere, NotNow, PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.create.specification import SlotLimits
+from k8spilot.docker.job_ends import JobEnds
 from k8spilot.model.image import Image
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload.listeners import SlotListener
@@ -22,6 +24,8 @@ _IMAGES: Final = 256
 _ID_PREFIX: Final = 12
 _EXECUTIONS: Final = 256
 _CONTAINERS: Final = 64
+_VACATE_SECONDS: Final = 10.0
+"""Seconds in which a starter ends a job that HTCondor vacates; it needs less than one."""
 _MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Memory for all requests that are being served or whose containers are kept; a job has at most a quarter of it."""
 _JOB_PREFIX: Final = "HTCJob"
@@ -60,10 +64,18 @@ class ContainerStore:
         place: Callable[[], SlotLimits],
         tasks: asyncio.TaskGroup,
         listener: SlotListener,
+        *,
+        holds_refused: bool = False,
+        vacate: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.slots = slots
+        self._vacate = vacate
+        """Makes HTCondor vacate the slot's job, and returns whether it will; None without HTCondor."""
+        self._holds_refused = holds_refused
+        """Whether HTCondor holds jobs whose image cannot run at this site."""
         self.listener = listener
         """Listener for jobs that HTCondor will hold."""
+        self.job_ends = JobEnds(listener)
         self.place = place
         """Returns the resources of the payload containers that jobs can request."""
         self.tasks = tasks
@@ -90,6 +102,23 @@ class ContainerStore:
         """Raise Untimely at the maximum number of containers. HTCondor has one job at a time."""
         if len(self.containers) + len(self.creating) >= _CONTAINERS:
             raise Untimely(f"there are {_CONTAINERS} containers already; remove some")
+
+    def return_job(self, container: Container) -> None:
+        """Make HTCondor vacate the job of a lost container."""
+        self.tasks.create_task(self._return(container), name=f"return of {container.name}")
+
+    async def _return(self, container: Container) -> None:
+        try:
+            if self._vacate is not None and await self._vacate():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_VACATE_SECONDS):
+                        await container.settled.wait()
+        finally:
+            container.end_return()
+
+    def requeues(self, error: BindError) -> bool:
+        """Return whether a job goes back to the queue after `error`, and is not held."""
+        return isinstance(error, NotNow) or (isinstance(error, NotHere) and not self._holds_refused)
 
     def find(self, key: str) -> Container:
         """Return the container with the name, id, or beginning of the id.

@@ -110,7 +110,14 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         payload.abandoned_pull.doubt()
     elif not idle_image.is_bound_to(payload.name):
         payload.return_to_idle()
-    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus), tasks, listener)
+    store = ContainerStore(
+        [payload],
+        partial(slot_limits, settings, pod, gpus),
+        tasks,
+        listener,
+        holds_refused=settings.refused_images == "hold",
+        vacate=startd_ad.vacate,
+    )
     observed = Observed(pod, init_server, startd_ad, payload, gpus, deaths())
     return Components(startd_ad, images, gpus, payload, store, Telemetry(settings, observed, recorders, idle_image))
 

@@ -91,6 +91,18 @@ def container(pod: dict[str, Any], name: str) -> ContainerView | None:
     )
 
 
+def is_disturbed(pod: dict[str, Any]) -> bool:
+    """Return whether the cluster ends the pod or a part of it: a deletion, an eviction, a preemption, a lost node."""
+    status = pod.get("status") or {}
+    conditions = {item.get("type"): item.get("status") for item in status.get("conditions") or ()}
+    return (
+        "deletionTimestamp" in (pod.get("metadata") or {})
+        or bool(status.get("reason"))
+        or status.get("phase") in ("Failed", "Succeeded")
+        or conditions.get("DisruptionTarget") == "True"
+    )
+
+
 def same_volumes(pod: dict[str, Any], name: str, paths: Iterable[str]) -> list[str]:
     """Return the paths at which container `name` mounts the volumes that other containers mount at `paths`."""
     wanted = set(paths)

@@ -1,7 +1,7 @@
 """States of a Docker container of HTCondor, as one table.
 
     CREATED --start--> STARTING --release--> RUNNING --exit--> EXITED
-       | kill             | kill                | forsake         (lose: LOST)
+       | kill             | kill                | forsake         (lose: LOST, fail: FAILED)
        +----> KILLED <----+                     v
        | forsake, lose    | forsake, lose    FORSAKEN --exit, lose--> LOST
        +-----> LOST <-----+
@@ -39,7 +39,7 @@ class ContainerState(Enum):
     KILLED = "killed"
     """A signal ended it before its command was released; its result is that of the signal."""
     FAILED = "failed"
-    """The start failed, for a reason that the job's owner gets."""
+    """The start failed, or the job ended its own container, for a reason that the job's owner gets."""
     LOST = "lost"
     """Without a result: the job goes back to the queue."""
     REMOVED = "removed"
@@ -76,7 +76,7 @@ TRANSITIONS: Final[dict[ContainerState, dict[ContainerEvent, ContainerState]]] =
         _E.FORSAKE: _S.LOST,
         _E.REMOVE: _S.REMOVED,
     },
-    _S.RUNNING: {_E.EXIT: _S.EXITED, _E.LOSE: _S.LOST, _E.FORSAKE: _S.FORSAKEN},
+    _S.RUNNING: {_E.EXIT: _S.EXITED, _E.FAIL: _S.FAILED, _E.LOSE: _S.LOST, _E.FORSAKE: _S.FORSAKEN},
     _S.FORSAKEN: {_E.FORSAKE: _S.FORSAKEN, _E.EXIT: _S.LOST, _E.LOSE: _S.LOST},
     _S.EXITED: {_E.REMOVE: _S.REMOVED},
     _S.KILLED: {_E.REMOVE: _S.REMOVED},

@@ -17,9 +17,11 @@ EventReason = Literal[
     "Bound",
     "ImageRefused",
     "JobRefused",
+    "ImageLeft",
     "ImageUnavailable",
     "NotBound",
     "JobLost",
+    "BlackHole",
     "StillPulling",
     "ApiUnreachable",
     "Recovered",
@@ -64,12 +66,18 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "ImageRefused": EventKind(
         "Warning",
         "HTCondor holds a job because its image cannot be used. The message is the hold reason.",
-        "Look at the image's name, the pull secret and the allowed images.",
+        "Look at the image's name.",
     ),
     "JobRefused": EventKind(
         "Warning",
         "HTCondor holds a job because a pod cannot fulfil its request, because a policy of the cluster refuses it, "
         "or because it cannot be started. The message is the hold reason.",
+    ),
+    "ImageLeft": EventKind(
+        "Warning",
+        "The site has no access to a job's image, or does not allow it. The job goes back to the queue, and for ten "
+        "minutes or more the slot takes no job with that image, that repository or that registry.",
+        "If the site should run it, look at DNS, the pull secret, the allowed images and the cluster's policies.",
     ),
     "ImageUnavailable": EventKind(
         "Warning",
@@ -82,6 +90,12 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
         "An audit log tells who changed the pod; pilot pods keep no `managedFields`.",
     ),
     "JobLost": EventKind("Warning", "A job has ended without a result, and goes back to the queue."),
+    "BlackHole": EventKind(
+        "Warning",
+        "The last jobs of three users failed within 30 s each, one after another. The slot takes no job for ten "
+        "minutes, and for twice as long each time that it happens again.",
+        "Look at the jobs' errors and at the node: a disk, a network, a GPU, a registry that answers wrongly.",
+    ),
     "StillPulling": EventKind(
         "Warning",
         "A bind was given up, and the node goes on pulling its image. The slot takes no job until the pull ends.",

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from k8spilot.common.errors import ImageError
+from k8spilot.common.errors import ImageError, Scope
 
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL: Final = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -68,6 +68,16 @@ class Reference:
     def source(self) -> str:
         """The reference for queries of a registry: by digest if there is one, because Docker ignores the tag then."""
         return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag}"
+
+    def part(self, scope: Scope) -> str:
+        """Return the registry, the repository, or the name of the image itself. No two of them look alike."""
+        match scope:
+            case "registry":
+                return self.repository.partition("/")[0]
+            case "repository":
+                return self.repository
+            case "image":
+                return self.source
 
     def fresh(self, digest: str, unique: str) -> str:
         """Return a reference to the same image that no container has used before: `repository:tag-unique@digest`.

@@ -7,11 +7,11 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-from k8spilot.common.errors import BindError, ClusterError, Displaced, ImageError, ImageNotNow, RegistryUnreachable
+from k8spilot.common.errors import BindError, ClusterError, Displaced, ImageNotHere, ImageNotNow, RegistryUnreachable
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import START_REASONS, ContainerView, container
 from k8spilot.model.image import UNKNOWN, Image
-from k8spilot.model.image_errors import may_pass
+from k8spilot.model.image_errors import Cause, cause_of, scope_of
 from k8spilot.model.reference import Reference
 from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_requests import ImageRequests, mark
@@ -74,14 +74,16 @@ class ChangeObserver:
         def definite(pod: dict[str, Any]) -> str | None:
             nonlocal words
             words = self._refusal(pod, binding) or words
-            return None if may_pass(words) else words
+            return None if cause_of(words) is Cause.PASSING else words
 
-        if may_pass(words):
+        if cause_of(words) is Cause.PASSING:
             logger.warning("Image %s is not available; the kubelet tries for %.0f s: %s", image, self._patience, words)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._pod.until(definite)
                 logger.info("The kubelet's message about image %s: %s", image, words)
+                if cause_of(words) is Cause.SITE:
+                    return ImageNotHere(f"the node has no access to image {image}: {words}", scope_of(words))
                 return BindError(f"image {image} cannot be run here: {plain(words)}")
         return not_now(image, self._patience, plain(words))
 
@@ -118,7 +120,7 @@ class ChangeObserver:
         try:
             reference = Reference.parse(view.image_id)
             return (await self._registry.image(reference, reference.digest or "")).identifier == image.identifier
-        except (ImageError, RegistryUnreachable):
+        except (BindError, RegistryUnreachable):
             return False
 
     def not_started(self, binding: ImageChange) -> str | None:

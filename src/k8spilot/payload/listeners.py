@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal
 
-from k8spilot.common.errors import ImageNotNow, PilotError
+from k8spilot.common.errors import ImageNotNow, NotHere, PilotError
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
@@ -25,9 +25,9 @@ CLOSED_SECONDS: Final = 3 * AGAIN_SECONDS
 SHORTAGE_SECONDS: Final = 20.0
 """Seconds for which a temporary shortage of the node counts."""
 
-Reason = Literal["api", "pull", "remains"]
-"""Reason why no image can be bound: the Kubernetes API, the pull of an image that no job needs any more, a job's
-leftovers."""
+Reason = Literal["api", "pull", "remains", "lost"]
+"""Reason why no job is taken: the Kubernetes API, the pull of an image that no job needs any more, a job's leftovers,
+jobs that were lost one after another."""
 
 Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[None]]
 """Starts a guarded task with a name."""
@@ -52,11 +52,17 @@ class SlotListener:
     async def unavailable(self, reference: Reference) -> None:
         """Handle an image that its registry did not provide; the job is not at fault."""
 
+    async def left(self, reference: Reference, error: NotHere) -> None:
+        """Handle a job that goes back to the queue, because its image cannot run at this site."""
+
     async def away(self, why: Reason, seconds: float = CLOSED_SECONDS) -> None:
         """Handle that no image can be bound for `seconds`; repeated every `AGAIN_SECONDS` meanwhile."""
 
     async def back(self, why: Reason) -> None:
         """Handle the end of that reason; another reason may continue."""
+
+    async def black_hole(self, seconds: float, words: str) -> None:
+        """Handle that jobs fail one after another, so that the slot takes none for `seconds`."""
 
     def still_pulling(self, reference: Reference, words: str) -> None:
         """Handle a pull that no job needs any more; `words` describe the consequences."""
@@ -73,8 +79,8 @@ class SlotListener:
     def lost(self, why: str) -> None:
         """Handle a job without a result, which goes back to the queue."""
 
-    def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
-        """Handle a refused container: HTCondor holds the job with this message."""
+    def held(self, error: PilotError, at: Literal["create", "start", "end"]) -> None:
+        """Handle a refused or ended container: HTCondor holds the job with this message."""
 
 
 class Fanout(SlotListener):

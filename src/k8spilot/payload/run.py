@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from k8spilot.common.aio import first_of, is_set
-from k8spilot.common.errors import ClusterError, PayloadLost, PilotError, Refused, first_cause
+from k8spilot.common.errors import ClusterError, PayloadKilled, PayloadLost, PilotError, Refused, first_cause
 from k8spilot.kube.backoff import retry
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.kube.pod import container
+from k8spilot.kube.pod import container, is_disturbed
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
@@ -23,7 +23,7 @@ from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload.stdio import Stdio
-from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
+from k8spilot.payload.usage import Traffic, Usage, read_node_oom_kills, read_traffic, read_usage
 from k8spilot.payload_init.channel import Channel, Process
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ _SWEEP_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 30.0
 _STATUS_SECONDS: Final = 10.0
 """Seconds to wait for the container's end in the status. The kubelet needs about one second."""
+_KILLED: Final = {"reason": "Error", "exitCode": 128 + signal.SIGKILL}
+"""Part of the status of a container whose first process was ended by SIGKILL."""
 _AGAIN_SECONDS: Final = 5.0
 """Additional seconds after an outage of the API server."""
 
@@ -79,6 +81,8 @@ class Run:
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
         self._traffic = read_traffic()
+        self._image = self._wanted()
+        self._node_oom_kills = read_node_oom_kills()
 
     @property
     def usage(self) -> Usage:
@@ -264,9 +268,28 @@ class Run:
             abandoned.cancel()
         if out_of_memory:
             return Outcome.killed_for_memory()
+        if status.items() >= _KILLED.items() and not self._has_other_cause():
+            raise PayloadKilled(
+                "the payload container's first process was ended by signal 9 under the job, which has no result "
+                "(does it kill all processes of its user?)"
+            )
         raise PayloadLost(
             f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
         )
+
+    def _has_other_cause(self) -> bool:
+        """Return whether the pilot, the cluster or the kernel may have killed payload-init, and not its job."""
+        return (
+            self.channel.killed
+            or is_disturbed(self._pod.pod)
+            or self._wanted() != self._image
+            or read_node_oom_kills() != self._node_oom_kills
+        )
+
+    def _wanted(self) -> str:
+        """Return the image of the container in the pod's spec."""
+        view = container(self._pod.pod, self._place.name)
+        return view.wanted if view is not None else ""
 
     async def _ending(self) -> dict[str, Any]:
         """Return the container's end in the pod's status; empty if it is not there in time.

@@ -7,11 +7,13 @@ kernel's figures, whatever the job does. Every bind is a new container, so that 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import psutil
 
 _SIZE: Final = 64 * 1024
+_VMSTAT: Final = Path("/proc/vmstat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,15 @@ def read_traffic() -> Traffic:
     """Read the pod's traffic without its loopback; the pilot shares the pod's network."""
     cards = [card for name, card in psutil.net_io_counters(pernic=True).items() if name != "lo"]
     return Traffic(sum(card.bytes_recv for card in cards), sum(card.bytes_sent for card in cards))
+
+
+def read_node_oom_kills() -> int | None:
+    """Return how many processes of the node the kernel has killed for lack of memory; None if it does not say."""
+    try:
+        rows = (line.split() for line in _VMSTAT.read_text().splitlines())
+        return next((int(row[1]) for row in rows if row[0] == "oom_kill"), None)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _read(cgroup: Mapping[str, int], name: str) -> str:

@@ -86,6 +86,8 @@ class Channel:
         self._cleared: asyncio.Future[None] | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when its end of the socket is closed, which may happen before the process ends."""
+        self.killed = False
+        """Whether the pilot has killed it, or tried to."""
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the process has ended."""
         loop.add_reader(connection, self._read)
@@ -156,6 +158,7 @@ class Channel:
         """Kill payload-init and with it the container, even if the job has stopped it (SIGSTOP)."""
         if self.gone.done():
             return
+        self.killed = True
         try:
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
         except ProcessLookupError:

@@ -9,7 +9,7 @@ import asyncio
 import re
 from typing import Any, Final
 
-from k8spilot.common.errors import ImageError, RegistryUnreachable
+from k8spilot.common.errors import BindError, RegistryUnreachable
 from k8spilot.condor.pools import resolve
 from k8spilot.kube.pod import container
 from k8spilot.model.reference import Reference
@@ -35,7 +35,7 @@ async def registry_finding(settings: Settings, pod: dict[str, Any]) -> Finding |
             await registry.digest(reference)
     except TimeoutError:
         message = f"the registry of image {view.wanted} did not answer within {_LIMIT_SECONDS:.0f} s"
-    except (ImageError, RegistryUnreachable) as error:
+    except (BindError, RegistryUnreachable) as error:
         message = str(error)
     except OSError:
         return None  # skopeo is missing: the check of the programs reports it

@@ -2,8 +2,8 @@
 
 skopeo implements a registry client: token authentication, mirrors and insecure registries
 (containers-registries.conf(5)), credentials (containers-auth.json(5)). The text of a failure is classified
-(model/image_errors.py): the registry does not provide the image, which the user has to know, or the registry did not
-answer, which is not the job's fault.
+(model/image_errors.py): the registry does not provide the image, which the user has to know; this site has no access to
+it, so that the job is for another site; or the registry did not answer, which is not the job's fault.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from k8spilot.common.errors import ImageError, RegistryUnreachable
+from k8spilot.common.errors import ImageError, ImageNotHere, RegistryUnreachable
 from k8spilot.common.lru import LruDict
 from k8spilot.common.untrusted_json import fields, read_json
 from k8spilot.model.image import Image
-from k8spilot.model.image_errors import may_pass
+from k8spilot.model.image_errors import Cause, cause_of, scope_of
 from k8spilot.model.reference import Reference
 from k8spilot.registry.image_index import Choice, architecture, choose, configuration_of, own_platform
 
@@ -61,6 +61,7 @@ class Registry:
 
         Raises:
             ImageError: the registry does not provide the image.
+            ImageNotHere: this site has no access to it.
             RegistryUnreachable: the registry cannot be queried.
         """
         target = reference
@@ -78,6 +79,7 @@ class Registry:
 
         Raises:
             ImageError: the registry does not provide the image.
+            ImageNotHere: this site has no access to it.
             RegistryUnreachable: the registry cannot be queried.
         """
         image = self._configurations.get(digest)
@@ -134,10 +136,18 @@ class Registry:
         )
         if status == 0:
             return output
-        message = _message(errors)
-        if not may_pass(message):
-            raise ImageError(f"image {reference} is not available: {message}")
-        raise RegistryUnreachable(f"the registry of image {reference} did not answer: {message}")
+        raise _error(reference, _message(errors))
+
+
+def _error(reference: Reference, message: str) -> ImageError | ImageNotHere | RegistryUnreachable:
+    """Return the error for skopeo's message."""
+    match cause_of(message):
+        case Cause.IMAGE:
+            return ImageError(f"image {reference} is not available: {message}")
+        case Cause.SITE:
+            return ImageNotHere(f"this site has no access to image {reference}: {message}", scope_of(message))
+        case Cause.PASSING:
+            return RegistryUnreachable(f"the registry of image {reference} did not answer: {message}")
 
 
 def _digest(text: bytes, algorithm: str = "sha256") -> str:

@@ -37,7 +37,7 @@ Service = Literal["engine", "condor"]
 
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-Unmapped = Literal["hold", "leave"]
+Treatment = Literal["hold", "leave"]
 
 
 def _of[Value](read: Callable[[str], Value], default: Value, variable: str = "", *, secret: bool = False) -> Value:
@@ -192,7 +192,7 @@ class Settings:
     """A list of rules that map images that are files, for example in CVMFS, to images in a registry. The first rule
     that matches counts."""
 
-    unmapped_images: Unmapped | None = _of(parsers.one_of(get_args(Unmapped)), None)
+    unmapped_images: Treatment | None = _of(parsers.one_of(get_args(Treatment)), None)
     """Treatment of jobs whose image is a file that no rule maps: `hold` them, or `leave` them to other execution
     points. Not set: `leave` in OSPool's pools, `hold` in others."""
 
@@ -202,6 +202,10 @@ class Settings:
 
     require_digest: bool = _of(parsers.flag, False)
     """Jobs must name their images by a digest, so that the image that runs is the one that was reviewed."""
+
+    refused_images: Treatment = _of(parsers.one_of(get_args(Treatment)), "leave")
+    """Treatment of jobs whose image this site does not allow or cannot get, while another site may: `leave` them to
+    other execution points, or `hold` them with the reason."""
 
     allow_image_volumes: bool = _of(parsers.flag, True)
     """Allow images that declare a `VOLUME`. What a job writes there is on the node's disk, and no limit of the pod

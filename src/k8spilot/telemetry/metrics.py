@@ -21,10 +21,11 @@ from k8spilot.model.payload_state import PayloadState
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-BindResult = Literal["bound", "refused", "failed", "unavailable", "api", "displaced", "given_up"]
+BindResult = Literal["bound", "refused", "left", "failed", "unavailable", "api", "displaced", "given_up"]
 BIND_RESULTS: Final[Mapping[BindResult, str]] = {
     "bound": "the image runs in the payload container",
-    "refused": "the registry says that the image does not exist or that access is denied",
+    "refused": "the registry says that the image does not exist, or it is invalid",
+    "left": "this site has no access to the image or does not allow it, while another site may",
     "failed": "the node cannot run the image, or the time limit was exceeded",
     "unavailable": "the registry did not provide the image; the job is not at fault",
     "api": "the API server failed, could not be reached, or refused the change",
@@ -40,14 +41,15 @@ EXIT_REASONS: Final[Mapping[ExitReason, str]] = {
     "lost": "there is no result, and the job goes back to the queue",
 }
 
-HoldClass = Literal["image_refused", "image_failed", "not_supported", "api", "untimely", "start", "fault"]
+HoldClass = Literal["image_refused", "image_failed", "not_supported", "api", "untimely", "start", "end", "fault"]
 HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
-    "image_refused": "the image does not exist, access is denied, or the site does not allow it",
+    "image_refused": "the image does not exist; if the operator wants it: the site has no access or does not allow it",
     "image_failed": "the node cannot run the image, or the time limit was exceeded",
     "not_supported": "the job asks for something that a pod cannot do",
     "api": "a policy of the cluster refuses the image",
     "untimely": "another job has the slot, or this job was removed",
     "start": "the image was bound, but the job could not be started in it",
+    "end": "the job has ended its container's first process again",
     "fault": "any other failure",
 }
 
@@ -70,6 +72,8 @@ class Now:
     """Last time the API server sent anything, in seconds since the epoch."""
     running_since: datetime | None = None
     """Start of the job; None without a job."""
+    closed_until: datetime | None = None
+    """End of the time in which the slot takes no job because jobs fail; None if it does not last."""
     pulling_since: datetime | None = None
     """Start of the node's pull of an image that no job needs any more; None without such a pull."""
 
@@ -174,6 +178,9 @@ def _families(now: Now) -> Iterator[Metric]:
     )
     since = now.running_since.timestamp() if now.running_since is not None else None
     yield _moment("job_start_timestamp_seconds", "Start time of the running job; absent while no job runs", since)
+    closed = now.closed_until.timestamp() if now.closed_until is not None else None
+    words = "Until when the slot takes no job, because jobs of several users failed one after another; absent otherwise"
+    yield _moment("black_hole_until_timestamp_seconds", words, closed)
     pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
     words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
     yield _moment("given_up_bind_timestamp_seconds", words, pulling)

@@ -98,7 +98,7 @@ class Telemetry:
 
     def _now(self) -> Now:
         pod, payload = self._observed.pod, self._observed.payload
-        heard = pod.api.heard
+        heard, closure = pod.api.heard, self._recorders.slot.closure
         return Now(
             version=k8spilot.__version__,
             state=payload.state,
@@ -107,6 +107,7 @@ class Telemetry:
             reachable=pod.connectivity.since is None,
             heard=None if heard is None else wall_time(heard, asyncio.get_running_loop().time()),
             running_since=payload.running_since,
+            closed_until=closure.until if closure is not None and closure.lasts else None,
             pulling_since=payload.abandoned_pull.since,
         )
 

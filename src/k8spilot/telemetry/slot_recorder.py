@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from k8spilot.common import logs
@@ -15,7 +15,9 @@ from k8spilot.common.errors import (
     Displaced,
     ImageError,
     ImageNotAllowed,
+    ImageNotHere,
     ImageNotNow,
+    NotHere,
     NotNow,
     PilotError,
     Refused,
@@ -53,6 +55,19 @@ class Fault:
         return {**asdict(self), "when": self.when.isoformat(timespec="seconds")}
 
 
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """A time in which the slot takes no job, because jobs fail."""
+
+    until: datetime
+    words: str
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is not over."""
+        return datetime.now(UTC) < self.until
+
+
 class SlotRecorder(SlotListener):
     """Listener that counts and records all events of a slot."""
 
@@ -61,6 +76,8 @@ class SlotRecorder(SlotListener):
         self._event_recorder = event_recorder
         self.faults: deque[Fault] = deque(maxlen=_FAULTS)
         """Last faults, the newest at the end."""
+        self.closure: Closure | None = None
+        """Last closure of the slot because jobs fail; it may be over."""
 
     def bind_ended(self, reference: Reference, seconds: float, error: BaseException | None) -> None:
         """Count a bind. `held` records the failures that affect a job."""
@@ -81,16 +98,26 @@ class SlotRecorder(SlotListener):
         self._metrics.exit("lost")
         self._blame("JobLost", f"{_job()} was lost: {why}", key=why)
 
-    def held(self, error: PilotError, at: Literal["create", "start"]) -> None:
+    def held(self, error: PilotError, at: Literal["create", "start", "end"]) -> None:
         """Count a refused job of HTCondor, and record an Event."""
         if not logs.subject().slot:
             return
-        kind = "start" if at == "start" else _hold_class(error)
+        kind = _hold_class(error) if at == "create" else at
         self._metrics.hold(kind)
         if kind == "untimely":
             return
         reason: EventReason = "ImageRefused" if kind in ("image_refused", "image_failed") else "JobRefused"
         self._blame(reason, f"{_job()} will be held: {error}", key=str(error))
+
+    async def left(self, reference: Reference, error: NotHere) -> None:
+        """Record a job whose image cannot run at this site, and which goes back to the queue."""
+        self._blame("ImageLeft", f"{_job()} is left to other sites: {error}", key=reference.part(error.scope))
+
+    async def black_hole(self, seconds: float, words: str) -> None:
+        """Record that the slot is closed because jobs fail."""
+        self.closure = Closure(datetime.now(UTC) + timedelta(seconds=seconds), words)
+        logger.warning("The slot is closed: %s.", words)
+        self._blame("BlackHole", words[:1].upper() + words[1:], key="BlackHole", always=True)
 
     def still_pulling(self, reference: Reference, words: str) -> None:
         """Record the Event in spite of the limit of Events: only a person can end that pull."""
@@ -172,6 +199,7 @@ def _bind_result(error: BaseException | None) -> BindResult:
         ImageError: "refused",
         ImageNotNow: "unavailable",
         ClusterRefused: "api",
+        NotHere: "left",
         ClusterError: "api",
         Displaced: "displaced",
         asyncio.CancelledError: "given_up",
@@ -183,6 +211,7 @@ def _hold_class(error: PilotError) -> HoldClass:
     kinds: dict[type[PilotError], HoldClass] = {
         ImageError: "image_refused",
         ImageNotAllowed: "image_refused",
+        ImageNotHere: "image_refused",
         ClusterRefused: "api",
         ClusterError: "api",
         BindError: "image_failed",

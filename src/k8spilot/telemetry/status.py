@@ -61,6 +61,8 @@ class Status:
             problems.append("HTCondor's startd does not answer; read its messages in the pilot's log")
         if pod.connectivity.words:
             problems.append(f"no image can be bound: {pod.connectivity.words}")
+        if (closure := self._recorder.closure) is not None and closure.lasts:
+            problems.append(f"{closure.words}, until {_text(closure.until)}")
         if gpus.verdict.problem:
             problems.append(f"GPUs: {gpus.verdict.problem}")
         unreachable_since = pod.connectivity.since

@@ -11,7 +11,17 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of
-from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
+from k8spilot.common.errors import (
+    BindError,
+    ClusterError,
+    ImageError,
+    ImageNotHere,
+    ImageNotNow,
+    NotHere,
+    PayloadLost,
+    PilotError,
+    Untimely,
+)
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.gpu_request import requested_gpus
@@ -48,15 +58,28 @@ async def create(request: web.Request) -> web.Response:
             check_request(name, body)
         container = await _create_as(engine, name, body)
         container.kept = keep(request)
-        if of_htcondor:
-            engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {name}")
+        _follow(engine, container, of_htcondor=of_htcondor)
     except PilotError as error:
         engine.listener.held(error, "create")
+        if subject_of(name).slot:
+            engine.tasks.create_task(engine.job_ends.refused(error, body), name=f"refusal of {name}")
         raise
     finally:
         if container is None and of_htcondor:
             engine.payload.give_up()  # the image that its starter has pulled: no other job will claim it
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+
+
+def _follow(engine: ContainerStore, container: Container, *, of_htcondor: bool) -> None:
+    """Look after a new container until its end."""
+    if container.specification.is_job:
+        engine.job_ends.judge(container)
+        engine.tasks.create_task(engine.job_ends.watch(container), name=f"end of {container.name}")
+    if of_htcondor:
+        container.returner = lambda: engine.return_job(container)
+        engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {container.name}")
+    if container.returning is not None:
+        container.lose(container.returning)
 
 
 async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container:
@@ -102,16 +125,18 @@ async def _create(
         container = Container(
             name, bind.image, request, payload, request.resolve(bind.image), stdio, bind, bind.subject
         )
-    except ImageError as error:
-        if engine.unused_credentials == reference.source:
-            raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
-        raise
-    except NotNow as error:
-        if not request.is_job:
+    except BindError as error:
+        if not request.is_job or not engine.requeues(error):
+            if engine.unused_credentials == reference.source and isinstance(error, ImageError | ImageNotHere):
+                raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
             raise
         # The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
         logger.warning("%s goes back to the queue: %s.", name, error)
-        inert.lose(PayloadLost(str(error)))
+        if isinstance(error, NotHere):
+            engine.tasks.create_task(engine.listener.left(reference, error), name=f"refusal of {reference}")
+        elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
+            engine.tasks.create_task(engine.job_ends.lost(), name=f"loss of {name}")
+        inert.returning = PayloadLost(str(error))
         return inert
     finally:
         if not binding.done():

@@ -1,0 +1,117 @@
+"""Verdicts on the ends of HTCondor's jobs: whether the job is held, and whether the slot still runs jobs."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from k8spilot.common import logs
+from k8spilot.common.errors import (
+    BindError,
+    ImageNotAllowed,
+    JobKillsContainer,
+    PayloadKilled,
+    PayloadLost,
+    PilotError,
+)
+from k8spilot.docker.container import Container
+from k8spilot.model.black_hole import QUICK_SECONDS, USERS, BlackHole
+from k8spilot.model.killed_containers import KilledContainers
+from k8spilot.payload.listeners import CLOSED_SECONDS, SlotListener
+
+logger = logging.getLogger(__name__)
+
+_LOSSES: Final = 3
+_HOST_NAME: Final = re.compile(r"(?P<owner>[^/\s]+?)-(?P<job>\d+\.\d+)-")
+
+
+def owner_of(job: str, body: Mapping[str, Any]) -> str:
+    """Return the owner of a job; empty if unknown.
+
+    HTCondor gives each container a host name of owner, job and machine (docker-api.cpp, makeHostname). The owner is the
+    access point's, so that no user can choose another one.
+
+    Args:
+        job: HTCondor's cluster.proc.
+        body: the request for its container.
+    """
+    name = body.get("Hostname")
+    match = _HOST_NAME.match(name) if isinstance(name, str) else None
+    return match["owner"] if match is not None and match["job"] == job else ""
+
+
+class JobEnds:
+    """Judges the ends of one slot's jobs, and tells the listener."""
+
+    def __init__(self, listener: SlotListener) -> None:
+        self._listener = listener
+        self._black_hole = BlackHole()
+        self._killed = KilledContainers()
+        self._losses = 0
+        """Jobs that were lost since the last one with a result."""
+
+    def judge(self, container: Container) -> None:
+        """Hold the job of `container` if it kills its container again and again."""
+        job = container.subject.job
+        owner = owner_of(job, container.specification.asked)
+
+        def verdict(_: PayloadKilled) -> PilotError | None:
+            if not self._killed.add(job, owner):
+                return None
+            reason = JobKillsContainer(
+                "the job has again ended its own container's first process by signal 9; does it kill all processes of "
+                "its user? Let it kill its own process group only"
+            )
+            self._listener.held(reason, "end")
+            return reason
+
+        container.verdict = verdict
+
+    async def watch(self, container: Container) -> None:
+        """Wait for the end of a job's container, and count it."""
+        await container.settled.wait()
+        owner = owner_of(container.subject.job, container.specification.asked)
+        if container.run is None and container.error:
+            await self._count(owner)
+        if container.signalled or container.run is None:
+            return
+        if container.loss is None:
+            self._losses = 0
+        elif not isinstance(container.loss, PayloadKilled):
+            await self.lost()
+        seconds = (datetime.now(UTC) - container.run.began).total_seconds()
+        try:
+            outcome = container.outcome
+        except PayloadLost:
+            outcome = None
+        if outcome is not None and outcome.out_of_memory:
+            return
+        if seconds > QUICK_SECONDS or (outcome is not None and outcome.code == 0):
+            self._black_hole.passed()
+        else:
+            await self._count(owner)
+
+    async def lost(self) -> None:
+        """Count a job that the pod has lost. Jobs may be lost again and again, so that several close the slot."""
+        self._losses += 1
+        if self._losses >= _LOSSES:
+            logger.warning(
+                "%d jobs were lost one after another; the slot takes no job for %.0f s.", self._losses, CLOSED_SECONDS
+            )
+            await self._listener.away("lost", CLOSED_SECONDS)
+
+    async def refused(self, error: PilotError, body: Mapping[str, Any]) -> None:
+        """Count a job that HTCondor holds because its image does not exist or does not run here."""
+        if isinstance(error, BindError) and not isinstance(error, ImageNotAllowed):
+            await self._count(owner_of(logs.subject().job, body))
+
+    async def _count(self, owner: str) -> None:
+        seconds = self._black_hole.failed(owner, asyncio.get_running_loop().time())
+        if seconds:
+            await self._listener.black_hole(
+                seconds,
+                f"the last jobs of {USERS} users failed within {QUICK_SECONDS:.0f} s each, one after another; the slot "
+                f"takes no job for {seconds / 60:.0f} min",
+            )

@@ -1,0 +1,52 @@
+"""Images that a slot takes no jobs with for a time, because they were not available here.
+
+Without it a job that goes back to the queue would come again at once. The time doubles with each failure of the same
+name, so that a job that no site can run makes ever fewer attempts. Users choose the names: their number and length are
+limited, and the oldest is dropped.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+_FIRST_SECONDS: Final = 600.0
+_LONGEST_SECONDS: Final = 6 * 3600.0
+_FORGET_SECONDS: Final = 2 * _LONGEST_SECONDS
+"""Seconds after the last failure of a name after which it counts as new."""
+_MOST_NAMES: Final = 32
+_MOST_CHARACTERS: Final = 4096
+"""Length limit of all names together: a collector holds thousands of slots in memory."""
+
+
+@dataclass(slots=True)
+class _Failure:
+    """The failures of one name."""
+
+    last: float
+    """Time of the last one, in seconds since the epoch."""
+    seconds: float
+    """Seconds for which the name is avoided after it."""
+
+
+class AvoidedImages:
+    """Names of registries, repositories and images, with the time until which each is avoided."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, _Failure] = OrderedDict()
+
+    def add(self, name: str, now: float) -> None:
+        """Avoid `name` from `now` on (seconds since the epoch)."""
+        last = self._failures.get(name)
+        if last is None or now - last.last > _FORGET_SECONDS:
+            self._failures[name] = _Failure(now, _FIRST_SECONDS)
+        elif now >= last.last + last.seconds:  # a failure before that is of a job that had the slot already
+            self._failures[name] = _Failure(now, min(last.seconds * 2, _LONGEST_SECONDS))
+        self._failures.move_to_end(name)
+        while len(self._failures) > _MOST_NAMES or sum(map(len, self._failures)) > _MOST_CHARACTERS:
+            self._failures.popitem(last=False)
+
+    def at(self, now: float) -> tuple[list[str], float]:
+        """Return the names that are avoided at that time, and until when the last one is."""
+        ends = {name: item.last + item.seconds for name, item in self._failures.items()}
+        avoided = {name: end for name, end in ends.items() if end > now}
+        return list(avoided), max(avoided.values(), default=0.0)

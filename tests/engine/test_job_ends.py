@@ -1,0 +1,122 @@
+"""How jobs end, again and again: what a job does to its own container, and what a slot does to all jobs."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from k8spilot.cli import status
+from k8spilot.payload import usage
+from tests.engine.client import Job
+from tests.engine.rings import Simulated
+
+_IMAGES = itertools.cycle(["busybox", "debian"])
+KILL = "echo ready; sleep 0.2; kill -KILL -1"
+
+
+def of(owner: str, job: str = "12.0") -> dict[str, Any]:
+    """As HTCondor asks for a job of `owner`."""
+    labels = {"org.htcondorproject": "True"}
+    return {"Labels": labels, "Hostname": f"{owner}-{job}-site.pilot-7"}
+
+
+async def begin(engine: Simulated, script: str, owner: str, job: str = "12.0") -> Job:
+    """Start a job in another image than the last one's, as the idle image would be between real ones."""
+    image = engine.image(next(_IMAGES))
+    name = f"HTCJob{job.replace('.', '_')}_slot1_PID1"
+    return await engine.begin_shell(image, script, name=name, **of(owner, job))
+
+
+async def fate(engine: Simulated, script: str, owner: str, job: str = "12.0") -> str:
+    """The reason for which HTCondor holds the job; empty if it goes back to the queue."""
+    run = await begin(engine, script, owner, job)
+    await run.result()
+    answer = await engine.ask("GET", f"/containers/{run.name}/json")
+    state = answer.json["State"] if answer.status == 200 else None
+    await engine.remove(run.name)
+    if state is None:
+        return ""
+    assert (state["Running"], state["OOMKilled"]) == (False, False)
+    return str(state["Error"])
+
+
+async def test_a_job_that_kills_its_payload_init_again_is_held_and_no_other(simulator: Simulated) -> None:
+    assert await fate(simulator, KILL, "mallory") == ""
+    assert "first process by signal 9" in await fate(simulator, KILL, "mallory")
+    assert await fate(simulator, KILL, "mallory", "13.0") == ""
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3", **of("bob", "12.0"))).code == 3
+    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    assert "JobRefused" in {one["what"] for one in found["faults"]}
+
+
+async def test_where_jobs_of_others_lose_theirs_too_the_node_may_be_the_cause(simulator: Simulated) -> None:
+    assert await fate(simulator, KILL, "alice", "1.0") == ""
+    assert [await fate(simulator, KILL, "bob", "2.0") for _ in range(3)] == ["", "", ""]
+    assert "first process by signal 9" in await fate(simulator, KILL, "bob", "2.0")
+
+
+async def test_a_job_that_somebody_else_ends_is_never_held(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice: by HTCondor; while the node has no memory; while the pod is deleted."""
+    for _ in range(2):
+        job = await begin(simulator, "trap '' TERM; echo ready; kill -STOP $PPID; sleep 60", "bob")
+        await job.until_output(b"ready")
+        await job.kill("KILL")
+        assert (await job.result()).error
+        await simulator.remove(job.name)
+    numbers = iter(range(1000))
+    monkeypatch.setattr("k8spilot.payload.run.read_node_oom_kills", lambda: next(numbers))
+    assert [await fate(simulator, KILL, "bob") for _ in range(3)] == [""] * 3
+    monkeypatch.undo()
+    assert usage.read_node_oom_kills() is not None
+    assert await fate(simulator, KILL, "bob") == ""
+
+
+async def ends(engine: Simulated, script: str, owner: str) -> None:
+    """Run a job to its end."""
+    job = await begin(engine, script, owner)
+    await job.result()
+    await engine.remove(job.name)
+
+
+async def slot_problems(engine: Simulated) -> list[str]:
+    found = await asyncio.to_thread(status.ask, str(engine.cluster.settings.socket))
+    return [one for one in found["problems"] if "users failed" in one]
+
+
+async def test_a_slot_on_which_jobs_of_several_users_fail_one_after_another_is_closed(simulator: Simulated) -> None:
+    for owner in ("alice", "bob", "bob", "alice"):
+        await ends(simulator, "exit 1", owner)
+    assert await slot_problems(simulator) == []
+    await ends(simulator, "exit 1", "carol")
+    (words,) = await slot_problems(simulator)
+    assert "takes no job for 10 min" in words
+    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    assert found["last_fault"]["what"] == "BlackHole"
+
+
+@pytest.mark.parametrize("script", ["exit 0", "kill -TERM $$; sleep 60"])
+async def test_a_job_that_ends_well_between_them_shows_that_the_slot_is_none(simulator: Simulated, script: str) -> None:
+    passes = script == "exit 0"
+    for owner, what in (("alice", "exit 1"), ("bob", script), ("carol", "exit 1"), ("dave", "exit 1")):
+        await ends(simulator, what, owner)
+    assert (await slot_problems(simulator) == []) is passes
+
+
+async def test_jobs_that_are_held_or_lost_count_and_removed_ones_do_not(simulator: Simulated) -> None:
+    for owner in ("alice", "bob", "carol"):
+        job = await begin(simulator, "echo ready; exec sleep 60", owner)
+        await job.until_output(b"ready")
+        await job.kill("TERM")
+        await job.result()
+        await simulator.remove(job.name)
+    assert await slot_problems(simulator) == []
+    assert await fate(simulator, KILL, "alice") == ""
+    simulator.cluster.kubelet.fail_pulls("registry.test:5000/debian", "manifest unknown")
+    for owner in ("bob", "carol"):
+        body = {"Image": simulator.image("debian"), "Cmd": ["true"], **of(owner)}
+        name = {"name": "HTCJob12_0_slot1_PID1"}
+        assert (await simulator.ask("POST", "/containers/create", body, name)).status == 500
+    assert len(await slot_problems(simulator)) == 1
