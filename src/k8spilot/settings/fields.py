@@ -87,6 +87,10 @@ class Settings:
     memory: int | None = _of(parsers.whole(1), None, "MEMORY")
     """Memory that the slot advertises, in MiB. Not set: the memory limit of the payload container."""
 
+    overcommit: bool = _of(parsers.flag, False)
+    """Let `NUM_CPUS` and `MEMORY` be more than the payload container has, or let it have no limits. Jobs then get less
+    than HTCondor promises them."""
+
     accept_jobs_for_hours: float = _of(parsers.number(above=0), 336.0, "ACCEPT_JOBS_FOR_HOURS")
     """How long after the start of its pod the pilot takes new jobs, in hours."""
 
@@ -124,11 +128,11 @@ class Settings:
     cluster: str | None = _of(parsers.plain, None)
     """Name of the cluster in the slot's ad, since Kubernetes has no name of its own."""
 
-    payload_cpus: int | None = _of(parsers.whole(1), None, "PAYLOAD_CPUS")
+    payload_cpus: int | None = _of(parsers.limit, None, "PAYLOAD_CPUS")
     """`limits.cpu` of the payload container, rounded up. Required if `K8SPILOT_SERVICES` includes condor (the
     default), unless `NUM_CPUS` is set; the manifest sets it."""
 
-    payload_memory_mb: int | None = _of(parsers.whole(1), None, "PAYLOAD_MEMORY_MB")
+    payload_memory_mb: int | None = _of(parsers.limit, None, "PAYLOAD_MEMORY_MB")
     """`limits.memory` of the payload container, in MiB. Required if `K8SPILOT_SERVICES` includes condor (the
     default), unless `MEMORY` is set; the manifest sets it."""
 
