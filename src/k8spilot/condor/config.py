@@ -131,7 +131,7 @@ def _slot(settings: Settings) -> dict[str, object]:
     return {
         "cpus": settings.num_cpus or settings.payload_cpus,
         "memory": settings.memory or settings.payload_memory_mb,
-        "disk": f"DISK = {settings.payload_disk_mb * 1024}" if settings.payload_disk_mb else "",
+        "disk": f"DISK = {settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
         "environment": _job_environment(settings),
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
         "images": image_expressions.configuration(),

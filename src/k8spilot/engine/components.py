@@ -22,10 +22,12 @@ from k8spilot.engine.startup import deaths, find_gpus, hear_payload, open_folder
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
+from k8spilot.model.disk import MIB
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.container import PayloadContainer
+from k8spilot.payload.disk_meter import DiskMeter
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import Fanout, tell_of_outages
@@ -110,7 +112,8 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         payload.abandoned_pull.doubt()
     elif not idle_image.is_bound_to(payload.name):
         payload.return_to_idle()
-    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus), tasks, listener)
+    meter = build_disk_meter(settings, context.tidy) if isinstance(scrubber, PilotScrubber) else None
+    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus, meter), tasks, listener)
     observed = Observed(pod, init_server, startd_ad, payload, gpus, deaths())
     return Components(startd_ad, images, gpus, payload, store, Telemetry(settings, observed, recorders, idle_image))
 
@@ -159,6 +162,12 @@ def build_scrubber(
     )
 
 
+def build_disk_meter(settings: Settings, tidy: Path) -> DiskMeter:
+    """Return the meter of the disk that jobs use. `tidy` is the program that measures."""
+    sandboxes = [settings.execute] if "condor" in settings.services else []
+    return DiskMeter(tidy, [*sandboxes, *settings.scratch_folders])
+
+
 def build_binder(
     settings: Settings,
     pod: OwnPod,
@@ -190,7 +199,7 @@ def build_image_lookup(settings: Settings, pod: OwnPod, registry: Registry) -> I
     return ImageLookup(registry, policy, settings.patience_seconds)
 
 
-def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord) -> SlotLimits:
+def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMeter | None) -> SlotLimits:
     """Return the limits of a job's requests. Containers of a pod share /dev/shm (of its sandbox)."""
     view = container(pod.pod, settings.payload_container)
     memory = os.statvfs("/dev/shm")  # noqa: S108
@@ -200,6 +209,8 @@ def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord) -> SlotLimits:
         shared_memory=memory.f_blocks * memory.f_frsize,
         used_ports=_listening,
         gpus=gpus,
+        disk=settings.slot_disk_mb * MIB or None,
+        disk_meter=meter,
     )
 
 

@@ -45,7 +45,10 @@ class Aftermath:
             return
         # If the removal needs a container, replace a lost one at once: the kubelet would delay its restart.
         is_lost = self._scrubber.needs_container and run is not None and not run.channel.still_open()
-        self._work.start_later(0 if is_lost else self._idle_seconds, "unbind", self._binder.rest)
+        is_over = run is not None and run.exceeds
+        if is_over:  # before the kubelet measures it; the next job's files come after this, in any case
+            self._work.start(self._scrubbing.before_files, "scrub")
+        self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._binder.rest)
 
     def end(self) -> None:
         """Cancel the pending work: a bind starts, whose container is not for the last job."""

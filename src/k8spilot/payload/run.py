@@ -6,7 +6,7 @@ import itertools
 import logging
 import signal
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
 from k8spilot.payload.background import Background
+from k8spilot.payload.disk_watch import DiskWatch
 from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
@@ -45,6 +46,8 @@ class RunTarget:
     """Container id of the runtime."""
     patience: float
     """Seconds to wait for an unavailable API server, to learn how the container ended."""
+    disk: DiskWatch | None = None
+    """Watch of the disk that the command uses, which the run closes."""
 
 
 class Run:
@@ -75,6 +78,9 @@ class Run:
         self._stdio = stdio
         self._machine = machine
         self._work = work
+        self._disk = place.disk
+        self._excess = ""
+        """Sentence about the disk that the job has used beyond its limits."""
         self._process: Process | None = None
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
@@ -91,6 +97,11 @@ class Run:
         now = read_traffic()
         return Traffic(now.received - self._traffic.received, now.sent - self._traffic.sent)
 
+    @property
+    def exceeds(self) -> bool:
+        """Whether the job has used more disk than it may."""
+        return bool(self._excess)
+
     async def begun(self) -> None:
         """Wait until the command's process runs, or its execution failed.
 
@@ -104,7 +115,7 @@ class Run:
     async def follow(self, command: Command) -> None:
         """Release `command`, carry its output, and set its result in `ended`."""
         try:
-            outcome = await self._follow(command)
+            outcome = await self._follow_with_disk(command)
         except Exception as error:
             cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
             self._machine.advance(PayloadEvent.LOSE)
@@ -185,6 +196,13 @@ class Run:
     def _has_exited(self) -> bool:
         return self._process is not None and self._process.exited.done()
 
+    async def _follow_with_disk(self, command: Command) -> Outcome:
+        try:
+            return await self._follow(command)
+        finally:
+            if self._disk is not None:
+                self._disk.close()
+
     async def _follow(self, command: Command) -> Outcome:
         channel = self.channel
         with self._stdio:
@@ -195,14 +213,26 @@ class Run:
                 if is_set(process.started):
                     self._machine.advance(PayloadEvent.STARTED)
                     self.running.set_result(None)
+                watching = self._work.start(self._watch_disk, "disk")
                 await first_of(process.exited, channel.closed)
+                watching.cancel()
                 self._last_usage = read_usage(channel.cgroup)
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
+                if self._disk is not None and not self._excess:
+                    self._excess = await self._disk.last_look()
                 await self._unlock()
                 await self._drain(pump)
-        return outcome
+        return replace(outcome, excess=self._excess)
+
+    async def _watch_disk(self) -> None:
+        """End the job when it has used more disk than it may. What it has written is removed with it."""
+        if self._disk is not None:
+            self._excess = await self._disk.until_exceeded()
+            logger.warning("Ending the job, which will be held: %s.", self._excess)
+            with contextlib.suppress(PilotError):
+                self.kill(signal.SIGKILL)
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
@@ -264,6 +294,8 @@ class Run:
             abandoned.cancel()
         if out_of_memory:
             return Outcome.killed_for_memory()
+        if self._excess:
+            return Outcome.of(signal.SIGKILL)
         raise PayloadLost(
             f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
         )

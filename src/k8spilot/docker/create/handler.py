@@ -14,15 +14,17 @@ from k8spilot.common.aio import first_of
 from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
-from k8spilot.docker.create.gpu_request import requested_gpus
+from k8spilot.docker.create.job_ad import JobAd
 from k8spilot.docker.create.specification import Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot, whole
 from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, subject_of
 from k8spilot.model.command import Command
+from k8spilot.model.disk import DiskLimits
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.payload.disk_watch import DiskShare
 from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)
@@ -66,9 +68,13 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     request = specification(body, place)
     if not request.is_job:
         engine.check_room()
-    elif place.gpus.usable:
-        count = requested_gpus(request.environment, place.execute) if request.gpus is None else request.gpus
-        request = replace(request, environment=tuple(visible(request.environment, count)))
+    else:
+        ad = JobAd.read(request.environment, place.execute)
+        if place.disk_meter is not None:
+            request = replace(request, disk=DiskShare(place.disk_meter, DiskLimits(place.disk, ad.disk)))
+        if place.gpus.usable:
+            count = ad.gpus if request.gpus is None else request.gpus
+            request = replace(request, environment=tuple(visible(request.environment, count)))
     signalled = engine.begin_create(name)
     try:
         if request.is_job:

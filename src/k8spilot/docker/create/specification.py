@@ -17,6 +17,8 @@ from k8spilot.docker.create.options import check_options, check_shapes, short
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
+from k8spilot.payload.disk_meter import DiskMeter
+from k8spilot.payload.disk_watch import DiskShare
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", re.ASCII)
 
@@ -49,6 +51,10 @@ class SlotLimits:
     """Returns the TCP ports of the pod that are in use."""
     gpus: GpuRecord = field(default_factory=GpuRecord)
     """Its GPUs."""
+    disk: int | None = None
+    """Disk that the slot promises, in bytes; None if it has no limit."""
+    disk_meter: DiskMeter | None = None
+    """Meter of the disk that jobs use; None for an engine that cannot see their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class Specification:
     """Published ports, such as `8080/tcp`."""
     asked: Mapping[str, Any]
     """The whole request, which `docker inspect` returns."""
+    disk: DiskShare | None = None
+    """Disk that a job may use; None if it is not measured."""
 
     @property
     def is_job(self) -> bool:
