@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -41,6 +42,9 @@ from k8spilot.registry.skopeo import Registry
 from k8spilot.settings import Settings
 from k8spilot.telemetry.service import Recorders, Telemetry
 from k8spilot.telemetry.status import Observed
+
+_HOLD_SECONDS: Final = 20.0
+"""Seconds for the startd to hold a job: an update of its ad, its polling interval, and the starter's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,8 @@ def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMet
         gpus=gpus,
         disk=settings.slot_disk_mb * MIB or None,
         disk_meter=meter,
+        pod_disk=settings.payload_disk_mb * MIB or None,
+        hold_seconds=_HOLD_SECONDS if "condor" in settings.services else 0.0,
     )
 
 

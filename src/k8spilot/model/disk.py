@@ -25,6 +25,8 @@ class DiskLimits:
     """What the slot promises."""
     requested: int | None = None
     """What the job asked for (request_disk)."""
+    pod: int | None = None
+    """Where the kubelet evicts the pod."""
 
     @property
     def least(self) -> int | None:

@@ -193,7 +193,7 @@ class PayloadContainer:
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
-        target = RunTarget(self.name, identity, self._patience, watch)
+        target = RunTarget(self.name, identity, self._patience, watch, self._aftermath.tell_excess)
         self._run = run = Run(channel, self._pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
         self._aftermath.expect_end(run)

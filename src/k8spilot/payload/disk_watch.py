@@ -39,6 +39,8 @@ class DiskShare:
     meter: DiskMeter
     """Measures what it uses."""
     limits: DiskLimits
+    hold_seconds: float = 0.0
+    """Seconds to wait until HTCondor holds a job that uses more; without that, the job's end has the reason."""
 
 
 class DiskWatch:
@@ -47,6 +49,7 @@ class DiskWatch:
     def __init__(self, share: DiskShare, channel: Channel) -> None:
         self._meter = meter = share.meter
         self._limits = share.limits
+        self._hold_seconds = share.hold_seconds
         self._root = root_of(channel)
         self._began = time.time()
         """Time of the job's start: what is changed in the image's file system after it, the job has changed."""
@@ -84,6 +87,12 @@ class DiskWatch:
         except (OSError, subprocess.SubprocessError, TimeoutError) as error:
             logger.warning("The job's use of the disk was not measured at its end: %s.", str(error) or "no answer")
             return ""
+
+    @property
+    def hold_seconds(self) -> float:
+        """Seconds to wait until HTCondor holds the job: none if the kubelet may evict the pod at any moment."""
+        pod = self._limits.pod
+        return 0.0 if pod is not None and self._last.used > pod else self._hold_seconds
 
     def close(self) -> None:
         """Close the descriptor, which keeps the container's file system."""

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import signal
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -48,6 +49,8 @@ class RunTarget:
     """Seconds to wait for an unavailable API server, to learn how the container ended."""
     disk: DiskWatch | None = None
     """Watch of the disk that the command uses, which the run closes."""
+    tell_excess: Callable[[str], object] = lambda _: None
+    """Called with a sentence when the command has used more than it may."""
 
 
 class Run:
@@ -79,6 +82,8 @@ class Run:
         self._machine = machine
         self._work = work
         self._disk = place.disk
+        self._told = asyncio.Event()
+        """Set when a client has sent a signal."""
         self._excess = ""
         """Sentence about the disk that the job has used beyond its limits."""
         self._process: Process | None = None
@@ -144,6 +149,10 @@ class Run:
             PayloadLost: the container is gone.
         """
         self._check(ALIVE, "no job runs in it")
+        self._told.set()
+        self._kill(number)
+
+    def _kill(self, number: int) -> None:
         if number == signal.SIGKILL:
             self._work.start(self._insist, "kill")
         if self._machine.state is not PayloadState.ENDING:
@@ -220,19 +229,41 @@ class Run:
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
-                if self._disk is not None and not self._excess:
-                    self._excess = await self._disk.last_look()
+                is_held = await self._settle_disk()
                 await self._unlock()
                 await self._drain(pump)
-        return replace(outcome, excess=self._excess)
+        return replace(outcome, excess="" if is_held else self._excess)
 
     async def _watch_disk(self) -> None:
-        """End the job when it has used more disk than it may. What it has written is removed with it."""
+        """End the job when it has used more disk than it may."""
         if self._disk is not None:
-            self._excess = await self._disk.until_exceeded()
-            logger.warning("Ending the job, which will be held: %s.", self._excess)
+            self._exceed(await self._disk.until_exceeded())
             with contextlib.suppress(PilotError):
-                self.kill(signal.SIGKILL)
+                self._kill(signal.SIGKILL)
+
+    def _exceed(self, words: str) -> None:
+        self._excess = words
+        if words:
+            self._told.clear()
+            logger.warning("Ending the job, which will be held: %s.", words)
+            self._place.tell_excess(words)
+
+    async def _settle_disk(self) -> bool:
+        """Wait until HTCondor holds a job that has used more disk than it may; return whether it does."""
+        if self._disk is None:
+            return False
+        if not self._excess:
+            self._exceed(await self._disk.last_look())
+        if not self._excess:
+            return False
+        with contextlib.suppress(PilotError):  # /tmp and /var/tmp, before the kubelet measures them
+            await self._scrubber.before_files()
+        waiting = asyncio.ensure_future(self._told.wait())
+        try:
+            await first_of(waiting, seconds=self._disk.hold_seconds)
+            return self._told.is_set()
+        finally:
+            waiting.cancel()
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))

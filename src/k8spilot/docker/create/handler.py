@@ -71,7 +71,8 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     else:
         ad = JobAd.read(request.environment, place.execute)
         if place.disk_meter is not None:
-            request = replace(request, disk=DiskShare(place.disk_meter, DiskLimits(place.disk, ad.disk)))
+            limits = DiskLimits(place.disk, ad.disk, place.pod_disk)
+            request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
         if place.gpus.usable:
             count = ad.gpus if request.gpus is None else request.gpus
             request = replace(request, environment=tuple(visible(request.environment, count)))

@@ -55,6 +55,10 @@ class SlotLimits:
     """Disk that the slot promises, in bytes; None if it has no limit."""
     disk_meter: DiskMeter | None = None
     """Meter of the disk that jobs use; None for an engine that cannot see their files."""
+    pod_disk: int | None = None
+    """Disk in bytes at which the kubelet evicts the pod."""
+    hold_seconds: float = 0.0
+    """Seconds to wait until HTCondor holds a job that uses more disk than it may."""
 
 
 @dataclass(frozen=True, slots=True)
