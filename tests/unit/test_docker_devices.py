@@ -179,3 +179,20 @@ def test_an_ad_that_is_none_is_not_read(tmp_path: Path) -> None:
     assert JobAd.read((sandbox,), "/var/lib/condor/execute").gpus is None
     assert JobAd.read((f"{sandbox}/../dir_1",), str(tmp_path)).gpus is None
     assert JobAd.read((), str(tmp_path)).gpus is None
+
+
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ("RequestDisk = 65536\n", 64 << 20),
+        ("requestdisk=1\n", 1024),
+        ("RequestDisk = DiskUsage\n", None),
+        ("RequestDisk = -1\n", None),
+        ("RequestDiskOfMine = 5\n", None),
+        ("RequestDisk = 9999999999999999\n", None),
+    ],
+)
+def test_the_jobs_own_ad_says_how_much_disk_it_asked_for(tmp_path: Path, ad: str, wanted: int | None) -> None:
+    (tmp_path / "dir_1").mkdir()
+    (tmp_path / "dir_1/.job.ad").write_text(ad)
+    assert JobAd.read((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)).disk == wanted

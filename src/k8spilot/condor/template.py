@@ -74,7 +74,8 @@ SLOT_TYPE_1_PARTITIONABLE = False
 # measures all that counts, ends the job in time, and names it here (k8spilot.condor.ad_publisher). The times show that
 # it is this run of the job, and not that of another access point with the same number.
 use POLICY : Hold_If_Disk_Exceeded
-K8SPILOT_OVER_DISK = (MY.K8SHoldJob =?= MY.JobId && (MY.K8SHoldSince ?: 0) >= (MY.JobStart ?: 0))
+K8SPILOT_OVER_DISK = (MY.K8SHoldSince isnt undefined && MY.K8SHoldJob =?= MY.JobId && \
+    MY.K8SHoldSince >= (MY.JobStart ?: 0))
 use POLICY : WANT_HOLD_IF(K8SPILOT_OVER_DISK, 104, disk usage exceeded)
 WANT_HOLD_REASON = ifThenElse($$(K8SPILOT_OVER_DISK), MY.K8SHoldReason, $$(WANT_HOLD_REASON))
 # The startd evaluates these expressions at this interval (seconds).

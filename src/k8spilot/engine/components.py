@@ -14,6 +14,7 @@ import psutil
 from k8spilot.common.aio import restarting
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.config import pod_of
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
@@ -21,6 +22,8 @@ from k8spilot.docker.create.specification import SlotLimits
 from k8spilot.docker.store import ContainerStore
 from k8spilot.engine.startup import deaths, find_gpus, hear_payload, open_folders, see_pod
 from k8spilot.gpu.discovery.record import GpuRecord
+from k8spilot.kube.client import Api
+from k8spilot.kube.disk_eviction import evicted_for_disk
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
 from k8spilot.model.disk import MIB
@@ -172,6 +175,14 @@ def build_disk_meter(settings: Settings, tidy: Path) -> DiskMeter:
     return DiskMeter(tidy, [*sandboxes, *settings.scratch_folders])
 
 
+async def evicted_at(settings: Settings, api: Api, host: str, vacated: int) -> str:
+    """Return why the pod of a machine was evicted for the disk that its job used; see `evicted_for_disk`."""
+    name = pod_of(settings, host)
+    if name in ("", settings.pod_name):
+        return ""
+    return await evicted_for_disk(api, settings.pod_namespace, name, settings.payload_container, vacated)
+
+
 def build_binder(
     settings: Settings,
     pod: OwnPod,
@@ -216,6 +227,7 @@ def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMet
         disk=settings.slot_disk_mb * MIB or None,
         disk_meter=meter,
         pod_disk=settings.payload_disk_mb * MIB or None,
+        evicted=partial(evicted_at, settings, pod.api),
         hold_seconds=_HOLD_SECONDS if "condor" in settings.services else 0.0,
     )
 

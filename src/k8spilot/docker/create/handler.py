@@ -11,11 +11,11 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of
-from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
+from k8spilot.common.errors import ClusterError, ImageError, NotNow, PayloadLost, PilotError, Refused, Untimely
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
 from k8spilot.docker.create.job_ad import JobAd
-from k8spilot.docker.create.specification import Specification, check_name, specification
+from k8spilot.docker.create.specification import SlotLimits, Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot, whole
@@ -70,6 +70,7 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
         engine.check_room()
     else:
         ad = JobAd.read(request.environment, place.execute)
+        await _check_last_run(ad, place)
         if place.disk_meter is not None:
             limits = DiskLimits(place.disk, ad.disk, place.pod_disk)
             request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
@@ -86,6 +87,25 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     engine.containers[container.name] = container
     engine.remember(request.image, container.image)
     return container
+
+
+async def _check_last_run(ad: JobAd, place: SlotLimits) -> None:
+    """Refuse a job under which the kubelet evicted its last pod for disk: it would do the same to this one.
+
+    After its release it may run again, since this is its last machine then.
+    """
+    if not ad.last_host or not ad.vacated:
+        return
+    try:
+        words = await place.evicted(ad.last_host, ad.vacated)
+    except ClusterError as error:
+        logger.info("Whether the job's last pod was evicted is not known: %s.", error)
+        return
+    if words:
+        raise Refused(
+            f"the job used more disk than its last pod had, and Kubernetes evicted the pod ({words.strip(' .')}); set "
+            "request_disk to what the job needs, or write less, and release it"
+        )
 
 
 async def _create(

@@ -59,6 +59,19 @@ class JobAd:
         value = self._value("RequestDisk")
         return int(value) * 1024 if value is not None and re.fullmatch(rb"\d{1,15}", value) else None
 
+    @property
+    def last_host(self) -> str:
+        """Name of the slot's machine at which the job ran last; empty if it has not run before."""
+        value = self._value("LastRemoteHost") or b""
+        match = re.fullmatch(rb'"(?:[^"@]*@)?([A-Za-z0-9._-]{1,600})"', value)
+        return match[1].decode() if match is not None else ""
+
+    @property
+    def vacated(self) -> int:
+        """Time at which it was vacated there, in seconds since the epoch; 0 if unknown."""
+        value = self._value("LastVacateTime") or b""
+        return int(value) if re.fullmatch(rb"\d{1,12}", value) else 0
+
     def _value(self, name: str) -> bytes | None:
         """Return the expression of an attribute; None if the ad does not have it."""
         pattern = rb"^%s[ \t]*=([^\n]*)$" % name.encode()

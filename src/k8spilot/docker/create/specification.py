@@ -5,7 +5,7 @@ Other options are refused with a sentence that becomes the user's hold reason (o
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -37,6 +37,10 @@ _OWN_TEMPORARY: Final = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 -- in the 
 """Usual folders of `mount_under_scratch`, which are empty for every job anyway."""
 
 
+async def _never(_host: str, _vacated: int) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
     """Resources of the payload container that a job can request."""
@@ -59,6 +63,9 @@ class SlotLimits:
     """Disk in bytes at which the kubelet evicts the pod."""
     hold_seconds: float = 0.0
     """Seconds to wait until HTCondor holds a job that uses more disk than it may."""
+    evicted: Callable[[str, int], Awaitable[str]] = _never
+    """Returns why the pod of a machine was evicted for the disk that its job used, vacated at a time; or an empty
+    text."""
 
 
 @dataclass(frozen=True, slots=True)
