@@ -22,11 +22,11 @@ class DiskLimits:
     """Limits of one job, in bytes; None where there is none."""
 
     slot: int | None = None
-    """What the slot promises."""
+    """Disk that the slot promises."""
     requested: int | None = None
-    """What the job asked for (request_disk)."""
+    """Disk that the job asked for (request_disk)."""
     pod: int | None = None
-    """Where the kubelet evicts the pod."""
+    """Limit above which the kubelet evicts the pod."""
 
     @property
     def least(self) -> int | None:
