@@ -190,7 +190,7 @@ requested() {
             _CONDOR_SCRATCH_DIR=*)
                 said=$(dd "if=${one#*=}/.job.ad" iflag=nofollow,nonblock bs=64K count=64 2>/dev/null) || return
                 said=$(printf '%s\n' "$said" |
-                    sed -n "/^$name[ \t]*=/I{s/^[^=]*=[ \t]*//;s/[ \t\r]*\$//;p;q}")
+                    sed -n "/^${name}[ \t]*=/I{s/^[^=]*=[ \t]*//;s/[ \t\r]*\$//;p;q}")
                 # shellcheck disable=SC2254 # a pattern
                 case ${said:=$default} in *[!0-9]* | $beyond) ;; *) echo "$said" ;; esac
                 return ;;
