@@ -31,7 +31,7 @@ from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.container import PayloadContainer
-from k8spilot.payload.disk_meter import DiskMeter
+from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import Fanout, tell_of_outages
@@ -119,8 +119,8 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         payload.abandoned_pull.doubt()
     elif not idle_image.is_bound_to(payload.name):
         payload.return_to_idle()
-    meter = build_disk_meter(settings, context.tidy) if isinstance(scrubber, PilotScrubber) else None
-    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus, meter), tasks, listener)
+    meter = build_disk_meter(settings, pod, context.tidy, is_root=isinstance(scrubber, PilotScrubber))
+    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus, meter, startd_ad), tasks, listener)
     observed = Observed(pod, init_server, startd_ad, payload, gpus, deaths())
     return Components(startd_ad, images, gpus, payload, store, Telemetry(settings, observed, recorders, idle_image))
 
@@ -169,10 +169,19 @@ def build_scrubber(
     )
 
 
-def build_disk_meter(settings: Settings, tidy: Path) -> DiskMeter:
-    """Return the meter of the disk that jobs use. `tidy` is the program that measures."""
-    sandboxes = [settings.execute] if "condor" in settings.services else []
-    return DiskMeter(tidy, [*sandboxes, *settings.scratch_folders])
+def build_disk_meter(settings: Settings, pod: OwnPod, tidy: Path, *, is_root: bool) -> DiskMeter:
+    """Return the meter of the disk that jobs use. `tidy` is the program that measures as root."""
+    if not is_root:
+        sandboxes = str(Folders.of(settings).execute)
+        return InsideDiskMeter(
+            settings.exchange / TIDY,
+            settings.scratch_folders,
+            lambda: [
+                sandboxes,
+                *same_volumes(pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
+            ],
+        )
+    return DiskMeter(tidy, [*([settings.execute] if "condor" in settings.services else []), *settings.scratch_folders])
 
 
 async def evicted_at(settings: Settings, api: Api, host: str, vacated: int) -> str:
@@ -214,7 +223,7 @@ def build_image_lookup(settings: Settings, pod: OwnPod, registry: Registry) -> I
     return ImageLookup(registry, policy, settings.patience_seconds)
 
 
-def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMeter | None) -> SlotLimits:
+def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMeter, startd_ad: StartdAd) -> SlotLimits:
     """Return the limits of a job's requests. Containers of a pod share /dev/shm (of its sandbox)."""
     view = container(pod.pod, settings.payload_container)
     memory = os.statvfs("/dev/shm")  # noqa: S108
@@ -228,7 +237,7 @@ def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMet
         disk_meter=meter,
         pod_disk=settings.payload_disk_mb * MIB or None,
         evicted=partial(evicted_at, settings, pod.api),
-        hold_seconds=_HOLD_SECONDS if "condor" in settings.services else 0.0,
+        hold_seconds=_HOLD_SECONDS if startd_ad.there else 0.0,
     )
 
 

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from k8spilot.common.errors import PilotError
 from k8spilot.model.disk import LONGEST_SECONDS, MIB, DiskLimits, Look, is_due
 from k8spilot.payload.disk_meter import DiskMeter, root_of
 from k8spilot.payload_init.channel import Channel
@@ -50,6 +51,7 @@ class DiskWatch:
         self._meter = meter = share.meter
         self._limits = share.limits
         self._hold_seconds = share.hold_seconds
+        self._channel = channel
         self._root = root_of(channel)
         self._began = time.time()
         """Time of the job's start: what is changed in the image's file system after it, the job has changed."""
@@ -73,7 +75,7 @@ class DiskWatch:
                 is_time = is_first or is_due(self._last, time.monotonic(), self._fallen(), limit)
                 if is_time and (words := await self._look()):
                     return words
-            except (OSError, subprocess.SubprocessError, TimeoutError) as error:
+            except (OSError, subprocess.SubprocessError, TimeoutError, PilotError) as error:
                 logger.warning("The job's use of the disk cannot be measured: %s.", str(error) or "it takes too long")
                 await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -84,7 +86,7 @@ class DiskWatch:
             return ""
         try:
             return await self._look()
-        except (OSError, subprocess.SubprocessError, TimeoutError) as error:
+        except (OSError, subprocess.SubprocessError, TimeoutError, PilotError) as error:
             logger.warning("The job's use of the disk was not measured at its end: %s.", str(error) or "no answer")
             return ""
 
@@ -108,7 +110,7 @@ class DiskWatch:
     async def _look(self) -> str:
         self._free = self._meter.free(self._root)
         began = time.monotonic()
-        volumes = await self._meter.volumes()
+        volumes = await self._meter.volumes(self._channel)
         if self._first_volumes is None:
             self._first_volumes = max(volumes - max(self._first_free[0] - self._free[0], 0), 0)
         await self._look_at_image(volumes)

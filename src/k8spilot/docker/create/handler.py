@@ -72,7 +72,8 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
         ad = JobAd.read(request.environment, place.execute)
         await _check_last_run(ad, place)
         if place.disk_meter is not None:
-            limits = DiskLimits(place.disk, ad.disk, place.pod_disk)
+            requested = ad.disk if request.requested_disk is None else request.requested_disk
+            limits = DiskLimits(place.disk, requested, place.pod_disk)
             request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
         if place.gpus.usable:
             count = ad.gpus if request.gpus is None else request.gpus

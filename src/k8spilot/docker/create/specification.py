@@ -25,6 +25,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", re.ASCII)
 REMOVED: Final = (b"KUBERNETES_*",)
 """Variables that Kubernetes adds to every container's environment, which no job expects."""
 
+_KIBIBYTES: Final = re.compile(r"[0-9]{1,15}")
 _COUNT: Final = re.compile(r"[0-9]{1,4}")
 _TERMINAL: Final = "TERM=xterm"
 """Variable that Docker adds to the environment of a command with a terminal (CreateDaemonEnvironment in moby)."""
@@ -102,6 +103,12 @@ class Specification:
         """
         label = self.labels.get("k8spilot.gpus", "")
         return int(label) if _COUNT.fullmatch(label) else None
+
+    @property
+    def requested_disk(self) -> int | None:
+        """Disk in bytes that the job requested from HTCondor; None if unknown. A job can set any number, too."""
+        label = self.labels.get("k8spilot.disk", "")
+        return int(label) * 1024 if _KIBIBYTES.fullmatch(label) else None
 
     def resolve(self, image: Image) -> Command:
         """Return the command to run in `image`, by Docker's rules for entrypoint and command.
