@@ -45,5 +45,9 @@ def test_rendered_manifests_are_judged_without_a_cluster(pool: Pool, lab: Lab, o
         with pytest.raises(LabError, match="exit"):
             lab.kubectl(*IN_THE_PILOT, pool.pod, *COMMAND, "--manifest", "-", input=text)
         text = text.replace("GLIDEIN_Site: lab", "GLIDEIN_Site: lab\n  CONDOR_HOST: cm")
+    else:  # as it is, it is of no site
+        with pytest.raises(LabError, match="exit"):
+            lab.kubectl(*IN_THE_PILOT, pool.pod, *COMMAND, "--manifest", "-", input=text)
+        text = text.replace("example.org", "mine.test").replace("Example-", "My-")
     said = lab.kubectl(*IN_THE_PILOT, pool.pod, *COMMAND, "--manifest", "-", input=text)
     assert said.splitlines()[-1] == "fit: no faults, no warnings"

@@ -12,7 +12,7 @@ _SOURCES: Final = {
     "payload-init": tuple(
         f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "packet", "scope")
     ),
-    "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock")),
+    "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock", "measure")),
     "container": ("tests/simulator/container.c",),
     "hello": ("lab/images/hello/hello.c",),
 }

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from k8spilot.common import logs
 from k8spilot.common.errors import ClusterRefused, ImageNotHere, NotHere
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.startd_ad import StartdAd, Value
@@ -89,3 +90,16 @@ async def test_a_black_hole_is_told_until_when_it_is_one() -> None:
     ad = Ad()
     await AdPublisher(ad, cast("Any", None)).black_hole(600, "jobs fail")
     assert 598 < float(ad.told["K8SBlackHoleUntil"] or 0) - time.time() <= 600
+
+
+async def test_a_job_that_uses_too_much_disk_is_named_until_it_is_gone() -> None:
+    ad = Ad()
+    listener = AdPublisher(ad, cast("Any", None))
+    logs.about(logs.Subject(job="7.3", slot="slot1"))
+    await listener.excess("it wrote too much")
+    since = ad.told.pop("K8SHoldSince")
+    assert ad.told == {"K8SHoldJob": "7.3", "K8SHoldReason": "it wrote too much"}
+    assert isinstance(since, int)
+    assert abs(since - time.time()) < 3
+    await listener.excess("")
+    assert ad.told == {"K8SHoldJob": None, "K8SHoldReason": None, "K8SHoldSince": None}

@@ -116,6 +116,16 @@ WRONG: list[tuple[Callable[[Manifest], object], Verdict, str]] = [
         Verdict.FAULT,
         "add the capabilities KILL in",
     ),
+    (
+        lambda one: one.data.update(NUM_CPUS="64", MEMORY="999999"),
+        Verdict.FAULT,
+        "NUM_CPUS promises 64 CPUs, but the container payload has the limit cpu: 1",
+    ),
+    (
+        lambda one: one.spec["initContainers"][1]["resources"].pop("limits"),
+        Verdict.FAULT,
+        "set resources.limits.cpu and .memory of the container payload",
+    ),
     (no_token, Verdict.FAULT, "mount a projected serviceAccountToken at"),
     (lambda one: one.data.update(K8SPILOT_METRICS_PORT="0"), Verdict.FAULT, "remove startupProbe"),
     (lambda one: one.of("RoleBinding")["metadata"].update(namespace="b"), Verdict.WARNING, "binds no role to the"),
@@ -236,3 +246,30 @@ def test_outside_a_pod_check_says_so(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert call(monkeypatch) == 2
     assert "POD_NAME" in capsys.readouterr().out
+
+
+def test_the_values_of_the_example_are_faults_until_they_are_replaced() -> None:
+    example = Manifest()
+    example.data.update(
+        GLIDEIN_Site="Example-Site",
+        GLIDEIN_ResourceName="Example-Resource",
+        CONDOR_HOST="cm.example.org",
+        K8SPILOT_DEFAULT_IMAGE="docker://registry.example.org/default:latest",
+    )
+    for container in (*example.spec["initContainers"], example.pilot):
+        container["image"] = "registry.example.org/k8spilot:0.1.0"
+    bad = [one.words for one in example.bad() if one.verdict is Verdict.FAULT]
+    names = ("GLIDEIN_Site", "GLIDEIN_ResourceName", "CONDOR_HOST", "K8SPILOT_DEFAULT_IMAGE")
+    assert [words.split()[0] for words in bad if "is a placeholder" in words] == list(names), bad
+    assert [words for words in bad if words.startswith("replace the image registry.example.org/k8spilot:0.1.0,")]
+    assert len(bad) == len(names) + 1
+
+
+def test_each_value_of_the_overlay_in_the_repository_that_must_be_replaced_is_a_fault() -> None:
+    (kustomization,) = yaml.safe_load_all((MANIFESTS.parent / "overlays/example/kustomization.yaml").read_text())
+    manifest = Manifest()
+    literals = [text.partition("=") for text in kustomization["configMapGenerator"][0]["literals"]]
+    manifest.data.update({name: value for name, _, value in literals})
+    for container in (*manifest.spec["initContainers"], manifest.pilot):
+        container["image"] = kustomization["images"][0]["newName"]
+    assert len([one for one in manifest.bad() if one.verdict is Verdict.FAULT]) == 5

@@ -103,6 +103,11 @@ FAULTS: list[tuple[Callable[[Json], object], str]] = [
     ),
     (lambda pod: mount(pod, "payload", "/tmp").update(mountPath="/other"), "mount an emptyDir at /tmp in payload"),
     (
+        payload(lambda one: one.pop("resources")),
+        r"set resources.limits.cpu and .memory of the container payload \(it has no limit of cpu and memory\)",
+    ),
+    (payload(lambda one: one["resources"]["limits"].pop("memory")), r"it has no limit of memory\)"),
+    (
         payload(lambda one: one["volumeMounts"].append({"name": "cache", "mountPath": "/cache"})),
         r"mount the volume cache \(/cache in payload\) in pilot as well",
     ),
@@ -199,3 +204,52 @@ def test_a_pod_that_always_starts_its_pilot_again_is_fine() -> None:
     pod = copy.deepcopy(POD)
     pod["spec"]["restartPolicy"] = "Always"
     assert list(shape_warnings(pod, settings())) == []
+
+
+@pytest.mark.parametrize(
+    ("promised", "words"),
+    [
+        ({"num_cpus": 64}, "NUM_CPUS promises 64 CPUs, but the container payload has the limit cpu: 1;"),
+        ({"memory": 999_999}, "MEMORY promises 999999 MiB, but the container payload has the limit memory: 1Gi;"),
+    ],
+)
+def test_a_slot_larger_than_its_container_is_a_fault_unless_the_operator_wants_it(
+    promised: dict[str, int], words: str
+) -> None:
+    (fault,) = shape_faults(POD, settings(**promised))
+    assert fault.startswith(words)
+    assert "K8SPILOT_OVERCOMMIT=true" in fault
+    assert shape_faults(POD, settings(**promised, overcommit=True)) == []
+
+
+def test_a_slot_may_be_smaller_than_its_container_and_a_part_of_a_cpu_counts_as_one() -> None:
+    pod = copy.deepcopy(POD)
+    container(pod, "payload")["resources"]["limits"]["cpu"] = "1500m"
+    assert shape_faults(pod, settings(num_cpus=2, memory=512)) == []
+
+
+def test_a_pod_without_limits_is_what_the_operator_wants_if_he_says_so() -> None:
+    pod = copy.deepcopy(POD)
+    container(pod, "payload").pop("resources")
+    assert shape_faults(pod, settings(num_cpus=2, memory=512, overcommit=True)) == []
+
+
+WEAK: list[tuple[Callable[[Json], object], str]] = [
+    (
+        payload(lambda one: one["resources"]["limits"].pop("ephemeral-storage")),
+        "set resources.limits.ephemeral-storage of the container payload",
+    ),
+    (
+        lambda pod: container(pod, "pilot")["resources"]["limits"].update(memory="100Mi"),
+        "set resources.limits.memory of the container pilot to 256Mi or more",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), WEAK, ids=[words for _, words in WEAK])
+def test_a_size_with_which_a_pilot_runs_badly_is_a_warning(change: Callable[[Json], object], words: str) -> None:
+    pod = copy.deepcopy(POD)
+    change(pod)
+    assert shape_faults(pod, settings()) == []
+    (warning,) = shape_warnings(pod, settings())
+    assert warning.startswith(words)

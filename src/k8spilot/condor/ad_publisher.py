@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 
+from k8spilot.common import logs
 from k8spilot.common.errors import NotHere
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import StartdAd
@@ -12,7 +13,7 @@ from k8spilot.payload.listeners import CLOSED_SECONDS, Reason, SlotListener
 
 
 class AdPublisher(SlotListener):
-    """Publishes K8SImageStatus, K8SAvoidedImages, K8SAvoidUntil, K8SBlackHoleUntil and K8SApiAwayUntil."""
+    """Publishes K8SImageStatus, K8SAvoided..., K8SBlackHoleUntil, K8SApiAwayUntil and K8SHold..."""
 
     def __init__(self, slot: StartdAd, images: NodeImages) -> None:
         self.slot = slot
@@ -59,6 +60,12 @@ class AdPublisher(SlotListener):
         self._avoided.add(name, time.time())
         names, until = self._avoided.at(time.time())
         await self.slot.set({"K8SAvoidedImages": ",".join(names), "K8SAvoidUntil": int(until)})
+
+    async def excess(self, words: str) -> None:
+        """Let the startd hold the job, or withdraw that after the job's end (words is empty then)."""
+        job = logs.subject().job if words else None
+        since = int(time.time()) if words else None
+        await self.slot.set({"K8SHoldJob": job, "K8SHoldSince": since, "K8SHoldReason": words or None})
 
     async def _close(self) -> None:
         until = max(self._closed.values(), default=0)

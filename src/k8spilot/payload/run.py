@@ -5,8 +5,9 @@ import contextlib
 import itertools
 import logging
 import signal
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
 from k8spilot.payload.background import Background
+from k8spilot.payload.disk_watch import DiskWatch
 from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
@@ -47,6 +49,10 @@ class RunTarget:
     """Container id of the runtime."""
     patience: float
     """Seconds to wait for an unavailable API server, to learn how the container ended."""
+    disk: DiskWatch | None = None
+    """Watch of the disk that the command uses, which the run closes."""
+    tell_excess: Callable[[str], object] = lambda _: None
+    """Called with a sentence when the command has used more than it may."""
 
 
 class Run:
@@ -77,6 +83,11 @@ class Run:
         self._stdio = stdio
         self._machine = machine
         self._work = work
+        self._disk = place.disk
+        self._told = asyncio.Event()
+        """Set when a client has sent a signal."""
+        self._excess = ""
+        """Sentence about the disk that the job has used beyond its limits."""
         self._process: Process | None = None
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
@@ -95,6 +106,11 @@ class Run:
         now = read_traffic()
         return Traffic(now.received - self._traffic.received, now.sent - self._traffic.sent)
 
+    @property
+    def exceeds(self) -> bool:
+        """Whether the job has used more disk than it may."""
+        return bool(self._excess)
+
     async def begun(self) -> None:
         """Wait until the command's process runs, or its execution failed.
 
@@ -108,7 +124,7 @@ class Run:
     async def follow(self, command: Command) -> None:
         """Release `command`, carry its output, and set its result in `ended`."""
         try:
-            outcome = await self._follow(command)
+            outcome = await self._follow_with_disk(command)
         except Exception as error:
             cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
             self._machine.advance(PayloadEvent.LOSE)
@@ -137,6 +153,10 @@ class Run:
             PayloadLost: the container is gone.
         """
         self._check(ALIVE, "no job runs in it")
+        self._told.set()
+        self._kill(number)
+
+    def _kill(self, number: int) -> None:
         if number == signal.SIGKILL:
             self._work.start(self._insist, "kill")
         if self._machine.state is not PayloadState.ENDING:
@@ -189,6 +209,13 @@ class Run:
     def _has_exited(self) -> bool:
         return self._process is not None and self._process.exited.done()
 
+    async def _follow_with_disk(self, command: Command) -> Outcome:
+        try:
+            return await self._follow(command)
+        finally:
+            if self._disk is not None:
+                self._disk.close()
+
     async def _follow(self, command: Command) -> Outcome:
         channel = self.channel
         with self._stdio:
@@ -199,14 +226,48 @@ class Run:
                 if is_set(process.started):
                     self._machine.advance(PayloadEvent.STARTED)
                     self.running.set_result(None)
+                watching = self._work.start(self._watch_disk, "disk")
                 await first_of(process.exited, channel.closed)
+                watching.cancel()
                 self._last_usage = read_usage(channel.cgroup)
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
+                is_held = await self._settle_disk()
                 await self._unlock()
                 await self._drain(pump)
-        return outcome
+        return replace(outcome, excess="" if is_held else self._excess)
+
+    async def _watch_disk(self) -> None:
+        """End the job when it has used more disk than it may."""
+        if self._disk is not None:
+            self._exceed(await self._disk.until_exceeded())
+            with contextlib.suppress(PilotError):
+                self._kill(signal.SIGKILL)
+
+    def _exceed(self, words: str) -> None:
+        self._excess = words
+        if words:
+            self._told.clear()
+            logger.warning("Ending the job, which will be held: %s.", words)
+            self._place.tell_excess(words)
+
+    async def _settle_disk(self) -> bool:
+        """Wait until HTCondor holds a job that has used more disk than it may; return whether it does."""
+        if self._disk is None:
+            return False
+        if not self._excess:
+            self._exceed(await self._disk.last_look())
+        if not self._excess:
+            return False
+        with contextlib.suppress(PilotError):  # /tmp and /var/tmp, before the kubelet measures them
+            await self._scrubber.before_files()
+        waiting = asyncio.ensure_future(self._told.wait())
+        try:
+            await first_of(waiting, seconds=self._disk.hold_seconds)
+            return self._told.is_set()
+        finally:
+            waiting.cancel()
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
@@ -268,6 +329,8 @@ class Run:
             abandoned.cancel()
         if out_of_memory:
             return Outcome.killed_for_memory()
+        if self._excess:
+            return Outcome.of(signal.SIGKILL)
         if status.items() >= _KILLED.items() and not self._has_other_cause():
             raise PayloadKilled(
                 "the payload container's first process was ended by signal 9 under the job, which has no result "

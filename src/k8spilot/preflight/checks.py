@@ -21,7 +21,7 @@ from k8spilot.preflight.container import container_findings, htcondor_finding
 from k8spilot.preflight.finding import Finding, Verdict, fault, faults_of, good
 from k8spilot.preflight.gpus import found_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
-from k8spilot.preflight.settings import expression_finding, policy_findings, unknown_findings
+from k8spilot.preflight.settings import expression_finding, placeholder_findings, policy_findings, unknown_findings
 from k8spilot.settings import Settings
 from k8spilot.settings.names import ineffective
 
@@ -96,7 +96,7 @@ async def look_around() -> list[Finding]:
 
 async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
     """Make all checks. `cluster` receives the facts of the cluster."""
-    findings = [*container_findings(settings), *policy_findings(settings)]
+    findings = [*container_findings(settings), *policy_findings(settings), *placeholder_findings(settings)]
     if "engine" in settings.services:
         try:
             async with Api(Access.in_cluster()) as api:

@@ -17,17 +17,12 @@ from k8spilot.kube.client import ACCOUNT
 from k8spilot.preflight.container import CAPABILITIES
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
+from k8spilot.preflight.promises import is_placeholder, quantity
 from k8spilot.preflight.rights import RIGHTS, WISHES
-from k8spilot.preflight.settings import expression_finding, policy_findings, unknown_findings
+from k8spilot.preflight.settings import expression_finding, placeholder_findings, policy_findings, unknown_findings
 from k8spilot.settings import ENGINE, PILOT, Settings, variables
 
 Json = dict[str, Any]
-
-_UNITS: Final = {
-    "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
-}  # fmt: skip
-"""Suffixes of quantities (apimachinery, resource.Quantity)."""
 
 _MANY: Final = 1_000_000
 """Number of binds that no pilot reaches in its life."""
@@ -142,6 +137,7 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     else:
         yield expression_finding(settings)
         yield from policy_findings(settings)
+        yield from placeholder_findings(settings)
     faults = [*shape_faults(pod, settings), *_pilot_faults(pilot, pod["spec"], environment)]
     yield from judged(about, faults, "it has what a pilot needs")
     yield from (warning(about, words) for words in shape_warnings(pod, settings))
@@ -152,6 +148,9 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
 
 def _pilot_faults(pilot: Json, spec: Json, environment: Mapping[str, str]) -> Iterator[str]:
     """Yield faults that a running pilot would find in its own container."""
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    if images := sorted({str(item.get("image")) for item in containers if is_placeholder(str(item.get("image", "")))}):
+        yield f"replace the image {', '.join(images)}, a placeholder, by the one that you have built"
     engine_container = next((item for item in spec.get("initContainers") or () if item.get("name") == ENGINE), None)
     engine = engine_container or pilot
     if ACCOUNT not in {Path(mount["mountPath"]) for mount in engine.get("volumeMounts") or ()}:
@@ -225,15 +224,7 @@ def _resource(request: Json, pod: Json) -> int:
     amount = (owner.get("resources") or {}).get(kind, {}).get(resource)
     if amount is None:
         return 1
-    return math.ceil(_quantity(amount) / _quantity(request.get("divisor", "1")))
-
-
-def _quantity(text: object) -> float:
-    number = str(text).rstrip("".join(_UNITS))
-    try:
-        return float(number) * _UNITS[str(text)[len(number) :]]
-    except (ValueError, KeyError):
-        raise SettingsError(f"the manifest has the invalid quantity {text!r}") from None
+    return math.ceil(quantity(amount) / quantity(request.get("divisor", "1")))
 
 
 def _job_faults(pod: Json) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from k8spilot.kube.pod import BIND, security_context
 from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.server import SOCKET
 from k8spilot.preflight.gpus import gpu_warnings
+from k8spilot.preflight.promises import size_faults, size_warnings
 from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
 
 PAYLOAD_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- in the payload container
@@ -165,6 +166,8 @@ def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
 
 def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
     name = settings.payload_container
+    if has_condor(spec, settings):
+        yield from size_faults(payload, settings)
     security = security_context(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"remove all privileges from {name}, which runs other people's programs"
@@ -298,7 +301,9 @@ def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
     spec: Json = pod.get("spec", {})
     containers: list[Json] = [*spec.get("initContainers", ()), *spec.get("containers", ())]
     for payload in [container for container in containers if container["name"] == settings.payload_container]:
-        yield from gpu_warnings(payload, [container for container in containers if container is not payload])
+        others = [container for container in containers if container is not payload]
+        yield from gpu_warnings(payload, others)
+        yield from size_warnings(payload, others)
     deadline = spec.get("activeDeadlineSeconds")
     if has_condor(spec, settings) and deadline is not None and settings.life_seconds > deadline:
         yield (

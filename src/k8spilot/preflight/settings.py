@@ -9,6 +9,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
+from k8spilot.preflight.promises import placeholder_faults
 from k8spilot.settings import Settings
 from k8spilot.settings.names import ineffective
 from k8spilot.settings.parsers import IMAGE
@@ -32,6 +33,11 @@ def expression_finding(settings: Settings) -> Finding:
     except PilotError as error:
         return fault("settings", str(error))
     return good("settings", "all values are valid")
+
+
+def placeholder_findings(settings: Settings) -> list[Finding]:
+    """Check that the operator has replaced the example's values."""
+    return [fault("settings", words) for words in placeholder_faults(settings)]
 
 
 def policy_findings(settings: Settings) -> list[Finding]:

@@ -92,6 +92,10 @@ class Settings:
     memory: int | None = _of(parsers.whole(1), None, "MEMORY")
     """Memory that the slot advertises, in MiB. Not set: the memory limit of the payload container."""
 
+    overcommit: bool = _of(parsers.flag, False)
+    """Let `NUM_CPUS` and `MEMORY` be more than the payload container has, or let it have no limits. Jobs then get less
+    than HTCondor promises them."""
+
     accept_jobs_for_hours: float = _of(parsers.number(above=0), 336.0, "ACCEPT_JOBS_FOR_HOURS")
     """How long after its start the pilot takes new jobs, in hours. The start is that of the pod, or that of the
     container in a pod with `restartPolicy: Always`."""
@@ -138,17 +142,21 @@ class Settings:
     cluster: str | None = _of(parsers.plain, None)
     """Name of the cluster in the slot's ad, since Kubernetes has no name of its own."""
 
-    payload_cpus: int | None = _of(parsers.whole(1), None, "PAYLOAD_CPUS")
+    payload_cpus: int | None = _of(parsers.limit, None, "PAYLOAD_CPUS")
     """`limits.cpu` of the payload container, rounded up. Required if `K8SPILOT_SERVICES` includes condor (the
     default), unless `NUM_CPUS` is set; the manifest sets it."""
 
-    payload_memory_mb: int | None = _of(parsers.whole(1), None, "PAYLOAD_MEMORY_MB")
+    payload_memory_mb: int | None = _of(parsers.limit, None, "PAYLOAD_MEMORY_MB")
     """`limits.memory` of the payload container, in MiB. Required if `K8SPILOT_SERVICES` includes condor (the
     default), unless `MEMORY` is set; the manifest sets it."""
 
     payload_disk_mb: int = _of(parsers.whole(0), 0, "PAYLOAD_DISK_MB")
     """`limits.ephemeral-storage` of the payload container, in MiB. 0: the free space of the sandboxes' volume
     counts."""
+
+    disk_headroom_percent: float = _of(parsers.number(least=0, most=90), 10.0)
+    """Part of that limit, in percent, that the slot does not promise to jobs. It is for the pilot's own files, and for
+    what a job writes before the pilot ends it; the kubelet evicts a pod above the whole limit."""
 
     # --- Jobs, images and logs ---
 
@@ -261,6 +269,11 @@ class Settings:
     def sockets(self) -> tuple[Path, Path]:
         """Docker sockets, in the order of their descriptors (supervisor/supervisor.py)."""
         return (self.socket, self.htcondor_socket)
+
+    @property
+    def slot_disk_mb(self) -> int:
+        """Disk that the slot promises, in MiB; 0 if the payload container has no limit."""
+        return int(self.payload_disk_mb * (1 - self.disk_headroom_percent / 100))
 
     @property
     def accept_seconds(self) -> int:

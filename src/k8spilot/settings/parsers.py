@@ -154,6 +154,14 @@ def number(*, above: float = -math.inf, least: float = -math.inf, most: float = 
 port: Final = whole(1, 65535)
 
 
+def limit(value: str) -> int:
+    """Parse the payload container's limit of a resource. The kubelet gives 0 for a container without one."""
+    try:
+        return whole(1)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; set resources.limits.cpu and .memory of the container payload") from error
+
+
 def one_of[Value](words: Sequence[Value]) -> Callable[[str], Value]:
     """Return a parser of one of several words, from typing.get_args."""
 
