@@ -63,11 +63,17 @@ async def look_around() -> list[Finding]:
         settings = Settings.from_environment()
     except SettingsError as error:
         return [fault("settings", str(error)), *unknown]
-    return [*unknown, *await examine(settings, Cluster())]
+    return [*unknown, *await examine(settings, Cluster(), runs=True)]
 
 
-async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
-    """Make all checks. `cluster` receives the facts of the cluster."""
+async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -> list[Finding]:
+    """Make all checks.
+
+    Args:
+        settings: settings of the pilot.
+        cluster: receives the facts of the cluster.
+        runs: whether a pilot may run here already.
+    """
     findings = [*container_findings(settings), *policy_findings(settings)]
     if "engine" in settings.services:
         try:
@@ -81,7 +87,7 @@ async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
     if "condor" in settings.services:
         findings.append(_pool_credentials(settings))
         findings.append(expression_finding(settings))
-        checks += [htcondor_finding(), pool_finding(settings)]
+        checks += [htcondor_finding(), pool_finding(settings, runs=runs)]
     return findings + [finding for finding in await asyncio.gather(*checks) if finding is not None]
 
 
@@ -94,7 +100,7 @@ def _pool_credentials(settings: Settings) -> Finding:
 
 
 async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
-    """Create Events of the own pod: one for each fault or one for success, and one for excess rights.
+    """Create Events of the own pod: one for each fault, and one for excess rights. Success is the engine's Event Fit.
 
     The function needs the downward API's variables only, because the settings may be invalid.
 
@@ -109,8 +115,6 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
         return
     async with Api(access) as api:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
-        if error is None:
-            await events.tell("Fit", "All preflight checks passed.")
         if beyond:
             await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
         for message in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
