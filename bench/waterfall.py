@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Final
 
-_LINE = re.compile(r"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d\.\d+) \(pid:(\d+)\) (.*)$", re.MULTILINE)
+_LINE = re.compile(r"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d\.\d+) \(pid:(\d+)\) (?:\(D_[^)]*\) )?(.*)$", re.MULTILINE)
 _JOB = re.compile(r"Starting a \w+ universe job with ID: (\d+)\.(\d+)")
 
 _MARKS: Final[Sequence[tuple[str, str]]] = (

@@ -224,8 +224,10 @@ class Pool:
         return "".join(self.lab.kubectl(*of_pod, "-c", one, timeout=timeout) for one in self.lab.containers)
 
     def faults(self, seconds: int) -> list[str]:
-        """Lines of that log which tell of a fault of the pilot's own."""
-        return [line for line in self.log(seconds).splitlines() if " ERROR " in line or line.startswith("Traceback")]
+        """Lines of that log which tell of a fault of the pilot's own, and not of HTCondor's."""
+        return [
+            line for line in self.log(seconds).splitlines() if " ERROR k8spilot" in line or line.startswith("Traceback")
+        ]
 
     def restarts(self) -> int:
         """How often the payload container was started again: once for every bind, and once for every unbind."""

@@ -86,6 +86,7 @@ def test_a_pilot_that_nobody_claims_ends(lab: Lab, owner: str, deploy: Deploy) -
     pod = deploy({"idle": {"ACCEPT_IDLE_MINUTES": "0.25"}})["idle"]
     until(partial(is_complete, lab, owner, "idle"), "the Job is complete", 180)
     assert _lived(lab, pod) > 15
+    assert _reason(lab, pod) == "The pilot ends: idle for 0.25 min (ACCEPT_IDLE_MINUTES)."
 
 
 @pytest.mark.timeout(400)
@@ -105,6 +106,7 @@ def test_after_the_accepting_hours_a_job_runs_to_its_end_and_no_other_begins(
     until(partial(is_complete, lab, owner, "retired"), "the Job is complete", 120)
     submitted.look()
     assert [event.kind for event in submitted.events if event.proc == 1] == ["SubmitEvent"]
+    assert "its time to take jobs is over" in _reason(lab, pods["retired"])
 
 
 @pytest.mark.timeout(500)
@@ -120,6 +122,7 @@ def test_a_job_that_runs_past_the_end_of_its_pilot_goes_on_elsewhere_with_its_st
     runs(submitted)
     submitted.wait("JobEvictedEvent", timeout=180, ignore=BAD_NEWS)
     until(partial(is_complete, lab, owner, "dead"), "the Job is complete", 120)
+    assert "its time is over" in _reason(lab, pod)
     cleanup.callback(pilot.delete, lab, f"{pod}-next")
     pilot.deploy(lab, f"{pod}-next")
     assert submitted.ended(timeout=90, ignore=BAD_NEWS).attributes["ReturnValue"] == 3
@@ -151,6 +154,12 @@ def test_each_order_of_the_pools_operators_ends_a_pilot_and_gives_its_job_what_i
     }
     for key in ORDERS:
         until(partial(is_complete, lab, owner, key), f"the Job is complete after {key}", 120)
+    reasons = {key: _reason(lab, pods[key]) for key in ORDERS}
+    told = {"drain": "drained by a tool at ", "off": "HTCondor's startd was turned off (condor_off)"}
+    assert {key: told[key.partition("-")[0]] in reason for key, reason in reasons.items()} == dict.fromkeys(
+        ORDERS, True
+    ), reasons
+    assert "(by root)" in reasons["drain-fast"]
 
 
 @pytest.mark.timeout(400)
@@ -167,6 +176,14 @@ def test_condor_restart_starts_htcondor_anew_in_a_pilot_that_goes_on(
     assert _outcome(submitted) == "evicted with its state"
     assert submitted.ended(timeout=120, ignore=BAD_NEWS).attributes["ReturnValue"] == 3
     assert "Ending: " not in pool.log(600)
+
+
+def _reason(lab: Lab, pod: str) -> str:
+    """The termination message, which is the last line of the log, too."""
+    message = str(_state(lab, pod)["terminated"]["message"])
+    log = lab.kubectl("logs", pod, "-n", lab.namespace, "-c", "pilot", "--tail=1").strip()
+    assert log.endswith(message)
+    return message
 
 
 def _lived(lab: Lab, pod: str) -> float:

@@ -62,6 +62,8 @@ def test_a_prometheus_scrapes_a_pilot_that_runs_jobs(pool: Pool, address: str, s
     assert scraper.value("sum(k8spilot_state)") == 1
     assert scraper.value('k8spilot_api_requests_total{verb="patch",code="200"}')
     assert scraper.value("time() - k8spilot_api_last_contact_timestamp_seconds < 100") is not None
+    assert scraper.value("k8spilot_in_pool") == 1
+    assert scraper.value("time() - k8spilot_pool_last_update_timestamp_seconds < 700") is not None
     assert scraper.value("process_resident_memory_bytes")
     assert scraper.value("k8spilot_build_info") == 1
 
@@ -87,10 +89,14 @@ def test_the_status_tells_of_the_job_that_runs(pool: Pool) -> None:
     condor = found["htcondor"]
     assert (condor["state"], condor["job"]) == ("Claimed", f"{running.cluster}.0")
     assert condor["to_die"] > condor["to_retire"]
+    assert found["pool"]["in_pool"]
     text = pool.inside("k8spilot status")
+    assert f"in the pool as slot1@lab.{pool.pod} of {pool.lab.pool_host}" in text
     assert f"{running.cluster}.0, runs for" in text
     log = pool.lab.kubectl("logs", "-n", PILOT_NAMESPACE, pool.pod, "-c", "pilot", "--since=60s")
     assert f"job={running.cluster}.0 slot=slot1" in log
+    of_startd = [line for line in log.splitlines() if " condor.startd: " in line]
+    assert not [line for line in of_startd if "slot1: " in line], "HTCondor's lines about each job are of level DEBUG"
     assert "command request" not in log, "the pilot's own question whether HTCondor answers is no line of its log"
 
 
@@ -116,6 +122,8 @@ def test_a_pilots_life_is_told_in_events(lab: Lab, owner: str) -> None:
         lab.kubectl(*inside, "kill -9 $(pgrep -f k8spilot.engine | head -1)")
         until(lambda: _told(lab, name, "Recovered"), "the engine's death is told")
         until(lambda: _status(lab, name).get("fit"), "the pilot is fit again")
+        assert _told(lab, name, "Fit")
+        assert [one["count"] for one in events(lab, name) if one["reason"] == "InPool"] == [2], "told by both engines"
         assert _status(lab, name)["engine"]["restarts"] == 1
         log = lab.kubectl("logs", "-n", PILOT_NAMESPACE, name, "-c", "pilot")
         assert {"time", "level", "logger", "message"} <= {key for line in log.splitlines() for key in json.loads(line)}
@@ -123,7 +131,8 @@ def test_a_pilots_life_is_told_in_events(lab: Lab, owner: str) -> None:
     finally:
         pilot.delete(lab, name)
     assert _told(lab, name, "Draining")
-    assert _told(lab, name, "Drained")
+    (drained,) = [one["message"] for one in events(lab, name) if one["reason"] == "Drained"]
+    assert "the pod was deleted" in drained
 
 
 def _told(lab: Lab, name: str, reason: str) -> bool:

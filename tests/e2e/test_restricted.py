@@ -131,6 +131,9 @@ def test_a_pilot_that_nobody_claims_completes_its_pod(pool: Pool) -> None:
     pilot.deploy(pool.lab, name, {"ACCEPT_IDLE_MINUTES": "0.25", **QUICK})
     try:
         until(lambda: pool.of_pod(name).status()["status"]["phase"] == "Succeeded", "the pod is complete", 150)
+        (status,) = pool.of_pod(name).status()["status"]["containerStatuses"]
+        message = status["state"]["terminated"]["message"]
+        assert message == "The pilot ends: idle for 0.25 min (ACCEPT_IDLE_MINUTES)."
     finally:
         pilot.discard(pool.lab, name)
 

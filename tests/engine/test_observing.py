@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -14,8 +15,10 @@ import pytest
 
 from k8spilot.cli import status
 from k8spilot.common import logs
+from k8spilot.common.engine_api import LINK
 from k8spilot.common.http_limits import LimitedRequestHandler
 from k8spilot.model.payload_state import PayloadState
+from k8spilot.model.pool_state import PoolState
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
 
@@ -421,3 +424,39 @@ async def test_every_line_about_a_job_names_it(simulator: Simulated, caplog: pyt
     assert attempt in simulator.cluster.kubelet.starts[-1]
     for first in ("HTCJob12_3_slot1_PID77", "The"):  # runs; the job ended
         assert about[first].items() >= {"job": "12.3", "slot": "slot1", "attempt": attempt}.items()
+
+
+async def test_a_pilot_is_ready_and_fit_only_while_the_pool_has_its_slot(programs: Programs) -> None:
+    """HTCondor's side is a connection as the agent makes it: the state comes with HTCondor's log lines."""
+    out = PoolState(False, "slot1@x", "cm", time.time(), problem="cm does not authenticate this pilot")
+    inside = PoolState(True, "slot1@x", "cm", time.time(), updated=1_800_000_000.0)
+    joining = "HTCondor has not joined the pool yet"
+
+    async with observed(programs) as (engine, address):
+
+        async def is_unready(words: str) -> None:
+            async def is_so() -> bool:
+                code, text = await get(f"{address}/readyz")
+                return code == 503 and words in text
+
+            await eventually(is_so)
+
+        assert (await get(f"{address}/readyz"))[0] == 200, "no HTCondor belongs to this engine"
+        connector = aiohttp.UnixConnector(str(engine.path))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            async with session.ws_connect(f"http://engine{LINK}") as agent:
+                await is_unready(joining)
+                await agent.send_json({"log": "Pool", "line": out.text()})
+                await is_unready(out.sentence)
+                assert (await told(engine, "NotInPool"))["message"] == f"Not in the pool: {out.problem}."
+                found = await asyncio.to_thread(status.ask, str(engine.path))
+                assert (found["fit"], found["pool"]["in_pool"]) == (False, False)
+                assert out.sentence in found["problems"]
+                assert "NOT in the pool" in status.text(found)
+                assert "Fit" not in events(engine)
+                await agent.send_json({"log": "Pool", "line": inside.text()})
+                assert (await told(engine, "InPool"))["message"] == "In the pool as slot1@x of cm."
+                await told(engine, "Fit")
+                assert (await get(f"{address}/readyz"))[0] == 200
+                assert (await metrics(address))["k8spilot_pool_last_update_timestamp_seconds"] == 1_800_000_000.0
+            await is_unready(joining)

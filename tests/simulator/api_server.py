@@ -282,6 +282,8 @@ class ApiServer:
         name = request.match_info.get("name") or body["metadata"]["name"]
         if request.method == "PATCH" and name not in self.told:
             return web.json_response(_status(404, f'events "{name}" not found'), status=404)
+        if request.method == "POST" and name in self.told:
+            return web.json_response(_status(409, f'events "{name}" already exists'), status=409)
         self.told[name] = {**self.told.get(name, {}), **body}
         return web.json_response(self.told[name], status=201 if request.method == "POST" else 200)
 

@@ -238,10 +238,10 @@ def test_what_the_payload_says_of_time_is_read() -> None:
 _STARTER = """\
 11/22/26 03:25:32.200 (pid:7) ** condor_starter (condor_STARTER) STARTING UP
 11/22/26 03:25:32.300 (pid:7) File transfer completed successfully.
-11/22/26 03:25:32.310 (pid:7) Starting a VANILLA universe job with ID: 6.0
+11/22/26 03:25:32.310 (pid:7) (D_ALWAYS) Starting a VANILLA universe job with ID: 6.0
 11/22/26 03:25:32.400 (pid:7) Runnning: /usr/bin/docker pull -q image
 11/22/26 03:25:32.450 (pid:7) Attempting to run: /usr/bin/docker create --init image
-11/22/26 03:25:32.600 (pid:7) Process exited, pid=70, status=0
+11/22/26 03:25:32.600 (pid:7) (D_ALWAYS) Process exited, pid=70, status=0
 11/22/26 03:25:32.700 (pid:7) Runnning: /usr/bin/docker start -a HTCJob6_0
 11/22/26 03:25:32.900 (pid:7) Process exited, pid=71, status=0
 11/22/26 03:25:32.950 (pid:7) Returning from Starter::JobReaper()

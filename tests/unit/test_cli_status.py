@@ -142,3 +142,17 @@ def test_it_is_fast_since_it_imports_little() -> None:
 @pytest.mark.parametrize(("scoped", "lines"), [(True, 0), (None, 0), (False, 1)])
 def test_that_jobs_reach_sockets_of_the_pods_other_containers_is_shown(scoped: bool | None, lines: int) -> None:
     assert status.text(found(payload_scoped=scoped)).count("abstract sockets") == lines
+
+
+def test_the_pools_view_of_the_slot_is_shown() -> None:
+    moment = (datetime.now(UTC) - timedelta(minutes=5, seconds=3)).isoformat()
+    pool = {
+        "in_pool": True, "slot": "slot1@x", "collector": "cm", "since": moment, "last_update": moment, "problem": "",
+    }  # fmt: skip
+    assert (
+        "pool      in the pool as slot1@x of cm for 5 min 3 s, last known update 5 min 3 s ago"
+        in status.text(found(pool=pool)).splitlines()
+    )
+    out = {**pool, "in_pool": False, "last_update": None, "problem": "cm: no such host"}
+    assert "pool      NOT in the pool for 5 min 3 s" in status.text(found(pool=out)).splitlines()
+    assert "pool  " not in status.text(found())

@@ -23,6 +23,10 @@ class Ad(StartdAd):
     def there(self) -> bool:
         return True
 
+    @property
+    def expected(self) -> bool:
+        return True
+
     async def set(self, attributes: Mapping[str, Value]) -> bool:
         self.told.update(attributes)
         return True

@@ -11,11 +11,12 @@ import pytest
 from aiohttp import web
 
 from k8spilot.common import engine_api
-from k8spilot.condor import agent_link
+from k8spilot.condor import agent_link, pool_watch
 from k8spilot.condor.agent import HTCondorAgent, facts
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.startd_ad import LocalStartdAd
+from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
 from k8spilot.supervisor.supervisor import DONE
 from tests.unit.condor_reads import settings as known_settings
@@ -123,6 +124,47 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
         with (folders.log / "MasterLog").open("a") as log:
             log.write(f"{END_OF_STARTD}\n")
         await eventually(lambda: signals == [DONE])
+
+
+async def test_the_engine_hears_of_the_pool_whenever_it_connects_and_when_htcondor_goes(
+    settings: Settings, folders: Folders
+) -> None:
+    heard: list[str] = []
+
+    async def handle_line(log: str, line: str) -> None:
+        if log == LOG:
+            heard.append(line)
+
+    async with agent(settings, folders):
+        for _ in range(2):
+            heard.clear()
+            slot = RemoteStartdAd()
+            slot.handle_line = handle_line
+            before = slot.expected
+            async with engine(slot, settings.socket):
+                await eventually(lambda: heard)
+                assert (before, slot.expected) == (False, True)
+                assert not PoolState.of(heard[-1]).in_pool
+        await eventually(lambda: heard[-1] == "")
+
+
+async def test_the_reason_of_an_end_is_left_for_the_supervisor(settings: Settings, folders: Folders) -> None:
+    async with agent(settings, folders):
+        await asyncio.sleep(0.3)  # nothing tells that it reads
+        with (folders.log / "StartLog").open("a") as log:
+            log.write("11/25/26 13:39:32.820 (pid:35) (D_ALWAYS) No resources have been claimed for 1800 seconds\n")
+        await eventually(folders.end_reason.exists)
+        assert folders.end_reason.read_text() == "0 0 idle for 30 min (ACCEPT_IDLE_MINUTES)"
+
+
+async def test_a_pilot_that_was_never_in_the_pool_ends_from_htcondors_side(
+    settings: Settings, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_watch, "_START_SECONDS", 0.05)
+    known = replace(settings, condor_host="127.0.0.1:1", join_timeout_seconds=0.1)
+    async with agent(known, folders) as signals:
+        await eventually(lambda: DONE in signals)
+        assert folders.end_reason.read_text().startswith("1 1 the slot was not in the pool within 0.1 s: 127.0.0.1:1: ")
 
 
 async def test_the_engine_ends_htcondor_also_one_that_comes_later(settings: Settings, folders: Folders) -> None:

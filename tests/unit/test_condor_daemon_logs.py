@@ -59,6 +59,36 @@ async def test_new_lines_are_told_under_their_daemons_names(
     assert "of the last time" not in caplog.text
 
 
+async def test_a_line_has_htcondors_severity_and_one_time(
+    handled_lines: "asyncio.Queue[tuple[str, str]]", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    head = "11/25/26 13:39:32.820 (pid:35)"
+    lines = [
+        f"{head} (D_ALWAYS) slot1: Remote owner is alice@pool",
+        f"{head} (D_ALWAYS) slot1: Remote job ID is 10.0",
+        f"{head} (D_ALWAYS) slot1: State change: claim-activation protocol successful, Starter 79",
+        f"{head} (D_ERROR) It fails",
+        f"{head} (D_ALWAYS) Starter pid 79 exited with status 0",
+        f"{head} (D_ALWAYS) shutdown graceful",
+    ]
+    (tmp_path / "var/log/condor/StartLog").write_text("".join(f"{line}\n" for line in lines))
+    async with asyncio.timeout(10):
+        assert [await handled_lines.get() for _ in lines] == [("StartLog", line) for line in lines]
+    told = [(one.name, one.levelname, one.getMessage()) for one in caplog.records]
+    assert told[-5:] == [
+        ("condor.startd", "DEBUG", "slot1: State change: claim-activation protocol successful, Starter 79"),
+        ("condor.startd", "ERROR", "It fails"),
+        ("condor.startd", "DEBUG", "Starter pid 79 exited with status 0"),
+        (
+            "k8spilot.condor.daemon_logs",
+            "INFO",
+            "Job 10.0 of alice@pool left the slot after 0 s: its starter exited with status 0.",
+        ),
+        ("condor.startd", "INFO", "shutdown graceful"),
+    ]
+
+
 async def test_the_last_lines_before_the_end_are_handled(tmp_path: Path) -> None:
     folders = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
     folders.log.mkdir(parents=True)

@@ -16,6 +16,8 @@ from aiohttp.test_utils import TestServer
 
 from k8spilot.common.errors import PreflightError
 from k8spilot.condor import credentials
+from k8spilot.condor.collectors import Answer, Collectors
+from k8spilot.condor.folders import Folders
 from k8spilot.kube.client import Access
 from k8spilot.preflight import checks, late_credentials
 from k8spilot.preflight import cluster as cluster_checks
@@ -346,7 +348,10 @@ async def test_a_payload_container_that_ended_a_moment_ago_hides_nothing(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (set_variable("CONDOR_HOST", "127.0.0.1:1"), "no collector of the pool is reachable (127.0.0.1:1: "),
+        (
+            set_variable("CONDOR_HOST", "127.0.0.1:1"),
+            "no collector of the pool is reachable: 127.0.0.1:1: nobody answers on port 1",
+        ),
         (
             lambda here: (here.folder / "bin/skopeo").write_text("#!/bin/sh\necho no such host >&2; exit 1\n"),
             "no such host; give the pod network access to its images' registries",
@@ -380,12 +385,40 @@ def test_htcondors_version_is_judged(said: str, verdict: Verdict) -> None:
     assert version_finding(said).verdict is verdict
 
 
-async def test_a_good_verdict_is_an_event_and_a_pilot_without_that_right_goes_on(here: Here) -> None:
+async def test_good_preflight_checks_are_not_yet_fit_and_a_pilot_without_the_right_to_events_goes_on(
+    here: Here,
+) -> None:
     await checks.tell_verdict(None)
-    (event,) = here.cluster.events
-    assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Normal", "Fit", "pilot")
+    assert here.cluster.events == []
     here.cluster.rights.clear()
-    await checks.tell_verdict(None)
+    await checks.tell_verdict(None, "it may do more")
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "words"),
+    [
+        (Answer("cm", identity="pilot@pool (TOKEN)"), Verdict.GOOD, "cm takes this pilot's slot, as pilot@pool"),
+        (Answer("cm", problem="cm does not authenticate this pilot"), Verdict.FAULT, "cm does not authenticate"),
+    ],
+)
+async def test_a_check_in_a_pilot_asks_the_pool_whether_it_takes_the_slot(
+    here: Here, monkeypatch: pytest.MonkeyPatch, answer: Answer, verdict: Verdict, words: str
+) -> None:
+    async def ping(_: Collectors) -> Answer:
+        return answer
+
+    monkeypatch.setattr(Collectors, "ping", ping)
+    monkeypatch.setattr(Folders, "config", here.folder / "condor_config")
+    assert "is reachable" in (await _pool_finding()).words, "HTCondor has no configuration yet"
+    (here.folder / "condor_config").touch()
+    found = await _pool_finding()
+    assert (found.verdict, words in found.words) == (verdict, True)
+    await checks.check(Settings.from_environment())  # the start does not end by it: the watch of the pool waits
+
+
+async def _pool_finding() -> Finding:
+    (found,) = [one for one in await checks.look_around() if one.check == "pool"]
+    return found
 
 
 def test_the_account_of_the_jobs_is_there() -> None:

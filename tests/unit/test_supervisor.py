@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -48,7 +48,8 @@ def _kept(engine: str | None, condor: str | None) -> Iterator["subprocess.Popen[
         finally:
             if process.poll() is None:
                 for child in psutil.Process(process.pid).children(recursive=True):
-                    child.kill()
+                    with suppress(psutil.NoSuchProcess):  # a script's `sleep` ends by itself
+                        child.kill()
                 process.kill()
 
 
@@ -213,8 +214,9 @@ def test_its_lines_are_json_where_the_engines_are(start: Start, monkeypatch: pyt
     process = start(ENGINE, "sleep 0.2; exit 44")
     assert process.wait(10) == 44
     told = [json.loads(line) for line in (process.stderr.read() if process.stderr else b"").splitlines()]
-    assert [line["level"] for line in told] == ["INFO"] * 3
-    assert told[-1]["message"] == "HTCondor has ended with status 44."
+    assert [line["level"] for line in told] == [*["INFO"] * 3, "ERROR"]
+    assert told[-1]["message"].startswith("The pilot ends: HTCondor has ended with status 44")
+    assert told[-2]["message"] == "HTCondor has ended with status 44."
 
 
 def test_what_it_says_is_json_whatever_it_is(
@@ -229,3 +231,48 @@ def test_the_supervisor_is_small(start: Start) -> None:
     process = start(ENGINE, CONDOR)
     eventually(lambda: lines("condor"))
     assert psutil.Process(process.pid).memory_info().rss < 12 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "age", "before", "status", "words"),
+    [
+        ("0 0 idle for 30 min", 0, 0, 0, "idle for 30 min"),
+        ("0 0 idle for 30 min", 600, 0, 0, "HTCondor has ended"),
+        ("0 1 the pod was deleted", 600, supervisor.TOLD, supervisor.TOLD, "the pod was deleted"),
+        ("0 0 idle for 30 min", 0, supervisor.TOLD, supervisor.TOLD, "the kubelet told it to end: "),
+        ("1 1 the slot was not in the pool within 600 s: x", 0, 0, 1, "the slot was not in the pool within 600 s: x"),
+        ("nonsense", 0, 0, 0, "HTCondor has ended"),
+        (None, 0, 0, 0, "HTCondor has ended"),
+    ],
+)
+def test_the_reason_of_the_end_is_the_last_line_and_the_termination_message(  # noqa: PLR0917
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str | None,
+    age: int,
+    before: int,
+    status: int,
+    words: str,
+) -> None:
+    message, reason = tmp_path / "termination-log", tmp_path / "end-reason"
+    message.write_text("x" * 500)
+    if text is not None:
+        reason.write_text(text)
+        os.utime(reason, (time.time() - age, time.time() - age))
+    monkeypatch.setattr(supervisor, "_TERMINATION_LOG", str(message))
+    ending = supervisor.Supervisor(None, supervisor.Child("condor", ["true"], {}), str(reason))
+    ending._status = before
+    ending._tell_reason()
+    assert ending._status == status
+    assert message.read_text().startswith(f"The pilot ends: {words}")
+    level = "ERROR" if status == 1 else "INFO"
+    assert f" {level} k8spilot.supervisor: {message.read_text()}\n" in capsys.readouterr().err
+
+
+def test_no_termination_log_is_made_where_the_kubelet_mounts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_TERMINATION_LOG", str(tmp_path / "none"))
+    supervisor.Supervisor(None, supervisor.Child("condor", ["true"], {}))._tell_reason()
+    assert not (tmp_path / "none").exists()

@@ -43,19 +43,20 @@ class Api:
 
     def __init__(self) -> None:
         self.requests = 0
-        self.events: dict[str, tuple[str, str, int]] = {}
+        self.events: dict[tuple[str, str], tuple[str, str, int]] = {}
 
-    async def tell(self, reason: EventReason, message: str) -> str:
+    async def tell(self, reason: EventReason, message: str, *, key: str = "", count: int = 1) -> int:
         assert reason in EVENTS
         self.requests += 1
-        self.events[name := str(self.requests)] = (reason, message, 1)
-        return name
+        _, first, before = self.events.get((reason, key or message), (reason, message, 0))
+        self.events[reason, key or message] = (reason, first, before + count)
+        return before + count
 
-    async def tell_again(self, name: str, reason: str, count: int) -> bool:
+    async def tell_again(self, reason: EventReason, message: str, count: int, *, key: str = "") -> bool:
         self.requests += 1
-        if name not in self.events:
+        if (reason, key or message) not in self.events:
             return False
-        self.events[name] = (reason, self.events[name][1], count)
+        self.events[reason, key or message] = (reason, self.events[reason, key or message][1], count)
         return True
 
 

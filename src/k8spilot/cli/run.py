@@ -68,6 +68,7 @@ def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
         folders = Folders.of(settings)
         started = datetime.fromisoformat(facts["started"])
         prepare(settings, folders, started=int(started.timestamp()), facts=facts["attributes"])
+        plan["reason"] = str(folders.end_reason)
         plan["condor"] = {"argv": ["condor_master", "-f"], "env": environment(settings, folders, os.environ)}
     return plan
 

@@ -59,6 +59,8 @@ def text(status: Json) -> str:
     else:
         lines.append(f"slot      {slot['state']} for {_age(slot['since'])}, without a job")
     lines.append(f"HTCondor  {_condor(status['htcondor'])}")
+    if pool := status.get("pool"):
+        lines.append(f"pool      {_pool(pool)}")
     if (gpus := status.get("gpus")) and (gpus["usable"] or gpus["problem"]):
         lines.append(f"GPUs      {gpus['words']}")
     lines.append(f"API       {_api(status['api'])}")
@@ -89,6 +91,13 @@ def _condor(found: Json | None) -> str:
     if "to_die" in found:
         ends.append(f"ends {found['to_die']} at the latest")
     return "; ".join([f"{found.get('state')}/{found.get('activity')}{_since(' for ', found.get('since'))}{job}", *ends])
+
+
+def _pool(pool: Json) -> str:
+    updated = f", last known update {_age(pool['last_update'])} ago" if pool["last_update"] else ""
+    if not pool["in_pool"]:
+        return f"NOT in the pool for {_age(pool['since'])}{updated}"
+    return f"in the pool as {pool['slot']} of {pool['collector']} for {_age(pool['since'])}{updated}"
 
 
 def _api(api: Json) -> str:

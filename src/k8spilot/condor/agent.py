@@ -21,13 +21,18 @@ from typing import Any, Final
 import aiohttp
 
 from k8spilot.common import engine_api, logs
+from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.agent_link import HEARTBEAT_SECONDS
 from k8spilot.condor.daemon_logs import follow, startd_has_ended
+from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.liveness import end_hanging_daemons
+from k8spilot.condor.log_lines import LogLine
+from k8spilot.condor.pool_watch import PoolWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
+from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.settings import Settings
 from k8spilot.supervisor.supervisor import DEATHS, DONE
 
@@ -56,6 +61,8 @@ class HTCondorAgent:
         self._absent_since: float | None = time.monotonic()
         """Since when the engine is unavailable (monotonic seconds); None while it is connected."""
         self._connected = asyncio.Event()
+        self._reason = EndReason(slot.folders.end_reason, settings.accept_idle_minutes)
+        self._watch = PoolWatch(settings, slot.folders, self._report, self._end_outside_the_pool)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -67,10 +74,22 @@ class HTCondorAgent:
                 end_hanging_daemons(self._slot.folders, os.getppid(), self._queue), name="HTCondor answers"
             )
             tasks.create_task(self._close_slot(), name="absence of the engine")
+            tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool")
+
+    async def _report(self, log: str, text: str) -> None:
+        self._reason.handle_line(log, LogLine(text))
+        await self._queue(log, text)
+
+    def _end_outside_the_pool(self, why: str) -> None:
+        self._reason.set(why, status=1)
+        self._tell_supervisor(DONE)
 
     async def _handle(self, log: str, line: str) -> None:
         await self._slot.handle_line(log, line)
         await self._queue(log, line)
+        parts = LogLine.of(line)
+        self._reason.handle_line(log, parts)
+        self._watch.handle_line(log, parts)
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
             self._tell_supervisor(DONE)
@@ -112,6 +131,7 @@ class HTCondorAgent:
         if absent_since is not None and time.monotonic() - absent_since > _ABSENCE_SECONDS:
             await self._slot.set({"K8SApiAwayUntil": None})
         logger.info("The engine is connected.")
+        await self._queue(POOL_LOG, self._watch.state.text())
         async with asyncio.TaskGroup() as tasks:
             running = {tasks.create_task(self._send_lines(engine), name="log lines")}
             async for message in engine:

@@ -19,6 +19,7 @@ from aiohttp import WSMsgType, web
 from k8spilot.common import engine_api
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.startd_ad import StartdAd, Value
+from k8spilot.model.pool_state import LOG as POOL_LOG
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class RemoteStartdAd(StartdAd):
         self.handle_line: Callable[[str, str], Awaitable[None]] | None = None
         """Handles a log line of HTCondor's daemons: name of the file, line."""
         self._agent: web.WebSocketResponse | None = None
+        self._expected = False
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._attributes: dict[str, Value] = {}
@@ -51,6 +53,15 @@ class RemoteStartdAd(StartdAd):
     def there(self) -> bool:
         """Whether the HTCondor agent is connected."""
         return self._agent is not None
+
+    @property
+    def expected(self) -> bool:
+        """Whether a container with HTCondor has ever sent anything."""
+        return self._expected
+
+    def expect(self) -> None:
+        """Note that the pod has a container with HTCondor."""
+        self._expected = True
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -101,6 +112,7 @@ class RemoteStartdAd(StartdAd):
         if self._agent is not None:  # its container restarted, and the old connection is still open
             await self._agent.close()
         self._agent = agent
+        self.expect()
         logger.info("The HTCondor agent is connected.")
         resending = asyncio.ensure_future(self._resend())
         try:
@@ -115,6 +127,8 @@ class RemoteStartdAd(StartdAd):
                 for answer in self._answers.values():
                     if not answer.done():
                         answer.set_result(None)
+                if self.handle_line is not None:
+                    await self.handle_line(POOL_LOG, "")
         return agent
 
     async def _resend(self) -> None:
@@ -133,10 +147,14 @@ class RemoteStartdAd(StartdAd):
                 answer.set_result(message.get("answer"))
 
 
-def facts_route(started: Callable[[], str]) -> web.RouteDef:
-    """Return the route of facts that only the engine can query: the pod's start and the cluster's attributes."""
+def facts_route(started: Callable[[], str], asked: Callable[[], None] = lambda: None) -> web.RouteDef:
+    """Return the route of facts that only the engine can query: the pod's start and the cluster's attributes.
+
+    A container with HTCondor queries them when it starts: then `asked` is called.
+    """
 
     async def respond(_request: web.Request) -> web.Response:
+        asked()
         return web.json_response({"started": started(), "attributes": json.loads(os.environ.get(FACTS) or "{}")})
 
     return web.get(engine_api.FACTS, respond)

@@ -152,7 +152,7 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
         "update": UPDATE_SECONDS,
         # The collector drops the slot after three lost updates.
         "lifetime": UPDATE_SECONDS * 3 + 30,
-        "debug": "D_SUB_SECOND D_PID" + (" D_FULLDEBUG" if settings.log_level == "DEBUG" else ""),
+        "debug": "D_SUB_SECOND D_PID D_CAT" + (" D_FULLDEBUG" if settings.log_level == "DEBUG" else ""),
     }
 
 

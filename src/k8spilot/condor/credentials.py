@@ -3,13 +3,12 @@
 HTCondor rejects credentials that others can read. A Secret's files are links that others can read.
 """
 
-import base64
-import json
 import os
 import time
 from pathlib import Path
 
 from k8spilot.common.errors import PreflightError
+from k8spilot.condor import tokens as idtokens
 from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
 
@@ -48,7 +47,7 @@ def read(settings: Settings, folders: Folders) -> tuple[dict[str, bytes], dict[s
             f"manifests) at {folders.original_tokens} or set TOKEN"
         )
     faults = [f"{name}: {fault}" for name, text in tokens.items() for fault in token_faults(text, time.time())]
-    if not passwords and len(faults) >= sum(len(_tokens(text)) or 1 for text in tokens.values()):
+    if not passwords and len(faults) >= sum(len(idtokens.of_file(text)) or 1 for text in tokens.values()):
         raise PreflightError(f"no token for the pool is valid ({'; '.join(faults)}); ask the pool for a new one")
     return tokens, passwords
 
@@ -61,24 +60,7 @@ def token_faults(text: bytes, now: float) -> list[str]:
     Returns:
         One phrase for each invalid token, and one phrase if there is no token.
     """
-    return [fault for token in _tokens(text) or [b""] if (fault := _fault(token, now))]
-
-
-def _tokens(text: bytes) -> list[bytes]:
-    """Return the tokens of a file: one per line, without comment lines."""
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(b"#")]
-
-
-def _fault(token: bytes, now: float) -> str | None:
-    parts = token.split(b".")
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
-        expires = claims.get("exp")
-    except (IndexError, ValueError, AttributeError):  # binascii and json raise ValueErrors
-        return "not an IDTOKEN"
-    if isinstance(expires, int | float) and expires <= now:
-        return "expired on " + time.strftime("%Y-%m-%d at %H:%M UTC", time.gmtime(expires))
-    return None
+    return [fault for token in idtokens.of_file(text) or [b""] if (fault := idtokens.fault(token, now))]
 
 
 def _read(folder: Path) -> dict[str, bytes]:
@@ -94,6 +76,14 @@ def _read(folder: Path) -> dict[str, bytes]:
             "run the pilot as root, or let the Secret's defaultMode allow it to read"
         ) from error
     return {name: content for name, content in files.items() if content.strip()}
+
+
+def installed_tokens(folders: Folders) -> dict[str, bytes]:
+    """Return the tokens that HTCondor reads, by file name; those that cannot be read are left out."""
+    try:
+        return _read(folders.tokens)
+    except PreflightError:
+        return {}
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:

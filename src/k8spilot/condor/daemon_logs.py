@@ -11,6 +11,7 @@ import psutil
 
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.log_follower import LogFollower
+from k8spilot.condor.log_lines import JobLines, LogLine
 from k8spilot.supervisor.supervisor import NO_RESTART
 
 logger = logging.getLogger(__name__)
@@ -141,8 +142,12 @@ async def _copy(
     follower: LogFollower, name: str, handle_line: Callable[[str, str], Awaitable[None]], before: int
 ) -> None:
     daemon = logging.getLogger(DAEMONS[name])
+    jobs = JobLines()
     async with aclosing(follower.lines(name, before)) as lines:
         async for content in lines:
             if line := masked(content.decode(errors="replace")):
-                daemon.info("%s", line)
+                parts = LogLine.of(line)
+                daemon.log(parts.level, "%s", parts.message)
+                if name == "StartLog" and (summary := jobs.summary(parts.message)):
+                    logger.info("%s", summary)
                 await handle_line(name, line)

@@ -66,6 +66,16 @@ class Folders:
         return self.private / "condor_config"
 
     @property
+    def end_reason(self) -> Path:
+        """Reason of the pilot's end, for the supervisor (condor/end_reason.py)."""
+        return self.private / "end-reason"
+
+    @property
+    def was_in_pool(self) -> Path:
+        """Mark of a slot that has been in the pool, for an engine after a dead one (condor/pool_watch.py)."""
+        return self.private / "was-in-pool"
+
+    @property
     def tokens(self) -> Path:
         """SEC_TOKEN_DIRECTORY."""
         return self.private / "tokens.d"

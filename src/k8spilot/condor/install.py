@@ -25,6 +25,8 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
     """
     is_root = os.geteuid() == 0
     folders.prepare()
+    for left in (folders.end_reason, folders.was_in_pool):
+        left.unlink(missing_ok=True)
     passwords = credentials.install(settings, folders)
     user = _account(settings.payload_uid)
     text = config.render(

@@ -9,16 +9,14 @@ update is a line in the log.
 import asyncio
 import json
 import logging
-import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from k8spilot.condor.config import machine_name
-from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
+from k8spilot.condor.tools import output_of
 from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -40,6 +38,11 @@ class StartdAd(ABC):
     @abstractmethod
     def there(self) -> bool:
         """Whether HTCondor can be reached."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> bool:
+        """Whether the pod has HTCondor, as far as is known."""
 
     @abstractmethod
     async def set(self, attributes: Mapping[str, Value]) -> bool:
@@ -83,6 +86,11 @@ class LocalStartdAd(StartdAd):
         """True: HTCondor and the engine end together."""
         return True
 
+    @property
+    def expected(self) -> bool:
+        """True: HTCondor runs in this container."""
+        return True
+
     async def set(self, attributes: Mapping[str, Value]) -> bool:
         """Update the startd, and make it update the collector."""
         async with self._update_lock:
@@ -101,7 +109,9 @@ class LocalStartdAd(StartdAd):
         command = (self._programs[1], "-direct", machine_name(self._settings), "-limit", "1", "-json")
         try:
             async with asyncio.timeout(_TOOL_SECONDS):
-                status, output = await self._output(*command, "-attributes", ",".join(attributes))
+                status, output = await output_of(
+                    self._settings, self.folders, *command, "-attributes", ",".join(attributes)
+                )
             return dict(json.loads(output)[0]) if status == 0 else None
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
@@ -144,25 +154,8 @@ class LocalStartdAd(StartdAd):
 
     async def _run(self, *command: str) -> str:
         """Run one of HTCondor's tools. Return its message if it fails, or an empty string."""
-        status, output = await self._output(*command)
+        status, output = await output_of(self._settings, self.folders, *command)
         return "" if status == 0 else " ".join(output.split()) or f"{command[0]} ended with {status}"
-
-    async def _output(self, *command: str) -> tuple[int, str]:
-        """Run one of HTCondor's tools. Return its exit status and its output."""
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=environment(self._settings, self.folders, os.environ),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        return process.returncode or 0, output.decode(errors="replace")
 
 
 def _literal(value: Value) -> str:

@@ -163,6 +163,7 @@ START = $start
 $attributes
 STARTD_ATTRS = $$(STARTD_ATTRS) ClassAdLifetime START_EXTRA $names
 MASTER_ATTRS = $$(MASTER_ATTRS) ClassAdLifetime $names
+# The pilot takes the level of a log line from its category.
 ALL_DEBUG = $debug
 """)
 

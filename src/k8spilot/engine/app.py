@@ -23,6 +23,8 @@ from k8spilot.common import engine_api, logs
 from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
+from k8spilot.condor.end_reason import EndReason
+from k8spilot.condor.folders import Folders
 from k8spilot.docker.pre_job import next_job
 from k8spilot.docker.server import listen, serve
 from k8spilot.engine.components import Components, EngineContext, build
@@ -30,7 +32,7 @@ from k8spilot.engine.condor_work import look_after_condor
 from k8spilot.engine.startup import deaths
 from k8spilot.gpu.monitoring.container import MonitoredGpus
 from k8spilot.kube.client import Access, Api
-from k8spilot.kube.deletion import watch_deletion
+from k8spilot.kube.deletion import deletion, watch_deletion
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import start_of_life
 from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
@@ -64,6 +66,9 @@ class EngineApp:
         """Docker sockets of the supervisor; without a supervisor the engine creates them."""
         self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
         self._context = EngineContext(settings, self.pod, cgroup, tidy, self._agent)
+        self._reason = EndReason(
+            Folders.of(settings).end_reason if self._agent is None else None, settings.accept_idle_minutes
+        )
         self._stop = asyncio.Event()
         self.serving = asyncio.Event()
         """Set when the engine's socket is served."""
@@ -96,9 +101,14 @@ class EngineApp:
         """Follow the own pod, and end with it."""
         await self.pod.follow()
         logger.warning("The own pod is gone; the pilot ends with it.")
+        self._reason.set("the own pod is gone from the Kubernetes API")
         if self._agent is not None:
             self._agent.end()
         self.stop()
+
+    async def _note_deletion(self) -> None:
+        """Wait for the own pod's deletion: it is the reason of the end."""
+        self._reason.set(await self.pod.until(deletion))
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         async with AsyncExitStack() as ends:
@@ -106,18 +116,20 @@ class EngineApp:
             listening = self._listening or [listen(path) for path in self._settings.sockets]
             socket_of_condor = str(self._settings.htcondor_socket)
             await ends.enter_async_context(serve(parts.store, listening, self._routes(parts), socket_of_condor))
-            await ends.enter_async_context(parts.telemetry.telling(tasks))
+            await ends.enter_async_context(parts.telemetry.telling(tasks, lambda: self._reason.words))
+            ends.callback(tasks.create_task(self._note_deletion(), name="deletion of the own pod").cancel)
             ends.callback(tasks.create_task(_measure_gpus(parts), name="GPU metrics").cancel)
             self.serving.set()
             logger.info("Serving the Docker Engine API on %s.", self._settings.socket)
-            async with look_after_condor(parts, tasks, self.end, is_first=deaths() == 0):
+            async with look_after_condor(parts, tasks, self._settings, self._reason, self.end, is_first=deaths() == 0):
                 await self._stop.wait()
 
     def _routes(self, parts: Components) -> list[web.RouteDef]:
         """Return the routes besides the Docker Engine API."""
         routes = [*parts.telemetry.routes, web.get(engine_api.NEXT_JOB, next_job)]
         if self._agent is not None:
-            routes += [*self._agent.routes, facts_route(lambda: start_of_life(self.pod.pod))]
+            started = facts_route(lambda: start_of_life(self.pod.pod), self._agent.expect)
+            routes += [*self._agent.routes, started]
         return routes
 
 

@@ -12,11 +12,15 @@ from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError
 from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.condor.daemon_logs import follow, startd_has_ended
+from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.liveness import JOB_LOG, LineHandler, end_hanging_daemons
+from k8spilot.condor.log_lines import LogLine
+from k8spilot.condor.pool_watch import PoolWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
 from k8spilot.engine.components import Components
+from k8spilot.settings import Settings
 from k8spilot.telemetry.service import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -31,19 +35,27 @@ _LAST_LINES_SECONDS: Final = 1.0
 
 @asynccontextmanager
 async def look_after_condor(
-    parts: Components, tasks: asyncio.TaskGroup, end: Callable[[], None], *, is_first: bool
+    parts: Components,
+    tasks: asyncio.TaskGroup,
+    settings: Settings,
+    reason: EndReason,
+    end: Callable[[], None],
+    *,
+    is_first: bool,
 ) -> AsyncIterator[None]:
     """Do that work for as long as the context lasts. At its end HTCondor has ended: its last log lines are read.
 
     Args:
         parts: parts of the engine.
         tasks: task group for it.
-        end: called when HTCondor's startd has ended for good.
+        settings: settings of the pilot.
+        reason: receives the reason of the pilot's end.
+        end: called when HTCondor's startd has ended for good, or was never in the pool.
         is_first: whether this is the first engine of its container.
     """
     looking = restarting(parts.images.follow, "the list of the node's images", may_end=True)
     work = [tasks.create_task(looking, name="the node's images")]
-    handler = _line_handler(parts.telemetry, parts.store)
+    handler = _line_handler(parts.telemetry, parts.store, reason)
     slot = parts.startd_ad
     if isinstance(slot, RemoteStartdAd):
         slot.handle_line = handler
@@ -52,9 +64,16 @@ async def look_after_condor(
             yield
         return
 
+    def end_outside_the_pool(why: str) -> None:
+        reason.set(why, status=1)
+        end()
+
+    watch = PoolWatch(settings, slot.folders, handler, end_outside_the_pool)
+
     async def handle_line(log: str, line: str) -> None:
         await handler(log, line)
         await slot.handle_line(log, line)
+        watch.handle_line(log, LogLine.of(line))
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
             end()
@@ -67,7 +86,12 @@ async def look_after_condor(
     asking = restarting(
         partial(end_hanging_daemons, slot.folders, os.getppid(), handler), "the check of HTCondor's daemons"
     )
-    with _cancelled_at_end([*work, reading, tasks.create_task(asking, name="HTCondor answers")]):
+    work += [
+        reading,
+        tasks.create_task(asking, name="HTCondor answers"),
+        tasks.create_task(restarting(watch.run, "the watch of the pool"), name="the pool"),
+    ]
+    with _cancelled_at_end(work):
         yield
         ending.set()
         await asyncio.wait([reading], timeout=_LAST_LINES_SECONDS)
@@ -82,10 +106,11 @@ def _cancelled_at_end(work: Sequence[asyncio.Task[None]]) -> Iterator[None]:
             task.cancel()
 
 
-def _line_handler(telemetry: Telemetry, store: ContainerStore) -> LineHandler:
+def _line_handler(telemetry: Telemetry, store: ContainerStore, reason: EndReason) -> LineHandler:
     """Return the handler for each log line of HTCondor's daemons, and for reports about the daemons."""
 
     async def handle_line(log: str, line: str) -> None:
+        reason.handle_line(log, LogLine.of(line))
         await telemetry.handle_line(log, line)
         if log == JOB_LOG:
             # A failure is in the log, and the next job's starter repeats the removal. A long removal continues.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from k8spilot.kube.own_pod import OwnPod
 
@@ -29,6 +29,18 @@ async def watch_deletion(pod: OwnPod, *, enough: float, last: float, act: Callab
     await asyncio.sleep(max(0.0, grace - last))
     logger.warning("The grace period is nearly over; killing the jobs.")
     act()
+
+
+def deletion(pod: Mapping[str, object]) -> str | None:
+    """Return how a pod is deleted, a phrase, with the cause that Kubernetes names; None if it is not."""
+    metadata, status = pod.get("metadata"), pod.get("status")
+    if not isinstance(metadata, dict) or "deletionTimestamp" not in metadata:
+        return None
+    conditions = status.get("conditions", []) if isinstance(status, dict) else []
+    for condition in conditions:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return f"the pod was deleted ({condition.get('reason')}: {condition.get('message')})"
+    return "the pod was deleted"
 
 
 def _less(grace: int | None, enough: float) -> int | None:

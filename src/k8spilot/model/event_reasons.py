@@ -12,6 +12,8 @@ EventType = Literal["Normal", "Warning"]
 EventReason = Literal[
     "Fit",
     "NotFit",
+    "InPool",
+    "NotInPool",
     "MoreRights",
     "SettingIgnored",
     "Bound",
@@ -45,12 +47,19 @@ class EventKind(NamedTuple):
 
 
 EVENTS: Final[Mapping[EventReason, EventKind]] = {
-    "Fit": EventKind("Normal", "At the start, when all preflight checks have passed."),
+    "Fit": EventKind("Normal", "At the start, when all preflight checks have passed and the pool has the slot."),
     "NotFit": EventKind(
         "Warning",
         "At the start, one for each fault of the preflight checks, at most eight. The container then ends with "
         "exit code 2.",
         "Do what the message says; the kubelet starts the container again.",
+    ),
+    "InPool": EventKind("Normal", "A collector of the pool has the slot's ad, after the start or an absence."),
+    "NotInPool": EventKind(
+        "Warning",
+        "No collector of the pool has the slot's ad: at the start, or for 150 s later. The message says why, such as "
+        "no such host, nobody answers, not authenticated, or not authorised.",
+        "Do what the message says. A pilot that is never in the pool ends after `K8SPILOT_JOIN_TIMEOUT_SECONDS`.",
     ),
     "MoreRights": EventKind(
         "Warning",
@@ -132,5 +141,5 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "Draining": EventKind(
         "Normal", "The pilot was told to end. HTCondor takes no more jobs and vacates the running one."
     ),
-    "Drained": EventKind("Normal", "No job runs any more, and the pilot ends."),
+    "Drained": EventKind("Normal", "No job runs any more, and the pilot ends. The message has the reason."),
 }

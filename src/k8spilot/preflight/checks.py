@@ -91,11 +91,17 @@ async def look_around() -> list[Finding]:
         settings = Settings.from_environment()
     except SettingsError as error:
         return [fault("settings", str(error)), *unknown]
-    return [*unknown, *await examine(settings, Cluster())]
+    return [*unknown, *await examine(settings, Cluster(), runs=True)]
 
 
-async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
-    """Make all checks. `cluster` receives the facts of the cluster."""
+async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -> list[Finding]:
+    """Make all checks.
+
+    Args:
+        settings: settings of the pilot.
+        cluster: receives the facts of the cluster.
+        runs: whether a pilot may run here already.
+    """
     findings = [*container_findings(settings), *policy_findings(settings), *placeholder_findings(settings)]
     if "engine" in settings.services:
         try:
@@ -109,7 +115,7 @@ async def examine(settings: Settings, cluster: Cluster) -> list[Finding]:
     if "condor" in settings.services:
         findings.append(_pool_credentials(settings))
         findings.append(expression_finding(settings))
-        checks += [htcondor_finding(), pool_finding(settings)]
+        checks += [htcondor_finding(), pool_finding(settings, runs=runs)]
     return findings + [finding for finding in await asyncio.gather(*checks) if finding is not None]
 
 
@@ -122,7 +128,9 @@ def _pool_credentials(settings: Settings) -> Finding:
 
 
 async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
-    """Create Events of the own pod: one for each fault, or for success, excess rights and each variable without effect.
+    """Create Events of the own pod: for each fault, excess right and variable without effect.
+
+    Success is the engine's Event Fit.
 
     The function needs the downward API's variables only, because the settings may be invalid.
 
@@ -137,8 +145,6 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
         return
     async with Api(access) as api:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
-        if error is None:
-            await events.tell("Fit", "All preflight checks passed.")
         if beyond:
             await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
         for ignored in [one for one in ineffective(os.environ) if not one.refused and error is None][:_MOST_EVENTS]:

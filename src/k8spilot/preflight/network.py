@@ -1,26 +1,24 @@
 """Checks of the network beyond the API server: the registry of the pilot's image, and the pool.
 
 A pilot can start without both: jobs with images of an unreachable registry return to the queue, and HTCondor keeps
-trying to reach its pool. An unreachable service is therefore a warning. A registry's final refusal is a warning, too,
-because images of other registries may still be available.
+trying to reach its pool. An unreachable service is therefore a warning at the start. A registry's final refusal is a
+warning, too, because images of other registries may still be available.
 """
 
 import asyncio
-import re
 from typing import Any, Final
 
 from k8spilot.common.errors import BindError, RegistryUnreachable
+from k8spilot.condor.collectors import Collectors, unreachable
+from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.kube.pod import container
 from k8spilot.model.reference import Reference
-from k8spilot.preflight.finding import Finding, good, warning
+from k8spilot.preflight.finding import Finding, fault, good, warning
 from k8spilot.registry.skopeo import Registry
 from k8spilot.settings import PILOT, Settings
 
 _LIMIT_SECONDS: Final = 10.0
-_PORT: Final = 9618
-"""Default port of the collector (condor_collector, COLLECTOR_PORT)."""
-_HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^:?\[\]]+)(?::(?P<port>\d+))?(?:\?.*)?")
 
 
 async def registry_finding(settings: Settings, pod: dict[str, Any]) -> Finding | None:
@@ -48,25 +46,25 @@ async def registry_finding(settings: Settings, pod: dict[str, Any]) -> Finding |
     )
 
 
-async def pool_finding(settings: Settings) -> Finding:
-    """Connect to the central managers, one after the other."""
-    hosts = resolve(settings).condor_host.split(",")
-    failures = []
-    for host in hosts:
-        match = _HOST.fullmatch(host.strip())
-        if match is None:
-            failures.append(f"{host!r} is not a valid host")
-            continue
-        try:
-            async with asyncio.timeout(_LIMIT_SECONDS):
-                _, writer = await asyncio.open_connection(match["host"].strip("[]"), int(match["port"] or _PORT))
-            writer.close()
-        except OSError as error:
-            failures.append(f"{host}: {error.strerror or str(error) or 'no answer'}")
-        else:
+async def pool_finding(settings: Settings, *, runs: bool = False) -> Finding:
+    """Check the way to the pool.
+
+    Before HTCondor has a configuration, this is a TCP connection to a central manager: the pilot starts in any case,
+    and its watch of the pool authenticates (condor/pool_watch.py).
+
+    Args:
+        settings: settings of the pilot.
+        runs: whether a pilot may run here. Then its collectors are asked whether it may advertise its slot.
+    """
+    folders = Folders.of(settings)
+    if runs and folders.config.exists():
+        answer = await Collectors(settings, folders).ping()
+        if answer.problem:
+            return fault("pool", answer.problem)
+        return good("pool", f"the collector at {answer.collector} takes this pilot's slot, as {answer.identity}")
+    problems = []
+    for host in resolve(settings).condor_host.split(","):
+        if not (problem := await unreachable(host.strip())):
             return good("pool", f"the collector at {host} is reachable")
-    return warning(
-        "pool",
-        f"no collector of the pool is reachable ({'; '.join(failures)}); check CONDOR_HOST or POOL, and let the "
-        "network policies allow TCP to it",
-    )
+        problems.append(problem)
+    return warning("pool", f"no collector of the pool is reachable: {'; '.join(problems)}")

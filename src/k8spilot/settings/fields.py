@@ -114,6 +114,9 @@ class Settings:
     glidein_start_extra: str | None = _of(parsers.one_line, None, "GLIDEIN_Start_Extra")
     """A ClassAd expression that a job must also fulfil. A job for which it is undefined is not taken."""
 
+    join_timeout_seconds: float = _of(parsers.number(least=0), 600.0)
+    """A pilot that was never in the pool ends with exit code 1 after this many seconds. 0 means never."""
+
     osg_project_name: str | None = _of(parsers.plain, None, "OSG_PROJECT_NAME")
     """Take jobs of this project only."""
 

@@ -26,6 +26,11 @@ other pod after a drain or an eviction (pkg/controller/job/job_controller.go).""
 DEATHS = "K8SPILOT_ENGINE_DEATHS"
 """Environment variable with the number of engines that died before this one in this container."""
 
+REASON_SECONDS = 300.0
+"""Age after which a reason of the pilot's end that was only read in a log does not count."""
+
+_TERMINATION_LOG = "/dev/termination-log"
+
 DOCKER_SOCKETS = (3, 4)
 """Descriptors of the Docker sockets, on which all engines listen: the one for people, and HTCondor's."""
 
@@ -74,9 +79,13 @@ class Child:
 class Supervisor:
     """The children, and the reactions to their ends and to signals."""
 
-    def __init__(self, engine: Child | None, condor: Child | None) -> None:
+    def __init__(self, engine: Child | None, condor: Child | None, reason: str = "") -> None:
         self.engine = engine
         self.condor = condor
+        self._reason = reason
+        """File with the reason of the end (condor/end_reason.py); empty where HTCondor does not run."""
+        self._why = ""
+        """Reason of the end that the supervisor itself knows."""
         self._ending = False
         self._status = 0
         """Exit status of the container."""
@@ -99,6 +108,7 @@ class Supervisor:
             if siginfo is not None and siginfo.si_signo == signal.SIGTERM and siginfo.si_pid == 0 and not self._ending:
                 self._status = TOLD
             self._act(None if siginfo is None else siginfo.si_signo)
+        self._tell_reason()
         return self._status
 
     def _children(self) -> list[Child]:
@@ -142,6 +152,8 @@ class Supervisor:
             _say(f"HTCondor has ended with status {status}.")
             if not self._ending:
                 self._status = 0 if status == NO_RESTART else abs(status)
+                if self._status:
+                    self._why = f"HTCondor has ended with status {status}; its last log lines have the reason"
             self._end_engine()
         elif status == GONE or (self._ending and not (self.condor is not None and self.condor.pid)):
             self._kill_at = None
@@ -159,7 +171,7 @@ class Supervisor:
         recent = [at for at in self._deaths if at > now - _DEATHS_SECONDS]
         if len(recent) > _MOST_DEATHS:
             times = f"{len(recent)} times in {_DEATHS_SECONDS / 60:.0f} minutes"
-            _fail(f"the {self.engine.name} has died {times}; read its log for the reason")
+            self._why = f"the {self.engine.name} has died {times}; read its log for the reason"
             self._status = 1
             self._end()
             return
@@ -176,6 +188,16 @@ class Supervisor:
             self.condor.signal(signal.SIGQUIT if fast else signal.SIGTERM)
         else:
             self._end_engine()
+
+    def _tell_reason(self) -> None:
+        """Make the reason of the end the last line of the log and the container's termination message."""
+        status, is_certain, found = _read_reason(self._reason)
+        if self._status == TOLD and not is_certain:
+            found = "the kubelet told it to end: the pod was deleted or evicted, or failed its liveness probe"
+        self._status = self._status or status
+        why = self._why or found or ("HTCondor has ended" if self.condor is not None else "")
+        if why:
+            _fail(f"The pilot ends: {why}.", "INFO" if self._status in (0, TOLD) else "ERROR")
 
     def _end_engine(self) -> None:
         self._ending = True
@@ -194,6 +216,20 @@ def _how(status: int) -> str:
     return f"exit status {status}" if status >= 0 else signal.Signals(-status).name
 
 
+def _read_reason(path: str) -> tuple[int, bool, str]:
+    """Return the exit status for a reason of the end, whether the reason is certain, and its words."""
+    if not path:
+        return 0, False, ""
+    try:
+        with open(path) as file:  # noqa: PTH123
+            status, certain, words = file.read().split(" ", 2)
+            if int(certain) or time.time() - os.fstat(file.fileno()).st_mtime < REASON_SECONDS:
+                return int(status), bool(int(certain)), words
+    except (OSError, ValueError):
+        pass
+    return 0, False, ""
+
+
 def _say(sentence: str) -> None:
     _log("INFO", sentence)
 
@@ -209,12 +245,14 @@ def _log(level: str, sentence: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _fail(sentence: str) -> None:
-    _log("ERROR", sentence)
+def _fail(sentence: str, level: str) -> None:
+    """Log the last line, and write it for the kubelet, which mounts the file."""
+    _log(level, sentence)
     try:
-        with open("/dev/termination-log", "w") as file:  # noqa: PTH123 -- pathlib would double this process's memory
+        with open(_TERMINATION_LOG, "r+") as file:  # noqa: PTH123 -- pathlib would double this process's memory
+            file.truncate()
             file.write(sentence)
-    except OSError:
+    except (OSError, ValueError):
         pass
 
 
@@ -228,7 +266,7 @@ def main() -> int:
     children = {
         name: Child(**{"name": name, **plan[name]}) if plan.get(name) else None for name in ("engine", "condor")
     }
-    return Supervisor(**children).run()
+    return Supervisor(**children, reason=plan.get("reason", "")).run()
 
 
 if __name__ == "__main__":

@@ -29,11 +29,14 @@ class _Event:
 
     reason: EventReason
     message: str
-    name: str = ""
-    """Name in the API; empty until it has been created."""
-    count: int = 1
+    key: str
+    """Identifies identical Events of one reason."""
+    count: int = 0
+    """Occurrences in the life of this engine."""
     published: int = 0
-    """Count that the API server has."""
+    """Occurrences that were published."""
+    earlier: int | None = None
+    """Occurrences before this engine; None until the Event has been created."""
 
 
 class EventRecorder:
@@ -59,7 +62,7 @@ class EventRecorder:
             key: identifies repeated events (an image); by default the message.
             always: create the Event in spite of the limit.
         """
-        known = self._known.setdefault((reason, key or message), _Event(reason, message, count=0))
+        known = self._known.setdefault((reason, key or message), _Event(reason, message, key or message))
         self._known.move_to_end((reason, key or message))
         if len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
@@ -95,10 +98,15 @@ class EventRecorder:
     async def _create(self, event: _Event) -> None:
         if event.published >= event.count:
             return
-        event.published = event.count
+        count, new = event.count, event.count - event.published
+        event.published = count
         # The API server drops Events, by default after an hour.
-        if not (event.name and await self._events.tell_again(event.name, event.reason, event.count)):
-            event.name = await self._events.tell(event.reason, event.message)
+        if event.earlier is not None and await self._events.tell_again(
+            event.reason, event.message, event.earlier + count, key=event.key
+        ):
+            return
+        total = await self._events.tell(event.reason, event.message, key=event.key, count=new)
+        event.earlier = total - count if total else None
 
     def _is_allowed(self) -> bool:
         now = asyncio.get_running_loop().time()

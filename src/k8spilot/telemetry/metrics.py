@@ -18,6 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from k8spilot.model.payload_state import PayloadState
+from k8spilot.model.pool_state import PoolState
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -79,6 +80,8 @@ class Now:
     """End of the time in which the slot takes no job because jobs fail; None if it does not last."""
     pulling_since: datetime | None = None
     """Start of the node's pull of an image that no job needs any more; None without such a pull."""
+    pool: PoolState | None = None
+    """The pool's view of the slot; None while no HTCondor has reported."""
 
 
 class Metrics:
@@ -187,6 +190,13 @@ def _families(now: Now) -> Iterator[Metric]:
     pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
     words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
     yield _moment("given_up_bind_timestamp_seconds", words, pulling)
+    in_pool = now.pool is not None and now.pool.in_pool
+    yield _gauge("in_pool", "1 if a collector of the pool has the slot's ad, else 0", float(in_pool))
+    yield _moment(
+        "pool_last_update_timestamp_seconds",
+        "Last known time at which a collector took the slot's ad; the pilot asks about every five minutes",
+        now.pool.updated if now.pool is not None else None,
+    )
 
 
 def _gauge(name: str, words: str, value: float, **labels: str) -> Metric:

@@ -18,12 +18,14 @@ from k8spilot.common.aio import restarting
 from k8spilot.gpu.monitoring.container import GpuMetrics
 from k8spilot.kube.client import Api
 from k8spilot.kube.events import Events
+from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.settings import Settings
 from k8spilot.telemetry import health
 from k8spilot.telemetry.event_recorder import EventRecorder
 from k8spilot.telemetry.exporter import application, keep_open
 from k8spilot.telemetry.gpu_metrics import families
 from k8spilot.telemetry.metrics import CONTENT_TYPE, Metrics, Now, wall_time
+from k8spilot.telemetry.pool_recorder import PoolRecorder
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 from k8spilot.telemetry.status import Observed, Status
 
@@ -42,6 +44,8 @@ class Recorders:
         self.events = EventRecorder(events, self.metrics.suppress)
         self.slot = SlotRecorder(self.metrics, self.events)
         """Records the events of the slot."""
+        self.pool = PoolRecorder(self.events)
+        """Records whether the pool has the slot."""
 
 
 class Telemetry:
@@ -55,7 +59,7 @@ class Telemetry:
         self._recorders = recorders
         self.gpu_metrics = GpuMetrics(settings, observed.pod, idle_image, recorders.slot.gpus_unmeasured, self._age)
         """Measures the GPUs after the discovery."""
-        self._status = Status(observed, recorders.slot, settings.socket)
+        self._status = Status(observed, recorders.slot, recorders.pool, settings.socket)
         self._text = (0.0, b"")
         self.routes = [
             web.get(engine_api.STATUS, self._tell_status),
@@ -66,12 +70,18 @@ class Telemetry:
         """Routes for the Docker socket, which only root and HTCondor can reach."""
 
     async def handle_line(self, log: str, line: str) -> None:
-        """Handle a log line of HTCondor's daemons: name of the file, line."""
+        """Handle a log line of HTCondor's daemons (name of the file, line), and a report about the pool."""
+        if log == POOL_LOG:
+            self._recorders.pool.handle(line)
+            return
         await self._recorders.slot.handle_line(log, line)
 
     @asynccontextmanager
-    async def telling(self, tasks: asyncio.TaskGroup) -> AsyncIterator[None]:
-        """Serve metrics and probes, and create Events, for as long as the context lasts."""
+    async def telling(self, tasks: asyncio.TaskGroup, reason: Callable[[], str] = lambda: "") -> AsyncIterator[None]:
+        """Serve metrics and probes, and create Events, for as long as the context lasts.
+
+        At its end, `reason` returns the reason of the pilot's end, a phrase, or an empty string.
+        """
         recorder = self._recorders.slot
         work = [tasks.create_task(restarting(self._recorders.events.run, "the event recorder"), name="Events")]
         if port := self._settings.metrics_port:
@@ -88,7 +98,7 @@ class Telemetry:
         recorder.recovered(self._observed.restarts)
         try:
             yield
-            recorder.drained()
+            recorder.drained(reason())
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
@@ -109,6 +119,7 @@ class Telemetry:
             running_since=payload.running_since,
             closed_until=closure.until if closure is not None and closure.lasts else None,
             pulling_since=payload.abandoned_pull.since,
+            pool=self._recorders.pool.state,
         )
 
     def _of_gpus(self) -> Iterator[Metric]:
@@ -138,7 +149,8 @@ class Telemetry:
 
     async def _tell_readiness(self, _request: web.Request) -> web.Response:
         one = self._observed
-        return _verdict(health.unready(one.pod, one.init_server, one.payload.abandoned_pull))
+        fault = health.unready(one.pod, one.init_server, one.payload.abandoned_pull)
+        return _verdict(fault or (self._recorders.pool.problem if one.startd_ad.expected else ""))
 
     async def _tell_status(self, _request: web.Request) -> web.Response:
         return web.json_response(await self._status.json())

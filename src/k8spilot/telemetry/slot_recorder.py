@@ -169,9 +169,10 @@ class SlotRecorder(SlotListener):
                 always=True,
             )
 
-    def drained(self) -> None:
-        """Record that the engine ends as requested."""
-        self._event_recorder.tell("Drained", "No job runs here any more; the pilot ends.", always=True)
+    def drained(self, reason: str) -> None:
+        """Record that the engine ends as requested; `reason` is a phrase, or empty if it is not known."""
+        words = f"No job runs here any more; the pilot ends{f': {reason}' if reason else ''}."
+        self._event_recorder.tell("Drained", logs.one_line(words), always=True)
 
     def _blame(
         self, reason: EventReason, words: str, *, key: str = "", always: bool = False, quiet: bool = False

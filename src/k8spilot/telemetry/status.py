@@ -21,6 +21,7 @@ from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.settings.names import ineffective
 from k8spilot.telemetry import health
 from k8spilot.telemetry.metrics import wall_time
+from k8spilot.telemetry.pool_recorder import PoolRecorder
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 
 _MOMENTS: Final = {"EnteredCurrentState": "since", "GLIDEIN_ToRetire": "to_retire", "GLIDEIN_ToDie": "to_die"}
@@ -45,9 +46,10 @@ class Observed:
 class Status:
     """Parts of a pilot that the status reports on."""
 
-    def __init__(self, observed: Observed, recorder: SlotRecorder, socket: Path) -> None:
+    def __init__(self, observed: Observed, recorder: SlotRecorder, pool: PoolRecorder, socket: Path) -> None:
         self._observed = observed
         self._recorder = recorder
+        self._pool = pool
         self._socket = socket
         self._began = datetime.now(UTC)
 
@@ -59,6 +61,8 @@ class Status:
         problems = [fault for fault in (dead, health.unready(pod, init_server, payload.abandoned_pull)) if fault]
         if condor is not None and not condor["up"]:
             problems.append("HTCondor's startd does not answer; read its messages in the pilot's log")
+        if self._observed.startd_ad.expected and self._pool.problem:
+            problems.append(self._pool.problem)
         if pod.connectivity.words:
             problems.append(f"no image can be bound: {pod.connectivity.words}")
         if (closure := self._recorder.closure) is not None and closure.lasts:
@@ -76,6 +80,7 @@ class Status:
             "engine": {"since": _text(self._began), "restarts": self._observed.restarts},
             "slot": _slot(payload),
             "htcondor": condor,
+            "pool": self._pool.json(),
             "gpus": {key: value for key, value in gpus.json().items() if key != "evidence"},
             "api": {
                 "reachable": unreachable_since is None,
