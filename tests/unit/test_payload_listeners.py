@@ -21,6 +21,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "away": ("api", CLOSED_SECONDS),
     "back": ("api",),
     "black_hole": (600.0, "jobs of three users failed"),
+    "excess": ("it has used too much disk",),
     "still_pulling": (IMAGE, "it takes long"),
     "bind_ended": (IMAGE, 1.5, None),
     "ended": (Outcome(0, datetime.now(UTC)),),

@@ -219,7 +219,7 @@ async def test_a_job_that_is_left_to_other_sites_is_an_event_of_its_repository()
     logs.about(logs.Subject(job="12.0", slot="slot1"))
     for tag in ("1", "2"):
         await book.left(Reference.parse(f"docker.io/a/b:{tag}"), ImageNotHere(f"no password for {tag}", "repository"))
-    assert await told.all() == [("ImageLeft", "Job 12.0 is left to other sites: no password for 1.", 1)]
+    assert await told.all() == [("ImageLeft", "Job 12.0 is left to other sites: no password for 1.", 2)]
     assert book.faults[-1].words == "Job 12.0 is left to other sites: no password for 2."
     assert "k8spilot_holds_total{" in text()
     assert not re.search(r"k8spilot_holds_total\{.*\} [1-9]", text())
