@@ -13,6 +13,7 @@ from lab.errors import LabError
 from lab.faulty import Fault, FaultyRegistry
 from lab.faulty_api import FaultyApi, faulty_api
 from lab.jobs import BAD_NEWS, Jobs
+from lab.oci import OciImage, Pusher, shell
 from tests.e2e.pool import (
     MATCHED_SECONDS,
     Pool,
@@ -190,11 +191,14 @@ def _policy(pool: Pool, name: str) -> Iterator[None]:
         pool.lab.kubectl("delete", kinds, name, "--ignore-not-found")
 
 
-def test_a_policy_that_refuses_the_image_holds_the_job_with_its_words(pool: Pool) -> None:
+def test_a_policy_that_refuses_the_image_leaves_the_job_to_other_sites_and_says_why(pool: Pool, pusher: Pusher) -> None:
+    image = pusher.push("e2e/debian-refused:1", OciImage([shell()])).partition("@")[0]
     with _policy(pool, f"{pool.pod}-images"):
         until(lambda: _is_refused(pool), "the API server knows the policy")
-        reason = hold_reason(pool.shell("true", image="debian:forky"))
-        assert "no Debian here, says the cluster" in reason
+        refused = pool.shell("true", container_image=f"docker://{image}")
+        refused.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=MATCHED_SECONDS, ignore=BAD_NEWS)
+        until(lambda: image in pool.of_slot("K8SAvoidedImages").split(","), "the slot says what it avoids")
+        assert "no Debian here, says the cluster" in pool.inside("k8spilot status")
         slot_takes_a_job_of_bob(pool)
     assert not _takes_no_job(pool)
 

@@ -157,7 +157,7 @@ async def test_an_idle_image_that_cannot_be_had_is_done_without(programs: Progra
 async def test_words_about_the_idle_image_are_never_taken_for_the_jobs(programs: Programs) -> None:
     async with simulated(programs, idle_after_seconds=0.1) as simulator:
         simulator.cluster.kubelet.fail_pulls(IDLE, "unexpected status from HEAD request: 401 Unauthorized")
-        simulator.cluster.kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        simulator.cluster.kubelet.fail_pulls("registry.test:5000/debian", "manifest unknown")
         assert (await _create(simulator, simulator.image("debian"))).status == 500
         simulator.cluster.kubelet.fail_pulls("registry.test:5000/debian", "", times=0)
         for code in (3, 4):
@@ -169,7 +169,7 @@ async def test_an_idle_image_that_cannot_be_started_at_once_is_waited_for(progra
     async with simulated(programs, idle_after_seconds=0.1) as simulator:
         kubelet = simulator.cluster.kubelet
         assert (await simulator.shell(simulator.image("busybox"), "exit 4", **JOB)).code == 4
-        kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        kubelet.fail_pulls("registry.test:5000/debian", "manifest unknown")
         assert (await _create(simulator, simulator.image("debian"))).status == 500
         words = "failed to start containerd task: OCI runtime start failed: cannot start an already running container"
         kubelet.fail_pulls(IDLE, words, reason="RunContainerError", times=2)
@@ -218,7 +218,7 @@ async def test_an_idle_image_that_takes_long_after_a_refusal_is_waited_for(progr
     async with simulated(programs, idle_after_seconds=0.1) as simulator:
         kubelet = simulator.cluster.kubelet
         pulled = kubelet.hold(IDLE)
-        kubelet.fail_pulls("registry.test:5000/debian", "401 Unauthorized")
+        kubelet.fail_pulls("registry.test:5000/debian", "manifest unknown")
         assert (await _create(simulator, simulator.image("debian"))).status == 500
         running = asyncio.create_task(simulator.shell(simulator.image("busybox"), "exit 3", **JOB))
         await _asked_for(simulator.cluster.server, IDLE)

@@ -121,7 +121,7 @@ async def test_a_pull_that_goes_on_after_a_refusal_closes_the_slot_too(programs:
     async with simulated(programs, idle_after_seconds=60.0, patience_seconds=0.8) as engine:
         kubelet, debian = engine.cluster.kubelet, engine.image("debian")
         name = debian.rpartition(":")[0]
-        kubelet.fail_pulls(name, "401 Unauthorized")
+        kubelet.fail_pulls(name, "manifest unknown")
         answer = await engine.ask("POST", "/containers/create", {"Image": debian, "Cmd": ["true"], **JOB})
         assert answer.status == 500
         await engine.cluster.server.until(lambda pod: "/k8spilot:" in payload_image(pod))
