@@ -20,9 +20,9 @@ POD: dict[str, Any] = {
         "message": TOTAL,
         "conditions": [
             {
-                "type": "DisruptionTarget",
-                "reason": "TerminationByKubelet",
-                "status": "True",
+                "type": "ContainersReady",
+                "reason": "PodFailed",
+                "status": "False",
                 "lastTransitionTime": "2027-01-15T08:00:00Z",
             }
         ],

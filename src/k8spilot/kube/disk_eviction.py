@@ -60,9 +60,12 @@ def words_of(pod: Json, payload: str, vacated: int) -> str:
 
 
 def _evicted_at(status: Json) -> float | None:
-    """Return the time of the eviction in seconds since the epoch."""
+    """Return the time of the pod's end in seconds since the epoch: a second or two after the eviction.
+
+    The kubelet sets no condition DisruptionTarget for a pod that has exceeded its own limits (tried: Kubernetes 1.36).
+    """
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("reason") == "TerminationByKubelet":
+        if condition.get("type") == "ContainersReady" and condition.get("reason") == "PodFailed":
             return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
     return None
 
