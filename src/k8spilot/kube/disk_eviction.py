@@ -17,8 +17,9 @@ _OWN_LIMIT: Final = re.compile(
 )
 """The kubelet's words for a pod that has used more than its own limits (pkg/kubelet/eviction/helpers.go). It has others
 for a node whose disk is full, for which the job may not be at fault."""
-_SLACK_SECONDS: Final = 60
-"""Difference between the clocks of the cluster and of the access point."""
+_SLACK_SECONDS: Final = 10
+"""Difference between the clocks of the cluster and of the access point, and between an eviction and the pod's end. In
+less time no other job can have begun there and have been measured by the kubelet."""
 
 
 async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, vacated: int) -> str:
