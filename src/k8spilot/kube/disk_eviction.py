@@ -17,8 +17,9 @@ _OWN_LIMIT: Final = re.compile(
 )
 """The kubelet's words for a pod that has used more than its own limits (pkg/kubelet/eviction/helpers.go). It has others
 for a node whose disk is full, for which the job may not be at fault."""
-_SLACK_SECONDS: Final = 60
-"""Difference between the clocks of the cluster and of the access point."""
+_SLACK_SECONDS: Final = 10
+"""Difference between the clocks of the cluster and of the access point, and between an eviction and the pod's end. In
+less time no other job can have begun there and have been measured by the kubelet."""
 
 
 async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, vacated: int) -> str:
@@ -60,9 +61,12 @@ def words_of(pod: Json, payload: str, vacated: int) -> str:
 
 
 def _evicted_at(status: Json) -> float | None:
-    """Return the time of the eviction in seconds since the epoch."""
+    """Return the time of the pod's end in seconds since the epoch: a second or two after the eviction.
+
+    The kubelet sets no condition DisruptionTarget for a pod that has exceeded its own limits (tried: Kubernetes 1.36).
+    """
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("reason") == "TerminationByKubelet":
+        if condition.get("type") == "ContainersReady" and condition.get("reason") == "PodFailed":
             return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
     return None
 
