@@ -5,6 +5,10 @@ import json
 
 import pytest
 
+from k8spilot.docker.container import Container
+from k8spilot.model.payload_state import PayloadEvent
+from k8spilot.payload.machine import PayloadMachine
+from k8spilot.payload.run import Run
 from tests.engine.client import unique_name
 from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, simulated
 from tests.simulator.kubelet import Timing
@@ -252,3 +256,30 @@ async def test_rm_while_start_waits_ends_start(programs: Programs) -> None:
         await simulator.remove(name)
         assert "removed" in (await starting).message
         assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
+
+
+async def test_a_removal_at_the_moment_of_the_end_comes_after_the_end(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[Container] = []
+    removing: list[asyncio.Future[bool]] = []
+    release, advance = Container.release, PayloadMachine.advance
+
+    def note(self: Container, run: Run) -> None:
+        released.append(self)
+        release(self, run)
+
+    async def runs_when_removed(container: Container) -> bool:
+        assert container.bind is not None
+        await container.payload.remove(container.bind)
+        return container.running
+
+    def remove_at_the_end(self: PayloadMachine, event: PayloadEvent) -> None:
+        advance(self, event)
+        if event is PayloadEvent.SETTLED:  # whoever waits for the end is told in a later step of the loop
+            removing.append(asyncio.ensure_future(runs_when_removed(released[0])))
+
+    monkeypatch.setattr(Container, "release", note)
+    monkeypatch.setattr(PayloadMachine, "advance", remove_at_the_end)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3")).code == 3
+    assert not await removing[0]

@@ -8,8 +8,7 @@ HTCondor's own starter. A later client of a job only watches, and is disconnecte
 import asyncio
 import contextlib
 import struct
-from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -23,8 +22,7 @@ from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.stdio import Sink, Stdio
 
 _CLOSE_SECONDS: Final = 2.0
-
-Write = Callable[[int, bytes], Awaitable[None]]
+_WRITE_BYTES: Final = 64 * 1024
 
 
 async def attach(request: web.Request) -> web.StreamResponse:
@@ -33,14 +31,14 @@ async def attach(request: web.Request) -> web.StreamResponse:
     stdio = container.stdio
     is_first = container.run is None and container.state is not ContainerState.STARTING
     response, input_ = await take_over(request, framed=not stdio.terminal)
-    write = writer(response, stdio, _wanted(request))
+    output = Output(response, stdio, _wanted(request))
     reads = flag(request, "stdin") and container.specification.reads
     try:
         if is_first:
-            await carry(request, stdio, write, container.settled, input_ if reads else None)
+            await carry(request, stdio, output.write, container.settled, input_ if reads else None)
         else:
             before = [(chunk.stream, chunk.data) for chunk in stdio.tail] if flag(request, "logs") else []
-            await _join(request, container, write, before, input_ if reads else None)
+            await _join(request, container, output, before, input_ if reads else None)
     finally:  # aiohttp cancels this when a write fails before hung_up() returns
         if is_first and not container.settled.is_set() and container.specification.is_job:
             # The starter's `docker start -a` has died. HTCondor would take that for the job's end, with its status.
@@ -54,14 +52,31 @@ def _wanted(request: web.Request) -> set[int]:
     return {number for number, name in ((1, "stdout"), (2, "stderr")) if flag(request, name)}
 
 
-def writer(response: web.StreamResponse, stdio: Stdio, wanted: set[int]) -> Write:
-    """Return a sink that writes the streams in `wanted`: in frames, or unchanged from a terminal."""
+class Output:
+    """Streams on their way to one client: in frames, or unchanged from a terminal."""
 
-    async def write(stream: int, data: bytes) -> None:
-        if stream in wanted:
-            await response.write(data if stdio.terminal else frame(stream, data))
+    def __init__(self, response: web.StreamResponse, stdio: Stdio, wanted: set[int]) -> None:
+        self._response = response
+        self._framed = not stdio.terminal
+        self._wanted = wanted
+        """Streams that the client asked for."""
 
-    return write
+    async def write(self, stream: int, data: bytes) -> None:
+        """Write the next output, as a sink of Stdio."""
+        if stream in self._wanted:
+            await self._response.write(frame(stream, data) if self._framed else data)
+
+    async def write_all(self, lines: Lines) -> None:
+        """Write much at once. asyncio adds up its whole buffer at each write, and short lines would fill it."""
+        joined = bytearray()
+        for stream, data in lines:
+            if stream in self._wanted:
+                joined += frame(stream, data) if self._framed else data
+            if len(joined) >= _WRITE_BYTES:
+                await self._response.write(bytes(joined))
+                joined.clear()
+        if joined:
+            await self._response.write(bytes(joined))
 
 
 async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio.Event, input_: Input | None) -> None:
@@ -100,9 +115,11 @@ async def _feed(stdio: Stdio, input_: Input, *, ends: bool = True) -> None:
         await stdio.end_input()
 
 
-async def _join(request: web.Request, container: Container, write: Write, before: Lines, input_: Input | None) -> None:
+async def _join(
+    request: web.Request, container: Container, output: Output, before: Lines, input_: Input | None
+) -> None:
     """Write the output `before` now and all later output, until the end or until the client disconnects."""
-    works = [asyncio.ensure_future(_follow(container, write, before)), asyncio.ensure_future(hung_up(request))]
+    works = [asyncio.ensure_future(_follow(container, output, before)), asyncio.ensure_future(hung_up(request))]
     feeder = asyncio.ensure_future(_feed(container.stdio, input_, ends=False)) if input_ is not None else None
     try:
         await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
@@ -111,25 +128,29 @@ async def _join(request: web.Request, container: Container, write: Write, before
             work.cancel()
 
 
-async def _follow(container: Container, write: Write, before: Lines) -> None:
+async def _follow(
+    container: Container, output: Output, before: Lines, ready: "asyncio.Future[Any] | None" = None
+) -> None:
+    """Write the output `before`, once the response is `ready`, and then what comes: none is missed in between."""
     follower, written = Follower(), asyncio.Event()
 
     async def write_in_order(stream: int, data: bytes) -> None:
         """Write without a limit: a container that a person created waits for its followers."""
         await written.wait()
-        await write(stream, data)
+        await output.write(stream, data)
 
     sink = follower.take if container.specification.is_job else write_in_order
     container.stdio.sinks.append(sink)
     try:
-        for stream, data in before:
-            await write(stream, data)
+        if ready is not None:
+            await asyncio.shield(ready)
+        await output.write_all(before)
         written.set()
         ending = asyncio.ensure_future(container.settled.wait())
         ending.add_done_callback(lambda _: follower.end())
         try:
             while (piece := await follower.next()) is not None:
-                await write(*piece)
+                await output.write(*piece)
         finally:
             ending.cancel()
     finally:
@@ -147,19 +168,14 @@ async def logs(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": content_type})
     assert isinstance(request.protocol, Connection)
     request.protocol.be_patient()  # people may read slowly, page by page
-    write = writer(response, container.stdio, wanted)
-    preparing = asyncio.ensure_future(response.prepare(request))
-
-    async def when_ready(stream: int, data: bytes) -> None:
-        await asyncio.shield(preparing)
-        await write(stream, data)
-
+    output = Output(response, container.stdio, wanted)
     if flag(request, "follow") and container.active:
-        await _follow(container, when_ready, lines)  # in the same step: no output is missed in between
+        preparing = asyncio.ensure_future(response.prepare(request))
+        await _follow(container, output, lines, preparing)  # from this step on, whatever the preparation takes
+        await preparing
     else:
-        for stream, line in lines:
-            await when_ready(stream, line)
-    await preparing
+        await response.prepare(request)
+        await output.write_all(lines)
     await response.write_eof()
     return response
 

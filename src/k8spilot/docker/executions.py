@@ -8,7 +8,7 @@ from aiohttp import web
 
 from k8spilot.common.errors import Refused
 from k8spilot.docker import serializers
-from k8spilot.docker.attach import carry, resized, writer
+from k8spilot.docker.attach import Output, carry, resized
 from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.containers import find
 from k8spilot.docker.create.specification import execution_command
@@ -61,7 +61,7 @@ async def start(request: web.Request) -> web.StreamResponse:
         return web.Response(status=HTTPStatus.OK)
     response, input_ = await take_over(request, framed=not stdio.terminal)
     wanted = {number for number, name in ((1, "AttachStdout"), (2, "AttachStderr")) if options.get(name)}
-    sink = writer(response, stdio, wanted)
+    sink = Output(response, stdio, wanted).write
     settled = asyncio.Event()
     session = _begin(execution)
     session.ended.add_done_callback(lambda _: settled.set())

@@ -207,6 +207,8 @@ class PayloadContainer:
             with contextlib.suppress(PayloadLost):
                 self._run.kill(signal.SIGKILL)
             await asyncio.wait([self._run.ended])
+        elif self._run is not None and self._run.ended.done():
+            await asyncio.sleep(0)  # its end may be of this step of the loop: who waits for it is told first
         self._free(bind)
 
     def return_to_idle(self) -> None:
