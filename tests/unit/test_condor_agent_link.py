@@ -66,7 +66,7 @@ async def agent(settings: Settings, folders: Folders) -> AsyncIterator[list[int]
     for program in (update, query):
         program.chmod(0o755)
     signals: list[int] = []
-    slot = LocalStartdAd(folders, settings, update=str(update), query=str(query))
+    slot = LocalStartdAd(folders, settings, update=str(update), query=str(query), vacate="true")
     task = asyncio.create_task(HTCondorAgent(settings, slot, signals.append).run())
     try:
         yield signals
@@ -93,6 +93,7 @@ async def test_the_engine_changes_the_ad_and_asks_for_it(settings: Settings, fol
         assert await slot.set({"K8SImageStatus": "bound"})
         assert 'K8SImageStatus = "bound"' in _ad(folders)
         assert await slot.look(["State"]) == {"State": "Claimed"}
+        assert await slot.vacate()
     assert not slot.there
 
 
@@ -102,6 +103,7 @@ async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(setting
         assert not slot.there
         assert not await slot.set({"Late": 1})
         assert await slot.look(["State"]) is None
+        assert not await slot.vacate()
         async with agent(settings, folders):
             await eventually(lambda: "Late = 1" in _ad(folders))
 

@@ -72,6 +72,20 @@ async def test_a_tool_that_hangs_is_ended(
     assert "did not answer within" in caplog.text
 
 
+async def test_the_job_is_vacated_at_once_by_htcondors_own_tool(
+    folders: Folders, caplog: pytest.LogCaptureFixture
+) -> None:
+    said, tool = folders.root / "said", folders.root / "tool"
+    tool.write_text(f'#!/bin/sh\necho "$@" >{said}\n')
+    tool.chmod(0o755)
+    assert await LocalStartdAd(folders, settings(), vacate=str(tool)).vacate()
+    assert said.read_text() == "-fast\n"
+    tool.write_text("#!/bin/sh\necho no; exit 1\n")
+    assert not await LocalStartdAd(folders, settings(), vacate=str(tool)).vacate()
+    assert not await LocalStartdAd(folders, settings(), vacate="/no/such/tool").vacate()
+    assert "HTCondor could not be made to vacate the job: no" in caplog.text
+
+
 async def test_docker_that_a_job_has_taken_away_comes_back(folders: Folders) -> None:
     said = folders.root / "said"
     ad = slot(folders, f'cat "$1" >> {said}')

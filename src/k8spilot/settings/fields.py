@@ -185,8 +185,8 @@ class Settings:
 
     patience_seconds: float = _of(parsers.number(least=0), 120.0)
     """How many seconds a job waits for a registry or a Kubernetes API that does not answer; then it goes back to
-    the queue. After that the slot takes no job with an image of that registry for ten minutes, or no job at all
-    until the API answers."""
+    the queue. After that the slot takes no job with an image of that registry for ten minutes or longer, or no job at
+    all until the API answers."""
 
     min_free_mb: int = _of(parsers.whole(0), 1024)
     """Free space in MiB that the volume for the jobs' sandboxes must have when the pilot starts."""
