@@ -124,7 +124,7 @@ class Run:
     async def follow(self, command: Command) -> None:
         """Release `command`, carry its output, and set its result in `ended`."""
         try:
-            outcome = await self._follow_with_disk(command)
+            outcome = await self._follow(command)
         except Exception as error:
             cause = first_cause(error) if isinstance(error, ExceptionGroup) else error
             self._machine.advance(PayloadEvent.LOSE)
@@ -134,6 +134,9 @@ class Run:
                 return
             self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); the job goes back to the queue"))
             raise
+        finally:
+            if self._disk is not None:
+                self._disk.close()
         self._machine.advance(PayloadEvent.SETTLED)
         self.ended.set_result(outcome)
         logger.info("The job ended with code %d.", outcome.code)
@@ -209,13 +212,6 @@ class Run:
     def _has_exited(self) -> bool:
         return self._process is not None and self._process.exited.done()
 
-    async def _follow_with_disk(self, command: Command) -> Outcome:
-        try:
-            return await self._follow(command)
-        finally:
-            if self._disk is not None:
-                self._disk.close()
-
     async def _follow(self, command: Command) -> Outcome:
         channel = self.channel
         with self._stdio:
@@ -262,12 +258,10 @@ class Run:
             return False
         with contextlib.suppress(PilotError):  # /tmp and /var/tmp, before the kubelet measures them
             await self._scrubber.before_files()
-        waiting = asyncio.ensure_future(self._told.wait())
-        try:
-            await first_of(waiting, seconds=self._disk.hold_seconds)
-            return self._told.is_set()
-        finally:
-            waiting.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._disk.hold_seconds):
+                await self._told.wait()
+        return self._told.is_set()
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
