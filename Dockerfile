@@ -31,7 +31,7 @@ RUN python3 -m venv --without-pip /opt/k8spilot \
 WORKDIR /source
 COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c ./
 RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c scope.c \
- && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c unlock.c \
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c unlock.c measure.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src

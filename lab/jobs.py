@@ -35,7 +35,7 @@ DEFAULTS = {
     "transfer_executable": "false",
     "request_cpus": "1",
     "request_memory": "128M",
-    "request_disk": "64M",
+    "request_disk": "1G",
 }
 """What every submit description begins with; commands given later have priority."""
 

@@ -1,7 +1,9 @@
 """Volumes of the pod are full, or have no inodes left: what is in the way is taken away, and all goes on."""
 
 import errno
+import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -15,6 +17,10 @@ AGAIN_SECONDS = 120.0
 
 INPUT_HOLD = 13
 """CONDOR_HOLD_CODE::TransferInputError."""
+OVER_DISK = (21, 104)
+"""CONDOR_HOLD_CODE::StartdHeldJob, and HTCondor's subcode for the disk."""
+BURST = (6, 0)
+"""CONDOR_HOLD_CODE::FailedToCreateProcess: the docker client's error."""
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +67,16 @@ def test_output_for_which_there_is_no_room_is_no_good_result(pool: Pool) -> None
 
 
 def test_a_job_that_fills_its_sandbox_learns_it_itself(pool: Pool) -> None:
-    done = result(pool.shell("cat /dev/zero >x 2>/dev/null; code=$?; rm x; echo told; exit $code", request_disk="80M"))
+    done = result(pool.shell("cat /dev/zero >x 2>/dev/null; code=$?; rm x; echo told; exit $code", request_disk="1G"))
     assert (done.code, done.stdout) == (1, b"told\n")
+
+
+def test_a_job_that_uses_more_than_it_requested_is_held_while_it_runs(pool: Pool) -> None:
+    submitted = pool.shell("head -c 60000000 /dev/zero >x; sleep 600", request_disk="20M")
+    facts = submitted.held().attributes
+    assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) == OVER_DISK, facts
+    assert re.search(r"the job has used \d+ MiB of disk, and requested 20 MiB; set request_disk", facts["HoldReason"])
+    slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
 
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
@@ -79,3 +93,64 @@ def test_a_job_whose_tmp_is_full_ends_and_the_next_one_has_room(pool: Pool, inod
     with outages.volume_full(pool.lab, pool.pod, "tmp", inodes=inodes):
         assert result(submitted).stdout == b"1\n"
         assert result(pool.shell("echo more >/tmp/mine && echo room", user="bob")).stdout == b"room\n"
+
+
+@pytest.fixture(scope="module")
+def little(lab: Lab, owner: str) -> Iterator[str]:
+    """A pilot pod with little disk, on the node's own."""
+    name = f"e2e-{owner}-little"
+    limit = "/spec/initContainers/1/resources/limits/ephemeral-storage"
+    size = pilot.change({"op": "replace", "path": limit, "value": "300Mi"})
+    pilot.deploy(lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1"}, {"patches": [size]})
+    jobs.wait_in_pool(lab, name)
+    yield name
+    pilot.discard(lab, name)
+
+
+class TestLimit:
+    """A slot whose disk ends where the kubelet would evict the pod."""
+
+    @pytest.fixture
+    def pod(self, little: str) -> str:
+        """Of this pod."""
+        return little
+
+    @pytest.mark.parametrize("place", ["x", "/tmp/x", "/run/lock/x"], ids=["sandbox", "tmp", "image"])
+    def test_a_job_that_writes_more_than_the_slot_has_is_held_and_the_pod_lives(self, pool: Pool, place: str) -> None:
+        write = f"head -c 400000000 /dev/zero >{place} || exit 9; sleep 600"
+        facts = pool.shell(write, image="debian:forky", request_disk="200M").held().attributes
+        assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) in (OVER_DISK, BURST), facts
+        assert re.search(r"the job has used \d+ MiB of disk, and requested 200 MiB", facts["HoldReason"]), facts
+        assert result(pool.shell("echo fine", user="bob", request_disk="64M")).text == "fine\n"
+        assert pool.status()["status"]["phase"] == "Running"
+
+    def test_the_slot_promises_less_than_the_pod_has(self, pool: Pool) -> None:
+        done = result(pool.shell("grep -i '^Disk *=' .machine.ad", request_disk="64M"))
+        assert done.text.split()[-1] == str(270 * 1024)
+
+
+@pytest.mark.timeout(300)
+def test_a_job_under_which_a_pod_was_evicted_for_disk_is_held_by_the_next_pilot(lab: Lab, owner: str) -> None:
+    first, second = (f"e2e-{owner}-disk-{number}" for number in (1, 2))
+    # The kubelet counts less than the slot promises here, so that the watch cannot prevent it.
+    little_tmp = pilot.change({"op": "replace", "path": "/spec/volumes/3/emptyDir", "value": {"sizeLimit": "20Mi"}})
+    commands = {
+        "container_image": f"docker://{lab.registry}/busybox",
+        "requirements": " || ".join(f'TARGET.K8SPodName == "{pod}"' for pod in (first, second)),
+        "executable": "job.sh",
+        "transfer_executable": "true",
+    }
+    script = "#!/bin/sh\nhead -c 60000000 /dev/zero >/tmp/x; sleep 600\n"
+    with ExitStack() as cleanup:
+        for pod in (first, second):
+            cleanup.callback(pilot.discard, lab, pod)
+        pilot.deploy(lab, first, overlay={"patches": [little_tmp]})
+        jobs.wait_in_pool(lab, first)
+        submitted = jobs.submit(lab, "alice", commands, files={"job.sh": script})
+        cleanup.callback(submitted.remove)
+        submitted.wait("JobEvictedEvent", "JobReconnectFailedEvent", timeout=150, ignore=BAD_NEWS)
+        pilot.deploy(lab, second)
+        facts = submitted.held(timeout=90).attributes
+        assert 'Kubernetes evicted the pod (Usage of EmptyDir volume "tmp" exceeds' in facts["HoldReason"], facts
+        submitted.command("condor_release")
+        submitted.wait("ExecuteEvent", timeout=60, ignore=BAD_NEWS)

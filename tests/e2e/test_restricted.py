@@ -47,6 +47,14 @@ def test_no_link_leads_to_a_token(pool: Pool) -> None:
     slot_takes_a_job_of_bob(pool)
 
 
+@pytest.mark.parametrize("place", ["x", "/tmp/x"], ids=["sandbox", "tmp"])
+def test_a_job_that_uses_more_disk_than_it_requested_is_held_here_as_well(pool: Pool, place: str) -> None:
+    facts = pool.shell(f"head -c 60000000 /dev/zero >{place}; sleep 600", request_disk="20M").held().attributes
+    assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) == (21, 104), facts
+    assert "MiB of disk, and requested 20 MiB" in facts["HoldReason"]
+    slot_takes_a_job_of_bob(pool)
+
+
 @pytest.mark.quick
 def test_no_file_url_leads_to_a_token(pool: Pool) -> None:
     jobs = pool.shell("cat token", transfer_input_files=f"file://{POOLS}")

@@ -48,7 +48,7 @@ def ground() -> Iterator[Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
 def test_whatever_a_job_leaves_is_opened_and_removed_and_nothing_else(ground: Path) -> None:
-    program = compile_checked(ground / "tidy", SOURCES / "tidy.c", SOURCES / "unlock.c")
+    program = compile_checked(ground / "tidy", SOURCES / "tidy.c", SOURCES / "unlock.c", SOURCES / "measure.c")
     secret = ground / "secret"
     secret.write_text("s")
     secret.chmod(0o640)

@@ -76,11 +76,14 @@ static void mount_at(const char *root, char *text) {
 }
 
 static void enter_root(const char *root, char **mounts, int count) {
-    char proc[4096];
+    char proc[4096], writable[4096];
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("tmpfs", root, "tmpfs", 0, "mode=0755") < 0)
         die(root);
     for (int i = 0; i < count; i++)
         mount_at(root, mounts[i]);
+    snprintf(writable, sizeof writable, "%s/srv", root); /* images have a folder or two in which everybody may write */
+    if (mkdir(writable, 0755) < 0 || chmod(writable, 01777) < 0)
+        die(writable);
     snprintf(proc, sizeof proc, "%s/proc", root);
     mkdir(proc, 0555);
     if (mount("proc", proc, "proc", 0, NULL) < 0 || chroot(root) < 0 || chdir("/") < 0)

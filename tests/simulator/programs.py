@@ -10,7 +10,7 @@ from typing import Final
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = {
     "payload-init": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "scope")),
-    "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock")),
+    "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock", "measure")),
     "container": ("tests/simulator/container.c",),
     "hello": ("lab/images/hello/hello.c",),
 }

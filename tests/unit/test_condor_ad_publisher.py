@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from k8spilot.common import logs
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.startd_ad import StartdAd, Value
 
@@ -54,3 +55,16 @@ async def test_a_reason_that_nobody_takes_back_ends_by_itself() -> None:
     assert ad.told == {"K8SApiAwayUntil": None}
     await listener.back("api")
     assert ad.told == {"K8SApiAwayUntil": None}
+
+
+async def test_a_job_that_uses_too_much_disk_is_named_until_it_is_gone() -> None:
+    ad = Ad()
+    listener = AdPublisher(ad, cast("Any", None))
+    logs.about(logs.Subject(job="7.3", slot="slot1"))
+    await listener.excess("it wrote too much")
+    since = ad.told.pop("K8SHoldSince")
+    assert ad.told == {"K8SHoldJob": "7.3", "K8SHoldReason": "it wrote too much"}
+    assert isinstance(since, int)
+    assert abs(since - time.time()) < 3
+    await listener.excess("")
+    assert ad.told == {"K8SHoldJob": None, "K8SHoldReason": None, "K8SHoldSince": None}

@@ -12,7 +12,7 @@ import pytest
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.condor.classads import quoted
-from k8spilot.condor.config import machine_name, render
+from k8spilot.condor.config import machine_name, pod_of, render
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import resolve
 from k8spilot.model.reference import FILE_IMAGE
@@ -50,7 +50,7 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "DAEMON_LIST": "MASTER, STARTD",
         "NUM_CPUS": "2",
         "MEMORY": "500",
-        "DISK": "10240",
+        "DISK": "9216",
         "MOUNT_UNDER_SCRATCH": "None",
         "DEDICATED_EXECUTE_ACCOUNT_REGEXP": "None",
         "EXECUTE": "/var/lib/condor/execute/slot",
@@ -60,6 +60,43 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "WANT_HOLD_SUBCODE": values["WANT_HOLD_SUBCODE"],
     }
     assert "104" in values["WANT_HOLD_SUBCODE"]
+
+
+OVER = {"K8SHoldJob": "7.3", "K8SHoldReason": "too much", "K8SHoldSince": STARTED, "JobId": "7.3", "JobStart": STARTED}
+
+
+@pytest.mark.parametrize(
+    ("slot", "held"),
+    [
+        (OVER, True),
+        ({**OVER, "JobId": "7.4"}, False),
+        ({**OVER, "JobStart": STARTED + 1}, False),  # a job of another access point, with the same number
+        ({"JobId": "7.3", "JobStart": STARTED}, False),
+        ({}, False),
+    ],
+    ids=["the job", "another", "a later one", "no fault", "no job"],
+)
+def test_the_job_that_the_engine_names_is_held_and_no_other(tmp_path: Path, slot: dict[str, Any], held: bool) -> None:
+    names = ("PREEMPT", "WANT_HOLD", "WANT_HOLD_REASON", "WANT_HOLD_SUBCODE")
+    ad = classad2.ClassAd({**slot, "JobUniverse": 5})
+    found = {}
+    for name, text in parsed(tmp_path, written(), *names).items():
+        ad[name] = classad2.ExprTree(text)
+        value = ad.eval(name)
+        found[name] = None if value == classad2.Value.Undefined else value
+    assert found == dict(zip(names, (True, True, "too much", 104) if held else (False, False, None, None), strict=True))
+
+
+def test_the_disk_that_a_slot_promises_leaves_headroom_below_the_kubelets_limit(tmp_path: Path) -> None:
+    assert parsed(tmp_path, written(payload_disk_mb=4096), "DISK")["DISK"] == str(3686 * 1024)
+    known = {"payload_disk_mb": 1000, "disk_headroom_percent": 25.0}
+    assert parsed(tmp_path, written(**known), "DISK")["DISK"] == str(750 * 1024)
+
+
+def test_a_pod_is_known_by_the_name_of_its_machine() -> None:
+    for known in (settings(), settings(glidein_randomize_name=True)):
+        assert pod_of(known, machine_name(known)) == "pilot-7"
+    assert pod_of(settings(), "Other.pilot-8") == ""
 
 
 def test_where_htcondor_is_not_root_nothing_of_a_users_runs_beside_it(tmp_path: Path) -> None:

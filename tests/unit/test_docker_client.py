@@ -115,6 +115,23 @@ def test_the_jobs_own_ad_says_how_many_gpus_it_asked_for(tmp_path: Path, ad: str
     assert created(tmp_path) == f"k8spilot.gpus={wanted}"
 
 
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ("RequestDisk = 65536\n", "65536"),
+        ("RequestDisk = DiskUsage\n", ""),
+        ("RequestDisk = 1234567890123456\n", ""),
+        ("RequestCpus = 1\n", ""),
+    ],
+)
+def test_the_jobs_own_ad_says_how_much_disk_it_asked_for(tmp_path: Path, ad: str, wanted: str) -> None:
+    (tmp_path / ".job.ad").write_text(ad)
+    line = create("x", variables=[f"_CONDOR_SCRATCH_DIR={tmp_path}"])
+    assert docker(tmp_path, "echo id", *line, execute=tmp_path / "slot").stdout == "id\n"
+    label = f"--label k8spilot.disk={wanted} " if wanted else ""
+    assert asked(tmp_path)[-1] == f"create --interactive {label}{' '.join(line[1:])}"
+
+
 def test_an_ad_that_is_none_is_not_read(tmp_path: Path) -> None:
     assert created(tmp_path) == "k8spilot.gpus="
     (tmp_path / "elsewhere").write_text("RequestGPUs = 1\n")

@@ -9,7 +9,7 @@ import pytest
 
 from k8spilot.common.errors import Refused
 from k8spilot.docker.create.devices import visible
-from k8spilot.docker.create.gpu_request import requested_gpus
+from k8spilot.docker.create.job_ad import JobAd
 from k8spilot.docker.create.specification import SlotLimits, specification
 from k8spilot.gpu.discovery.evidence import Node
 from k8spilot.gpu.discovery.record import GpuRecord
@@ -155,27 +155,44 @@ def test_what_htcondor_says_of_no_gpu_is_left_alone() -> None:
 def test_the_jobs_own_ad_says_how_many_it_asked_for(tmp_path: Path, ad: str, wanted: int | None) -> None:
     (tmp_path / "dir_1").mkdir()
     (tmp_path / "dir_1/.job.ad").write_text(ad)
-    assert requested_gpus((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)) == wanted
+    assert JobAd.read((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)).gpus == wanted
 
 
 def test_an_ad_that_a_job_has_made_long_is_read_at_once(tmp_path: Path) -> None:
     (tmp_path / "dir_1").mkdir()
     (tmp_path / "dir_1/.job.ad").write_bytes(b"RequestGPUs = 1" + b" " * 30_000 + b"x\n")
     began = time.thread_time()
-    assert requested_gpus((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)) is None
+    assert JobAd.read((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)).gpus is None
     assert time.thread_time() - began < 0.5, "the engine does nothing else meanwhile"
 
 
 def test_an_ad_that_is_none_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "dir_1").mkdir()
     sandbox = f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1"
-    assert requested_gpus((sandbox,), str(tmp_path)) is None
+    assert JobAd.read((sandbox,), str(tmp_path)).gpus is None
     (tmp_path / "elsewhere").write_text("RequestGPUs = 1\n")
     (tmp_path / "dir_1/.job.ad").symlink_to("../elsewhere")
-    assert requested_gpus((sandbox,), str(tmp_path)) is None
+    assert JobAd.read((sandbox,), str(tmp_path)).gpus is None
     (tmp_path / "dir_1/.job.ad").unlink()
     os.mkfifo(tmp_path / "dir_1/.job.ad")
-    assert requested_gpus((sandbox,), str(tmp_path)) is None
-    assert requested_gpus((sandbox,), "/var/lib/condor/execute") is None
-    assert requested_gpus((f"{sandbox}/../dir_1",), str(tmp_path)) is None
-    assert requested_gpus((), str(tmp_path)) is None
+    assert JobAd.read((sandbox,), str(tmp_path)).gpus is None
+    assert JobAd.read((sandbox,), "/var/lib/condor/execute").gpus is None
+    assert JobAd.read((f"{sandbox}/../dir_1",), str(tmp_path)).gpus is None
+    assert JobAd.read((), str(tmp_path)).gpus is None
+
+
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ("RequestDisk = 65536\n", 64 << 20),
+        ("requestdisk=1\n", 1024),
+        ("RequestDisk = DiskUsage\n", None),
+        ("RequestDisk = -1\n", None),
+        ("RequestDiskOfMine = 5\n", None),
+        ("RequestDisk = 9999999999999999\n", None),
+    ],
+)
+def test_the_jobs_own_ad_says_how_much_disk_it_asked_for(tmp_path: Path, ad: str, wanted: int | None) -> None:
+    (tmp_path / "dir_1").mkdir()
+    (tmp_path / "dir_1/.job.ad").write_text(ad)
+    assert JobAd.read((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)).disk == wanted

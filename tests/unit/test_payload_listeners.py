@@ -19,6 +19,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "unavailable": (IMAGE,),
     "away": ("api", CLOSED_SECONDS),
     "back": ("api",),
+    "excess": ("it wrote too much",),
     "still_pulling": (IMAGE, "it takes long"),
     "bind_ended": (IMAGE, 1.5, None),
     "ended": (Outcome(0, datetime.now(UTC)),),

@@ -152,3 +152,36 @@ def test_a_job_cannot_exhaust_the_pilots_memory_by_its_folders(tidy: Path) -> No
         subprocess.run([tidy, "delete", sandbox], check=True)
         assert (unlock.returncode, "memory" in unlock.stderr) == (1, True)
         assert list(Path(place).iterdir()) == []
+
+
+def measured(tidy: Path, folder: Path, since: int = 0) -> tuple[int, str]:
+    said = subprocess.run([tidy, "measure", str(since), "20", folder], text=True, capture_output=True, check=True)
+    count, word = said.stdout.split()
+    return int(count), word
+
+
+def test_measured_is_what_the_disk_has_whatever_the_size_says(tidy: Path, sandbox: Path) -> None:
+    assert measured(tidy, sandbox) == (0, "complete")
+    with (sandbox / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+        file.write(b"x" * 1_000_000)
+    (sandbox / "link").symlink_to("/usr")
+    found, _ = measured(tidy, sandbox)
+    assert 1_000_000 <= found < 1_100_000
+
+
+def test_measured_from_a_time_on_is_only_what_was_changed_since(tidy: Path, sandbox: Path) -> None:
+    (sandbox / "old").write_bytes(b"x" * 1_000_000)
+    os.utime(sandbox / "old", (1, 1))  # a job can set this time, and not that of the change
+    now = int((sandbox / "old").stat().st_ctime)
+    assert measured(tidy, sandbox, now)[0] >= 1_000_000
+    assert measured(tidy, sandbox, now + 10) == (0, "complete")
+
+
+def test_a_mount_in_a_folder_is_not_measured(tidy: Path, sandbox: Path) -> None:
+    script = (
+        f"mount -t tmpfs none {sandbox}/m && head -c 1000000 /dev/zero >{sandbox}/m/f && {tidy} measure 0 9 {sandbox}"
+    )
+    (sandbox / "m").mkdir()
+    said = subprocess.run(["unshare", "--mount", "sh", "-c", script], text=True, capture_output=True, check=True)
+    assert int(said.stdout.split()[0]) < 100_000

@@ -117,6 +117,11 @@ def test_a_bad_value_is_refused_by_one_sentence_with_its_name(
     [
         ("NUM_CPUS", "0", "an integer of at least 1"),
         ("NUM_CPUS", "1.5", "an integer of at least 1"),
+        (
+            "PAYLOAD_CPUS",
+            "0",
+            "an integer of at least 1; set resources.limits.cpu and .memory of the container payload",
+        ),
         ("K8SPILOT_METRICS_PORT", "65536", "an integer from 0 to 65535"),
         ("ACCEPT_JOBS_FOR_HOURS", "0", "a number above 0"),
         ("ACCEPT_JOBS_FOR_HOURS", "inf", "a number above 0"),

@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
+from k8spilot.common import logs
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import StartdAd
 from k8spilot.model.reference import Reference
@@ -14,7 +15,7 @@ _AVOID_SECONDS: Final = 600
 
 
 class AdPublisher(SlotListener):
-    """Publishes the attributes K8SImageStatus, K8SAvoidedRegistry, K8SAvoidUntil and K8SApiAwayUntil."""
+    """Publishes the attributes K8SImageStatus, K8SAvoidedRegistry, K8SAvoidUntil, K8SApiAwayUntil and K8SHold..."""
 
     def __init__(self, slot: StartdAd, images: NodeImages) -> None:
         self.slot = slot
@@ -48,6 +49,12 @@ class AdPublisher(SlotListener):
         """Take jobs again, unless another reason remains."""
         self._closed.pop(why, None)
         await self._close()
+
+    async def excess(self, words: str) -> None:
+        """Let the startd hold the job, or withdraw that after the job's end (words is empty then)."""
+        job = logs.subject().job if words else None
+        since = int(time.time()) if words else None
+        await self.slot.set({"K8SHoldJob": job, "K8SHoldSince": since, "K8SHoldReason": words or None})
 
     async def _close(self) -> None:
         until = max(self._closed.values(), default=0)

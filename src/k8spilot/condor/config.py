@@ -73,9 +73,22 @@ def render(
     )
 
 
+def pod_of(settings: Settings, machine: str) -> str:
+    """Return the pod of a machine of the same resource (`machine_name`), or an empty string."""
+    resource = _resource(settings)
+    rest = machine.removeprefix(f"{resource}.") if resource else machine
+    if not resource or rest == machine:
+        return ""
+    return re.sub(r"^[a-f0-9]{10}\.", "", rest) if settings.glidein_randomize_name else rest
+
+
+def _resource(settings: Settings) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", settings.glidein_resource_name or "").strip(".-")[:63]
+
+
 def machine_name(settings: Settings) -> str:
     """Return the machine's name: the resource, the pod's uid if names are to be random, and the pod."""
-    resource = re.sub(r"[^A-Za-z0-9.-]+", "-", settings.glidein_resource_name or "").strip(".-")[:63]
+    resource = _resource(settings)
     unique = re.sub(r"[^a-f0-9]", "", settings.pod_uid)[:10] if settings.glidein_randomize_name else ""
     return ".".join(part for part in (resource, unique, settings.pod_name) if part)
 
@@ -131,7 +144,7 @@ def _slot(settings: Settings) -> dict[str, object]:
     return {
         "cpus": settings.num_cpus or settings.payload_cpus,
         "memory": settings.memory or settings.payload_memory_mb,
-        "disk": f"DISK = {settings.payload_disk_mb * 1024}" if settings.payload_disk_mb else "",
+        "disk": f"DISK = {settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
         "environment": _job_environment(settings),
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
         "images": image_expressions.configuration(),

@@ -69,8 +69,17 @@ NUM_SLOTS = 1
 NUM_SLOTS_TYPE_1 = 1
 SLOT_TYPE_1 = 100%
 SLOT_TYPE_1_PARTITIONABLE = False
-# A job that fills the volume is held. Otherwise the kubelet would evict the pod, and the job would run again.
+# A job that uses more disk than it may is held, with the code of OSPool's pilots (21, 104). Otherwise the kubelet would
+# evict the pod, and the job would run again. HTCondor measures the sandbox only, and every few minutes. The engine
+# measures all that counts, ends the job in time, and names it here (k8spilot.condor.ad_publisher). The times show that
+# it is this run of the job, and not that of another access point with the same number.
 use POLICY : Hold_If_Disk_Exceeded
+K8SPILOT_OVER_DISK = (MY.K8SHoldSince isnt undefined && MY.K8SHoldJob =?= MY.JobId && \
+    MY.K8SHoldSince >= (MY.JobStart ?: 0))
+use POLICY : WANT_HOLD_IF(K8SPILOT_OVER_DISK, 104, disk usage exceeded)
+WANT_HOLD_REASON = ifThenElse($$(K8SPILOT_OVER_DISK), MY.K8SHoldReason, $$(WANT_HOLD_REASON))
+# The startd evaluates these expressions at this interval (seconds).
+STARTD.POLLING_INTERVAL = 2
 # The payload container has the GPUs, and the engine has discovered them there. Jobs see the GPUs in these variables.
 # CUDA has no device 10000.
 MACHINE_RESOURCE_INVENTORY_GPUs = $gpus

@@ -45,7 +45,7 @@ class Container:
     run: Run | None = None
     """Run of its command, after the release."""
     error: str = ""
-    """Reason of the state FAILED. HTCondor holds a job with any text here."""
+    """Reason of the state FAILED, or why a job that has run is to be held. HTCondor holds a job with any text here."""
     deferred: int | None = None
     """Signal for a container in STARTING, sent as soon as it runs. It is a message to the container, and not a state of
     it."""
@@ -138,6 +138,7 @@ class Container:
             return
         if (error := ended.exception()) is None:
             self._result = ended.result()
+            self.error = self._result.excess
             self._advance(ContainerEvent.EXIT)
         else:
             if self._lost is None:

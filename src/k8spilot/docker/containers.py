@@ -94,7 +94,9 @@ async def _released(container: Container) -> Run | None:
 async def _release(container: Container) -> Run:
     """Release the command, and change the states of container and payload container in the same moment."""
     assert container.bind is not None
-    run = await container.payload.start(container.bind, container.command, container.stdio)
+    run = await container.payload.start(
+        container.bind, container.command, container.stdio, container.specification.disk
+    )
     container.release(run)
     return run
 

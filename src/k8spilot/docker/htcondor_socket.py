@@ -36,8 +36,8 @@ SERVED: Final[Mapping[str, frozenset[str]]] = {
     "DELETE": frozenset({"/containers/{id}"}),
 }
 """Method -> paths of HTCondor's requests (docker-api.cpp), and of docker's client's requests for an inspection."""
-GPUS_LABEL: Final = "k8spilot.gpus"
-"""Label that the program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
+REQUEST_LABELS: Final = frozenset({"k8spilot.gpus", "k8spilot.disk"})
+"""Labels that the program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
 _STARTD_SECONDS: Final = 10.0
 """Seconds for the startd to remove the container of an ended starter. The startd does so at once (util.cpp,
 cleanup_execute_dir), as does the starter before its end."""
@@ -60,7 +60,7 @@ def check_request(name: str, body: Mapping[str, Any]) -> None:
         f"the name {short(name)}": not JOB_NAME.fullmatch(name),
         f"the labels {short(labels)}": not isinstance(labels, dict)
         or labels.get(LABEL) != "True"
-        or not labels.keys() <= {LABEL, GPUS_LABEL},
+        or not labels.keys() <= {LABEL, *REQUEST_LABELS},
         "the option --tty": bool(body.get("Tty")),
         "the option --rm": isinstance(host, dict) and bool(host.get("AutoRemove")),
         f"the entrypoint {short(entrypoint)}": isinstance(entrypoint, list) and len(entrypoint) > 1,

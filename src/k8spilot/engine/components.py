@@ -7,12 +7,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from k8spilot.common.aio import restarting
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.config import pod_of
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
@@ -20,12 +22,16 @@ from k8spilot.docker.create.specification import SlotLimits
 from k8spilot.docker.store import ContainerStore
 from k8spilot.engine.startup import deaths, find_gpus, hear_payload, open_folders, see_pod
 from k8spilot.gpu.discovery.record import GpuRecord
+from k8spilot.kube.client import Api
+from k8spilot.kube.disk_eviction import evicted_for_disk
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
+from k8spilot.model.disk import MIB
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.container import PayloadContainer
+from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import Fanout, tell_of_outages
@@ -39,6 +45,9 @@ from k8spilot.registry.skopeo import Registry
 from k8spilot.settings import Settings
 from k8spilot.telemetry.service import Recorders, Telemetry
 from k8spilot.telemetry.status import Observed
+
+_HOLD_SECONDS: Final = 20.0
+"""Seconds for the startd to hold a job: an update of its ad, its polling interval, and the starter's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,8 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         payload.abandoned_pull.doubt()
     elif not idle_image.is_bound_to(payload.name):
         payload.return_to_idle()
-    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus), tasks, listener)
+    meter = build_disk_meter(settings, pod, context.tidy, is_root=isinstance(scrubber, PilotScrubber))
+    store = ContainerStore([payload], partial(slot_limits, settings, pod, gpus, meter, startd_ad), tasks, listener)
     observed = Observed(pod, init_server, startd_ad, payload, gpus, deaths())
     return Components(startd_ad, images, gpus, payload, store, Telemetry(settings, observed, recorders, idle_image))
 
@@ -159,6 +169,29 @@ def build_scrubber(
     )
 
 
+def build_disk_meter(settings: Settings, pod: OwnPod, tidy: Path, *, is_root: bool) -> DiskMeter:
+    """Return the meter of the disk that jobs use. `tidy` is the program that measures as root."""
+    if not is_root:
+        sandboxes = str(Folders.of(settings).execute)
+        return InsideDiskMeter(
+            settings.exchange / TIDY,
+            settings.scratch_folders,
+            lambda: [
+                sandboxes,
+                *same_volumes(pod.pod, settings.payload_container, map(str, settings.scratch_folders)),
+            ],
+        )
+    return DiskMeter(tidy, [*([settings.execute] if "condor" in settings.services else []), *settings.scratch_folders])
+
+
+async def evicted_at(settings: Settings, api: Api, host: str, vacated: int) -> str:
+    """Return why the pod of a machine was evicted for the disk that its job used; see `evicted_for_disk`."""
+    name = pod_of(settings, host)
+    if name in ("", settings.pod_name):
+        return ""
+    return await evicted_for_disk(api, settings.pod_namespace, name, settings.payload_container, vacated)
+
+
 def build_binder(
     settings: Settings,
     pod: OwnPod,
@@ -190,7 +223,7 @@ def build_image_lookup(settings: Settings, pod: OwnPod, registry: Registry) -> I
     return ImageLookup(registry, policy, settings.patience_seconds)
 
 
-def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord) -> SlotLimits:
+def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord, meter: DiskMeter, startd_ad: StartdAd) -> SlotLimits:
     """Return the limits of a job's requests. Containers of a pod share /dev/shm (of its sandbox)."""
     view = container(pod.pod, settings.payload_container)
     memory = os.statvfs("/dev/shm")  # noqa: S108
@@ -200,6 +233,11 @@ def slot_limits(settings: Settings, pod: OwnPod, gpus: GpuRecord) -> SlotLimits:
         shared_memory=memory.f_blocks * memory.f_frsize,
         used_ports=_listening,
         gpus=gpus,
+        disk=settings.slot_disk_mb * MIB or None,
+        disk_meter=meter,
+        pod_disk=settings.payload_disk_mb * MIB or None,
+        evicted=partial(evicted_at, settings, pod.api),
+        hold_seconds=_HOLD_SECONDS if startd_ad.there else 0.0,
     )
 
 

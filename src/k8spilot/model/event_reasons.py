@@ -63,7 +63,7 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "JobRefused": EventKind(
         "Warning",
         "HTCondor holds a job because a pod cannot fulfil its request, because a policy of the cluster refuses it, "
-        "or because it cannot be started. The message is the hold reason.",
+        "because it has used more disk than it may, or because it cannot be started. The message is the hold reason.",
     ),
     "ImageUnavailable": EventKind(
         "Warning",

@@ -16,6 +16,8 @@ class Outcome:
     out_of_memory: bool = False
     signalled: bool = False
     """Whether a signal ended the program. Programs also exit with codes above 128 by themselves."""
+    excess: str = ""
+    """Why HTCondor is to hold the job, for a job that has used more than it may; else empty."""
 
     @classmethod
     def of(cls, status: int, *, out_of_memory: bool = False) -> "Outcome":

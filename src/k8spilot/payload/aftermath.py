@@ -38,6 +38,10 @@ class Aftermath:
         """Report the end of `run`."""
         run.ended.add_done_callback(lambda ended: self._report(run, ended))
 
+    def tell_excess(self, words: str) -> None:
+        """Report that the job has used more disk than it may."""
+        self._work.start(partial(self._listener.excess, words), "notice")
+
     def unbind(self, run: Run | None) -> None:
         """Return to the idle image. `run` is the run of the last job, if its command was released."""
         if self._binder.unfinished is not None:
@@ -45,7 +49,11 @@ class Aftermath:
             return
         # If the removal needs a container, replace a lost one at once: the kubelet would delay its restart.
         is_lost = self._scrubber.needs_container and run is not None and not run.channel.still_open()
-        self._work.start_later(0 if is_lost else self._idle_seconds, "unbind", self._binder.rest)
+        is_over = run is not None and run.exceeds
+        if is_over:  # before the kubelet measures it; the next job's files come after this, in any case
+            self._work.start(self._scrubbing.before_files, "scrub")
+            self.tell_excess("")
+        self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._binder.rest)
 
     def end(self) -> None:
         """Cancel the pending work: a bind starts, whose container is not for the last job."""

@@ -20,6 +20,7 @@ from k8spilot.payload.aftermath import Aftermath
 from k8spilot.payload.background import Background
 from k8spilot.payload.bind import Bind, BindSteps, Timeouts
 from k8spilot.payload.binder import Binder
+from k8spilot.payload.disk_watch import DiskShare, DiskWatch
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.machine import PayloadMachine
@@ -169,8 +170,10 @@ class PayloadContainer:
             raise error
         return bind
 
-    async def start(self, bind: Bind, command: Command, stdio: Stdio) -> Run:
+    async def start(self, bind: Bind, command: Command, stdio: Stdio, disk: DiskShare | None = None) -> Run:
         """Release `command` in the bound image; `Run.begun` waits until its process runs.
+
+        The run ends a command that uses more than its share of the `disk`; without one it is not measured.
 
         Raises:
             PayloadLost: the container does not run the bound image, is not clean, or has ended.
@@ -189,7 +192,8 @@ class PayloadContainer:
             raise
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
-        target = RunTarget(self.name, identity, self._patience)
+        watch = None if disk is None else DiskWatch(disk, channel)
+        target = RunTarget(self.name, identity, self._patience, watch, self._aftermath.tell_excess)
         self._run = run = Run(channel, self._pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
         self._aftermath.expect_end(run)

@@ -58,6 +58,12 @@ class SlotListener:
     async def back(self, why: Reason) -> None:
         """Handle the end of that reason; another reason may continue."""
 
+    async def excess(self, words: str) -> None:
+        """Handle a job that has used more disk than it may: HTCondor is to hold it with these words.
+
+        After the job's end the method is called again with an empty text.
+        """
+
     def still_pulling(self, reference: Reference, words: str) -> None:
         """Handle a pull that no job needs any more; `words` describe the consequences."""
 

@@ -5,8 +5,9 @@ import contextlib
 import itertools
 import logging
 import signal
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
 from k8spilot.payload.background import Background
+from k8spilot.payload.disk_watch import DiskWatch
 from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
@@ -45,6 +47,10 @@ class RunTarget:
     """Container id of the runtime."""
     patience: float
     """Seconds to wait for an unavailable API server, to learn how the container ended."""
+    disk: DiskWatch | None = None
+    """Watch of the disk that the command uses, which the run closes."""
+    tell_excess: Callable[[str], object] = lambda _: None
+    """Called with a sentence when the command has used more than it may."""
 
 
 class Run:
@@ -75,6 +81,11 @@ class Run:
         self._stdio = stdio
         self._machine = machine
         self._work = work
+        self._disk = place.disk
+        self._told = asyncio.Event()
+        """Set when a client has sent a signal."""
+        self._excess = ""
+        """Sentence about the disk that the job has used beyond its limits."""
         self._process: Process | None = None
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
@@ -90,6 +101,11 @@ class Run:
         """Bytes over the pod's network since the run began."""
         now = read_traffic()
         return Traffic(now.received - self._traffic.received, now.sent - self._traffic.sent)
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the job has used more disk than it may."""
+        return bool(self._excess)
 
     async def begun(self) -> None:
         """Wait until the command's process runs, or its execution failed.
@@ -114,6 +130,9 @@ class Run:
                 return
             self._end(PayloadLost(f"the pilot failed to follow the job ({cause!r}); the job goes back to the queue"))
             raise
+        finally:
+            if self._disk is not None:
+                self._disk.close()
         self._machine.advance(PayloadEvent.SETTLED)
         self.ended.set_result(outcome)
         logger.info("The job ended with code %d.", outcome.code)
@@ -133,6 +152,10 @@ class Run:
             PayloadLost: the container is gone.
         """
         self._check(ALIVE, "no job runs in it")
+        self._told.set()
+        self._kill(number)
+
+    def _kill(self, number: int) -> None:
         if number == signal.SIGKILL:
             self._work.start(self._insist, "kill")
         if self._machine.state is not PayloadState.ENDING:
@@ -195,14 +218,46 @@ class Run:
                 if is_set(process.started):
                     self._machine.advance(PayloadEvent.STARTED)
                     self.running.set_result(None)
+                watching = self._work.start(self._watch_disk, "disk")
                 await first_of(process.exited, channel.closed)
+                watching.cancel()
                 self._last_usage = read_usage(channel.cgroup)
                 outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
+                is_held = await self._settle_disk()
                 await self._unlock()
                 await self._drain(pump)
-        return outcome
+        return replace(outcome, excess="" if is_held else self._excess)
+
+    async def _watch_disk(self) -> None:
+        """End the job when it has used more disk than it may."""
+        if self._disk is not None:
+            self._exceed(await self._disk.until_exceeded())
+            with contextlib.suppress(PilotError):
+                self._kill(signal.SIGKILL)
+
+    def _exceed(self, words: str) -> None:
+        self._excess = words
+        if words:
+            self._told.clear()
+            logger.warning("Ending the job, which will be held: %s.", words)
+            self._place.tell_excess(words)
+
+    async def _settle_disk(self) -> bool:
+        """Wait until HTCondor holds a job that has used more disk than it may; return whether it does."""
+        if self._disk is None:
+            return False
+        if not self._excess:
+            self._exceed(await self._disk.last_look())
+        if not self._excess:
+            return False
+        with contextlib.suppress(PilotError):  # /tmp and /var/tmp, before the kubelet measures them
+            await self._scrubber.before_files()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._disk.hold_seconds):
+                await self._told.wait()
+        return self._told.is_set()
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))
@@ -264,6 +319,8 @@ class Run:
             abandoned.cancel()
         if out_of_memory:
             return Outcome.killed_for_memory()
+        if self._excess:
+            return Outcome.of(signal.SIGKILL)
         raise PayloadLost(
             f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
         )

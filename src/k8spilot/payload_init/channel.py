@@ -75,6 +75,8 @@ class Channel:
         it."""
         self.cgroup: dict[str, int] = {}
         """Open files of the container's cgroup, by name."""
+        self.root: int | None = None
+        """Open root folder of the container; None before the hello and after the process's end."""
         self.hello: asyncio.Future[None] = loop.create_future()
         self._processes: dict[int, Process] = {}
         self.swept: asyncio.Future[None] = loop.create_future()
@@ -233,6 +235,9 @@ class Channel:
                 pass
             self.close()
             self._unleash()
+            if self.root is not None:  # it would keep the container's file system
+                os.close(self.root)
+                self.root = None
 
     def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
         try:
@@ -274,6 +279,7 @@ class Channel:
                 self.fresh, self.scoped = word == "fresh", reach == "scoped"
                 self.bind = bind
                 self.cgroup = dict(zip(names, descriptors, strict=True))
+                self.root = self.cgroup.pop("root", None)
                 descriptors.clear()
                 is_valid = _set_once(self.hello, None)
             case ["leash", error] if error.isdecimal() and self._leash is not None:

@@ -5,7 +5,8 @@
  * socket is a SOCK_SEQPACKET, one message per packet, in ASCII (channel.py is the other end). Commands have numbers: 0 is
  * the job, which runs once; others run beside it (docker exec).
  *
- *   to the pilot    hello 4 fresh|used scoped|open BIND NAME...   with one open cgroup file for each NAME
+ *   to the pilot    hello 4 fresh|used scoped|open BIND NAME...   with one open cgroup file for each NAME; `root` is the
+ *                                                                 container's root folder (O_PATH)
  *                   terminal NUMBER              with the master side of the command's new terminal
  *                   started NUMBER PID           the command runs
  *                   failed NUMBER ERRNO STAGE    the command could not run; an exit follows
@@ -118,7 +119,7 @@ static void say_hello(void) {
         "/sys/fs/cgroup/memory/memory.stat", "/sys/fs/cgroup/memory/memory.oom_control",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     };
-    int descriptors[sizeof files / sizeof *files], count = 0;
+    int descriptors[sizeof files / sizeof *files + 1], count = 0;
     char text[MESSAGE_SIZE];
     size_t length = snprintf(text, sizeof text, "hello 4 %s %s %s", used ? "used" : "fresh", scoped ? "scoped" : "open", bind_name);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -127,6 +128,12 @@ static void say_hello(void) {
             continue;
         descriptors[count++] = descriptor;
         length += snprintf(text + length, sizeof text - length, " %s", strrchr(files[i], '/') + 1);
+    }
+    /* The pilot measures there what the job writes to its image (measure.c). */
+    descriptors[count] = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (descriptors[count] >= 0) {
+        count++;
+        length += snprintf(text + length, sizeof text - length, " root");
     }
     send_message(text, descriptors, count);
     while (count > 0)

@@ -15,6 +15,8 @@
  *   tidy open FOLDER                        let the folder's group read and remove the caller's files
  *   tidy fence FOLDER                       and then remove links that lead out of it, if nothing else prevents the
  *                                           collector of outputs, which has more rights than the job, from following them
+ *   tidy measure SINCE SECONDS FOLDER...    print the space that the content of each folder occupies (measure.c); this
+ *                                           command changes nothing, and runs beside the job
  */
 #define _GNU_SOURCE
 #include "tidy.h"
@@ -281,6 +283,8 @@ int main(int argc, char **argv) {
         unlock_all(argv[2], TO_GROUP);
     } else if (strcmp(what, "fence") == 0 && argc == 3) {
         unlock_all(argv[2], TO_GROUP_WITH_FENCE);
+    } else if (strcmp(what, "measure") == 0 && argc > 4) {
+        measure(atoll(argv[2]), atoi(argv[3]), argv + 4);
     } else {
         fprintf(stderr, "tidy: started by hand? See tidy.c\n");
         return 64;

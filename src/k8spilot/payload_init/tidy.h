@@ -1,8 +1,9 @@
-/* What tidy's parts share: tidy.c (commands, removal of files and of System V IPC) and unlock.c (access to sandboxes). */
+/* What tidy's parts share: tidy.c (commands, removal of files and of System V IPC), unlock.c (access to sandboxes) and measure.c. */
 #ifndef TIDY_H
 #define TIDY_H
 
 #include <sys/types.h>
+#include <time.h>
 
 /* How a folder is opened: never through a link. */
 #define DIRECTORY (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -32,5 +33,9 @@ int change_mode(int folder, const char *name, uid_t owner, mode_t mode);
  * removes links that lead out of the folder. */
 enum unlock { TO_USER, TO_GROUP, TO_GROUP_WITH_FENCE };
 void unlock_all(const char *path, enum unlock how);
+
+/* Prints the bytes that the content of each path occupies, as far as it was changed since then, one line for each, and
+ * "complete"; or "late" if the time was not enough, and less was counted than there is. A path @N is the descriptor N. */
+void measure(time_t since, unsigned seconds, char **paths);
 
 #endif

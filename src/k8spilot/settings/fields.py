@@ -140,6 +140,10 @@ class Settings:
     """`limits.ephemeral-storage` of the payload container, in MiB. 0: the free space of the sandboxes' volume
     counts."""
 
+    disk_headroom_percent: float = _of(parsers.number(least=0, most=90), 10.0)
+    """Part of that limit, in percent, that the slot does not promise to jobs. It is for the pilot's own files, and for
+    what a job writes before the pilot ends it; the kubelet evicts a pod above the whole limit."""
+
     # --- Jobs, images and logs ---
 
     services: tuple[Service, ...] = _of(parsers.several(parsers.one_of(get_args(Service))), ("engine", "condor"))
@@ -247,6 +251,11 @@ class Settings:
     def sockets(self) -> tuple[Path, Path]:
         """Docker sockets, in the order of their descriptors (supervisor/supervisor.py)."""
         return (self.socket, self.htcondor_socket)
+
+    @property
+    def slot_disk_mb(self) -> int:
+        """Disk that the slot promises, in MiB; 0 if the payload container has no limit."""
+        return int(self.payload_disk_mb * (1 - self.disk_headroom_percent / 100))
 
     @property
     def accept_seconds(self) -> int:

@@ -40,11 +40,12 @@ EXIT_REASONS: Final[Mapping[ExitReason, str]] = {
     "lost": "there is no result, and the job goes back to the queue",
 }
 
-HoldClass = Literal["image_refused", "image_failed", "not_supported", "api", "untimely", "start", "fault"]
+HoldClass = Literal["image_refused", "image_failed", "not_supported", "disk", "api", "untimely", "start", "fault"]
 HOLD_CLASSES: Final[Mapping[HoldClass, str]] = {
     "image_refused": "the image does not exist, access is denied, or the site does not allow it",
     "image_failed": "the node cannot run the image, or the time limit was exceeded",
     "not_supported": "the job asks for something that a pod cannot do",
+    "disk": "the job has used more disk than it requested, or than the slot has",
     "api": "a policy of the cluster refuses the image",
     "untimely": "another job has the slot, or this job was removed",
     "start": "the image was bound, but the job could not be started in it",

@@ -92,6 +92,12 @@ class SlotRecorder(SlotListener):
         reason: EventReason = "ImageRefused" if kind in ("image_refused", "image_failed") else "JobRefused"
         self._blame(reason, f"{_job()} will be held: {error}", key=str(error))
 
+    async def excess(self, words: str) -> None:
+        """Count a job that has used more disk than it may, and record an Event."""
+        if words:
+            self._metrics.hold("disk")
+            self._blame("JobRefused", f"{_job()} will be held: {words}", key=words)
+
     def still_pulling(self, reference: Reference, words: str) -> None:
         """Record the Event in spite of the limit of Events: only a person can end that pull."""
         self._blame("StillPulling", words[:1].upper() + words[1:], key=reference.source, always=True)

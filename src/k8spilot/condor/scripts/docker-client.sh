@@ -166,25 +166,33 @@ open_sandbox() {
     done 2>/dev/null
 }
 
-# Without root the engine does not see the sandboxes. So a label has the number of GPUs that the job requested: HTCondor's
-# variables name all GPUs of the slot for each job.
+# Without root the engine does not see the sandboxes. So labels have what the job requested: the disk in KiB, if it is a
+# number, and the number of GPUs, because HTCondor's variables name all GPUs of the slot for each job.
 create() {
+    if [ -n "$execute" ]; then
+        disk=$(requested RequestDisk '????????????????*' '' "$@")
+        [ -z "$disk" ] || set -- --label "k8spilot.disk=$disk" "$@"
+    fi
     case " $* " in
         *" CUDA_VISIBLE_DEVICES=GPU-"* | *" CUDA_VISIBLE_DEVICES=MIG-"*)
-            [ -z "$execute" ] || set -- --label "k8spilot.gpus=$(count_gpus "$@")" "$@" ;;
+            [ -z "$execute" ] || set -- --label "k8spilot.gpus=$(requested RequestGPUs '?????*' 0 "$@")" "$@" ;;
     esac
     ask_again create --interactive "$@"
 }
 
-# Prints an empty string if the number is unknown. A job can replace its ad by a link or a pipe, and write any number into it.
-count_gpus() {
+# Prints the number of an attribute in the job's ad, `$3` without the attribute, and an empty string if the number is unknown
+# or matches `$2`. A job can replace its ad by a link or a pipe, and write any number into it.
+requested() {
+    name=$1 beyond=$2 default=$3
+    shift 3
     for one; do
         case $one in
             _CONDOR_SCRATCH_DIR=*)
                 said=$(dd "if=${one#*=}/.job.ad" iflag=nofollow,nonblock bs=64K count=64 2>/dev/null) || return
                 said=$(printf '%s\n' "$said" |
-                    sed -n '/^RequestGPUs[ \t]*=/I{s/^[^=]*=[ \t]*//;s/[ \t\r]*$//;p;q}')
-                case ${said:=0} in *[!0-9]* | ?????*) ;; *) echo "$said" ;; esac
+                    sed -n "/^${name}[ \t]*=/I{s/^[^=]*=[ \t]*//;s/[ \t\r]*\$//;p;q}")
+                # shellcheck disable=SC2254 # a pattern
+                case ${said:=$default} in *[!0-9]* | $beyond) ;; *) echo "$said" ;; esac
                 return ;;
         esac
     done

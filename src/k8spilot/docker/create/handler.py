@@ -11,18 +11,20 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of
-from k8spilot.common.errors import ImageError, NotNow, PayloadLost, PilotError, Untimely
+from k8spilot.common.errors import ClusterError, ImageError, NotNow, PayloadLost, PilotError, Refused, Untimely
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.devices import visible
-from k8spilot.docker.create.gpu_request import requested_gpus
-from k8spilot.docker.create.specification import Specification, check_name, specification
+from k8spilot.docker.create.job_ad import JobAd
+from k8spilot.docker.create.specification import SlotLimits, Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot, whole
 from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, subject_of
 from k8spilot.model.command import Command
+from k8spilot.model.disk import DiskLimits
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.payload.disk_watch import DiskShare
 from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)
@@ -66,9 +68,16 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     request = specification(body, place)
     if not request.is_job:
         engine.check_room()
-    elif place.gpus.usable:
-        count = requested_gpus(request.environment, place.execute) if request.gpus is None else request.gpus
-        request = replace(request, environment=tuple(visible(request.environment, count)))
+    else:
+        ad = JobAd.read(request.environment, place.execute)
+        await _check_last_run(ad, place)
+        if place.disk_meter is not None:
+            requested = ad.disk if request.requested_disk is None else request.requested_disk
+            limits = DiskLimits(place.disk, requested, place.pod_disk)
+            request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
+        if place.gpus.usable:
+            count = ad.gpus if request.gpus is None else request.gpus
+            request = replace(request, environment=tuple(visible(request.environment, count)))
     signalled = engine.begin_create(name)
     try:
         if request.is_job:
@@ -79,6 +88,25 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     engine.containers[container.name] = container
     engine.remember(request.image, container.image)
     return container
+
+
+async def _check_last_run(ad: JobAd, place: SlotLimits) -> None:
+    """Refuse a job under which the kubelet evicted its last pod for disk: it would do the same to this one.
+
+    After its release it may run again, since this is its last machine then.
+    """
+    if not ad.last_host or not ad.vacated:
+        return
+    try:
+        words = await place.evicted(ad.last_host, ad.vacated)
+    except ClusterError as error:
+        logger.info("Whether the job's last pod was evicted is not known: %s.", error)
+        return
+    if words:
+        raise Refused(
+            f"the job used more disk than its last pod had, and Kubernetes evicted the pod ({words.strip(' .')}); set "
+            "request_disk to what the job needs, or write less, and release it"
+        )
 
 
 async def _create(

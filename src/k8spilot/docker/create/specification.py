@@ -5,7 +5,7 @@ Other options are refused with a sentence that becomes the user's hold reason (o
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -17,12 +17,15 @@ from k8spilot.docker.create.options import check_options, check_shapes, short
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
+from k8spilot.payload.disk_meter import DiskMeter
+from k8spilot.payload.disk_watch import DiskShare
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", re.ASCII)
 
 REMOVED: Final = (b"KUBERNETES_*",)
 """Variables that Kubernetes adds to every container's environment, which no job expects."""
 
+_KIBIBYTES: Final = re.compile(r"[0-9]{1,15}")
 _COUNT: Final = re.compile(r"[0-9]{1,4}")
 _TERMINAL: Final = "TERM=xterm"
 """Variable that Docker adds to the environment of a command with a terminal (CreateDaemonEnvironment in moby)."""
@@ -33,6 +36,10 @@ _PLAIN_SHELL: Final = b"/bin/sh"
 
 _OWN_TEMPORARY: Final = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 -- in the payload container
 """Usual folders of `mount_under_scratch`, which are empty for every job anyway."""
+
+
+async def _never(_host: str, _vacated: int) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,17 @@ class SlotLimits:
     """Returns the TCP ports of the pod that are in use."""
     gpus: GpuRecord = field(default_factory=GpuRecord)
     """Its GPUs."""
+    disk: int | None = None
+    """Disk that the slot promises, in bytes; None if it has no limit."""
+    disk_meter: DiskMeter | None = None
+    """Meter of the disk that jobs use; None for an engine that cannot see their files."""
+    pod_disk: int | None = None
+    """Disk in bytes at which the kubelet evicts the pod."""
+    hold_seconds: float = 0.0
+    """Seconds to wait until HTCondor holds a job that uses more disk than it may."""
+    evicted: Callable[[str, int], Awaitable[str]] = _never
+    """Returns why the pod of a machine was evicted for the disk that its job used, vacated at a time; or an empty
+    text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +87,8 @@ class Specification:
     """Published ports, such as `8080/tcp`."""
     asked: Mapping[str, Any]
     """The whole request, which `docker inspect` returns."""
+    disk: DiskShare | None = None
+    """Disk that a job may use; None if it is not measured."""
 
     @property
     def is_job(self) -> bool:
@@ -83,6 +103,12 @@ class Specification:
         """
         label = self.labels.get("k8spilot.gpus", "")
         return int(label) if _COUNT.fullmatch(label) else None
+
+    @property
+    def requested_disk(self) -> int | None:
+        """Disk in bytes that the job requested from HTCondor; None if unknown. A job can set any number, too."""
+        label = self.labels.get("k8spilot.disk", "")
+        return int(label) * 1024 if _KIBIBYTES.fullmatch(label) else None
 
     def resolve(self, image: Image) -> Command:
         """Return the command to run in `image`, by Docker's rules for entrypoint and command.

@@ -1,0 +1,70 @@
+"""A job under which a pod was evicted for disk is known by the kubelet's words, and no other job is."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from k8spilot.kube.disk_eviction import words_of
+
+TOTAL = "Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. "
+AT = 1_800_000_000
+POD: dict[str, Any] = {
+    "spec": {
+        "initContainers": [{"name": "payload", "volumeMounts": [{"name": "tmp"}]}],
+        "containers": [{"name": "pilot", "volumeMounts": [{"name": "condor-logs"}]}],
+    },
+    "status": {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": TOTAL,
+        "conditions": [
+            {
+                "type": "ContainersReady",
+                "reason": "PodFailed",
+                "status": "False",
+                "lastTransitionTime": "2027-01-15T08:00:00Z",
+            }
+        ],
+    },
+}
+
+
+def with_status(**changes: Any) -> dict[str, Any]:
+    pod = copy.deepcopy(POD)
+    pod["status"].update(changes)
+    return pod
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        TOTAL,
+        'Container payload exceeded its local ephemeral storage limit "4Gi". ',
+        'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". ',
+    ],
+)
+def test_a_pod_that_used_more_than_its_own_limits_was_filled_by_its_job(words: str) -> None:
+    assert words_of(with_status(message=words), "payload", AT + 30) == words
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        with_status(message="The node was low on resource: ephemeral-storage. Threshold quantity: 1, available: 0. "),
+        with_status(message='Container pilot exceeded its local ephemeral storage limit "1Gi". '),
+        with_status(message='Usage of EmptyDir volume "condor-logs" exceeds the limit "1Gi". '),
+        with_status(reason="Preempting"),
+        with_status(conditions=[]),
+        {"status": {"phase": "Running"}},
+        {},
+    ],
+    ids=["node", "pilot", "logs", "preempted", "no time", "running", "nothing"],
+)
+def test_no_job_is_at_fault_for_another_end(pod: dict[str, Any]) -> None:
+    assert words_of(pod, "payload", AT + 30) == ""
+
+
+def test_a_job_that_had_left_the_pod_before_is_not_at_fault() -> None:
+    assert words_of(POD, "payload", AT - 20) == ""
+    assert words_of(POD, "payload", AT - 5) == TOTAL  # as far as two clocks agree
