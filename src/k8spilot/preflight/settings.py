@@ -57,12 +57,12 @@ def _against(policy: ImagePolicy, settings: Settings) -> Iterator[str]:
         beginning, group, _ = reference.partition("\\")
         if group:
             if policy.allowed and not any(_meet(beginning, place) for place in policy.allowed):
-                yield f"{name} has {image}, which K8SPILOT_ALLOWED_IMAGES does not allow; each such job would be held"
+                yield f"{name} has {image}, which K8SPILOT_ALLOWED_IMAGES does not allow; no job with it would run here"
         elif IMAGE.fullmatch(reference):
             try:
                 policy.admit(Reference.parse(reference))
             except BindError as error:
-                yield f"{name}: {error}; each such job would be held"
+                yield f"{name}: {error}; no job with it would run here"
 
 
 def _meet(beginning: str, place: str) -> bool:
