@@ -122,15 +122,9 @@ ENABLE_SSH_TO_JOB = $ssh
 $rootless
 # The starter's last query of the engine is the job's final usage. An answer takes a few milliseconds.
 STARTER.POLLING_INTERVAL = 1
-<<<<<<< HEAD
 # Until the starter's first update the startd does not know its address, and condor_ssh_to_job fails. HTCondor sends
 # the first update after 8 s, the next one 300 s later. Here the first one comes too early for figures of the job's
 # usage, so that the next one comes earlier, too.
-=======
-# Until the starter's first update the startd does not know its address, and condor_ssh_to_job fails. HTCondor sends the
-# first update after 8 s, the next one 300 s later. Here the first one comes too early for figures of the job's usage,
-# so that the next one comes earlier, too.
->>>>>>> payload
 STARTER_INITIAL_UPDATE_INTERVAL = 1
 STARTER_UPDATE_INTERVAL = $update
 # A job sees the processors and the memory of the whole node. Programs read the size of the slot in these variables: the
