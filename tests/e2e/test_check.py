@@ -34,8 +34,8 @@ def test_what_is_wrong_is_told_to_people_with_exit_status_2(pool: Pool) -> None:
     asked = "CONDOR_HOST=127.0.0.1:1 K8SPILOT_VACATE_SECONDS=600 k8spilot check; echo status $?"
     *lines, verdict, status = pool.inside(asked).splitlines()
     assert [line for line in lines if line.startswith("FAULT") and "terminationGracePeriodSeconds" in line]
-    assert [line for line in lines if line.startswith("WARNING") and "no collector" in line]
-    assert (verdict, status) == ("not fit: 1 fault, 1 warning", "status 2")
+    assert [line for line in lines if line.startswith("FAULT") and "no collector" in line]
+    assert (verdict, status) == ("not fit: 2 faults, no warnings", "status 2")
 
 
 @pytest.mark.parametrize("overlay", ["overlays/example", "lab/overlay"])

@@ -414,6 +414,10 @@ async def test_a_check_in_a_pilot_asks_the_pool_whether_it_takes_the_slot(
     found = await _pool_finding()
     assert (found.verdict, words in found.words) == (verdict, True)
     await checks.check(Settings.from_environment())  # the start does not end by it: the watch of the pool waits
+    monkeypatch.setenv("CONDOR_HOST", "127.0.0.1:1")
+    assert (found := await _pool_finding()).verdict is Verdict.FAULT
+    assert "no collector of the pool is reachable" in found.words
+    await checks.check(Settings.from_environment())
 
 
 async def _pool_finding() -> Finding:

@@ -57,14 +57,18 @@ async def pool_finding(settings: Settings, *, runs: bool = False) -> Finding:
         runs: whether a pilot may run here. Then its collectors are asked whether it may advertise its slot.
     """
     folders = Folders.of(settings)
-    if runs and folders.config.exists():
-        answer = await Collectors(settings, folders).ping()
-        if answer.problem:
-            return fault("pool", answer.problem)
-        return good("pool", f"the collector at {answer.collector} takes this pilot's slot, as {answer.identity}")
+    is_configured = runs and folders.config.exists()
     problems = []
     for host in resolve(settings).condor_host.split(","):
         if not (problem := await unreachable(host.strip())):
-            return good("pool", f"the collector at {host} is reachable")
+            break
         problems.append(problem)
-    return warning("pool", f"no collector of the pool is reachable: {'; '.join(problems)}")
+    else:
+        words = f"no collector of the pool is reachable: {'; '.join(problems)}"
+        return fault("pool", words) if is_configured else warning("pool", words)
+    if not is_configured:
+        return good("pool", f"the collector at {host} is reachable")
+    answer = await Collectors(settings, folders).ping()
+    if answer.problem:
+        return fault("pool", answer.problem)
+    return good("pool", f"the collector at {answer.collector} takes this pilot's slot, as {answer.identity}")
