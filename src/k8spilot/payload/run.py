@@ -9,35 +9,28 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from k8spilot.common.aio import first_of, is_set
-from k8spilot.common.errors import ClusterError, PayloadKilled, PayloadLost, PilotError, Refused, first_cause
-from k8spilot.kube.backoff import retry
+from k8spilot.common.errors import PayloadKilled, PayloadLost, PilotError, Refused, first_cause
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.kube.pod import container, is_disturbed
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
+from k8spilot.payload.autopsy import Autopsy
 from k8spilot.payload.background import Background
 from k8spilot.payload.disk_watch import DiskWatch
 from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload.stdio import Stdio
-from k8spilot.payload.usage import Traffic, Usage, read_node_oom_kills, read_traffic, read_usage
+from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
 from k8spilot.payload_init.channel import Channel, Process
 
 logger = logging.getLogger(__name__)
 
 _SWEEP_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 30.0
-_STATUS_SECONDS: Final = 10.0
-"""Seconds to wait for the container's end in the status. The kubelet needs about one second."""
-_KILLED: Final = {"reason": "Error", "exitCode": 128 + signal.SIGKILL}
-"""Part of the status of a container whose first process was ended by SIGKILL."""
-_AGAIN_SECONDS: Final = 5.0
-"""Additional seconds after an outage of the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,6 @@ class Run:
         """Result; raises PayloadLost if there is none."""
         self.abandoned = asyncio.Event()
         """Set when no client needs the output any more."""
-        self._pod = pod
         self._scrubber = scrubber
         self._place = place
         self._stdio = stdio
@@ -92,8 +84,7 @@ class Run:
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
         self._traffic = read_traffic()
-        self._image = self._wanted()
-        self._node_oom_kills = read_node_oom_kills()
+        self._autopsy = Autopsy(pod, place.name, place.identity, place.patience)
 
     @property
     def usage(self) -> Usage:
@@ -226,7 +217,7 @@ class Run:
                 await first_of(process.exited, channel.closed)
                 watching.cancel()
                 self._last_usage = read_usage(channel.cgroup)
-                outcome = self._reported(process) if is_set(process.exited) else await self._autopsy()
+                outcome = self._reported(process) if is_set(process.exited) else await self._find_end()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()
                 is_held = await self._settle_disk()
@@ -298,75 +289,28 @@ class Run:
             abandoned.cancel()
             pump.cancel()
 
-    async def _autopsy(self) -> Outcome:
+    async def _find_end(self) -> Outcome:
         """Return the outcome of a container that ended without payload-init's report.
 
-        Only one such end belongs to the job: out of memory.
+        Only two such ends belong to the job: out of memory, and the pilot's own kill of a job that uses too much disk.
+
+        Raises:
+            PayloadKilled: nobody but the job can have killed payload-init.
+            PayloadLost: the container ended for another reason.
         """
-        ending = asyncio.ensure_future(self._ending())
-        abandoned = asyncio.ensure_future(
-            self.abandoned.wait()
-        )  # the slot waits then, but no client waits for the result
-        try:
-            await first_of(ending, abandoned)
-            status = ending.result() if ending.done() else {}
-        except ClusterError as error:
-            # The kernel counts every process of the container, and the count may vanish with it: second best.
-            out_of_memory, reason = bool(self._last_usage.oom_kills), f"for an unknown reason: {error}"
-        else:
-            out_of_memory = status.get("reason") == "OOMKilled"
-            reason = (
-                f"{status.get('reason', 'Error')}, exit code {status.get('exitCode')}" if status else "it was killed"
-            )
-        finally:
-            ending.cancel()
-            abandoned.cancel()
-        if out_of_memory:
+        end = await self._autopsy.find(self.abandoned, self._last_usage.oom_kills)
+        if end.out_of_memory:
             return Outcome.killed_for_memory()
         if self._excess:
             return Outcome.of(signal.SIGKILL)
-        if status.items() >= _KILLED.items() and not self._has_other_cause():
+        if end.killed and not self.channel.killed:
             raise PayloadKilled(
                 "the payload container's first process was ended by signal 9 under the job, which has no result "
                 "(does it kill all processes of its user?)"
             )
         raise PayloadLost(
-            f"the payload container ended under the job ({reason}), which has no result; it goes back to the queue"
+            f"the payload container ended under the job ({end.reason}), which has no result; it goes back to the queue"
         )
-
-    def _has_other_cause(self) -> bool:
-        """Return whether the pilot, the cluster or the kernel may have killed payload-init, and not its job."""
-        return (
-            self.channel.killed
-            or is_disturbed(self._pod.pod)
-            or self._wanted() != self._image
-            or read_node_oom_kills() != self._node_oom_kills
-        )
-
-    def _wanted(self) -> str:
-        """Return the image of the container in the pod's spec."""
-        view = container(self._pod.pod, self._place.name)
-        return view.wanted if view is not None else ""
-
-    async def _ending(self) -> dict[str, Any]:
-        """Return the container's end in the pod's status; empty if it is not there in time.
-
-        Raises:
-            ClusterError: the API server is unavailable.
-        """
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STATUS_SECONDS):
-                return await self._pod.until(self._ended)
-        await retry(self._pod.refresh, self._place.patience)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_AGAIN_SECONDS):  # the kubelet may have to catch up, too
-                return await self._pod.until(self._ended)
-        return {}
-
-    def _ended(self, pod: dict[str, Any]) -> dict[str, Any] | None:
-        view = container(pod, self._place.name)
-        end = view.ended if view is not None else None
-        return end if end is not None and end.get("containerID") == self._place.identity else None
 
     def _end(self, error: Exception) -> None:
         self.ended.set_exception(error)

@@ -8,34 +8,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.common.logs import Format
 from k8spilot.settings import parsers
+from k8spilot.settings.constants import PREFIX
 from k8spilot.settings.parsers import ImageRule, JobVariable
 from k8spilot.settings.spellings import contradictions
 
-SENDS_CREDENTIALS: Final = "X-K8spilot-Sends-Credentials"
-"""Header of HTCondor's docker client for a job that sends credentials (docker_send_credentials)."""
-KILLING_SECONDS: Final = 20
-"""Seconds that HTCondor waits for a starter that kills its job at once (KILLING_TIMEOUT)."""
-
-MARGIN_SECONDS: Final = 20
-"""Seconds of the pod's grace period for the end of HTCondor's daemons and the payload container."""
-
-PILOT: Final = "pilot"
-"""Name of the container that runs k8spilot."""
-
-ENGINE: Final = "engine"
-"""Name of the engine's container, if the engine has its own (components/restricted)."""
-
-PREFIX: Final = "K8SPILOT_"
-"""Prefix of the project's own variables."""
-
 Service = Literal["engine", "condor"]
-
-
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 Treatment = Literal["hold", "leave"]
 

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from k8spilot.settings.fields import PREFIX, variables
+from k8spilot.settings.constants import PREFIX
+from k8spilot.settings.fields import variables
 from k8spilot.settings.foreign import FOREIGN, Foreign
 
 _OF_THE_PILOT: Final = frozenset({"K8SPILOT_ENGINE_DEATHS", "K8SPILOT_FACTS", "K8SPILOT_BIND"})

@@ -1,0 +1,103 @@
+"""The end of a container without payload-init's report: what the pod's status and the kernel say of it."""
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import dataclass
+from typing import Any, Final
+
+from k8spilot.common.aio import first_of
+from k8spilot.common.errors import ClusterError
+from k8spilot.kube.backoff import retry
+from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.pod import container, is_disturbed
+from k8spilot.payload.usage import read_node_oom_kills
+
+_STATUS_SECONDS: Final = 10.0
+"""Seconds to wait for the container's end in the status. The kubelet needs about one second."""
+_KILLED: Final = {"reason": "Error", "exitCode": 128 + signal.SIGKILL}
+"""Part of the status of a container whose first process was ended by SIGKILL."""
+_AGAIN_SECONDS: Final = 5.0
+"""Additional seconds after an outage of the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container ended."""
+
+    reason: str
+    """A part of a sentence."""
+    out_of_memory: bool
+    killed: bool = False
+    """Whether SIGKILL ended its first process, and neither the cluster nor the kernel had a reason to send it."""
+
+
+class Autopsy:
+    """Finds out how one container ended. It begins while the container runs, to see what changes."""
+
+    def __init__(self, pod: OwnPod, name: str, identity: str, patience: float) -> None:
+        self._pod = pod
+        self._name = name
+        self._identity = identity
+        self._patience = patience
+        self._image = self._wanted()
+        self._node_oom_kills = read_node_oom_kills()
+
+    async def find(self, abandoned: asyncio.Event, oom_kills: int | None) -> ContainerEnd:
+        """Wait for the container's end in the pod's status.
+
+        Args:
+            abandoned: set when no client waits for the result any more. The slot waits then.
+            oom_kills: the kernel's last count of the container, which may have vanished with it.
+        """
+        status = asyncio.ensure_future(self._status())
+        waiting = asyncio.ensure_future(abandoned.wait())
+        try:
+            await first_of(status, waiting)
+            found = status.result() if status.done() else {}
+        except ClusterError as error:
+            # The kernel counts every process of the container: second best.
+            return ContainerEnd(f"for an unknown reason: {error}", out_of_memory=bool(oom_kills))
+        finally:
+            status.cancel()
+            waiting.cancel()
+        if not found:
+            return ContainerEnd("it was killed", out_of_memory=False)
+        return ContainerEnd(
+            f"{found.get('reason', 'Error')}, exit code {found.get('exitCode')}",
+            out_of_memory=found.get("reason") == "OOMKilled",
+            killed=found.items() >= _KILLED.items() and not self._has_other_cause(),
+        )
+
+    def _has_other_cause(self) -> bool:
+        """Return whether the cluster or the kernel may have killed the first process."""
+        return (
+            is_disturbed(self._pod.pod)
+            or self._wanted() != self._image
+            or read_node_oom_kills() != self._node_oom_kills
+        )
+
+    def _wanted(self) -> str:
+        """Return the image of the container in the pod's spec."""
+        view = container(self._pod.pod, self._name)
+        return view.wanted if view is not None else ""
+
+    async def _status(self) -> dict[str, Any]:
+        """Return the container's end in the pod's status; empty if it is not there in time.
+
+        Raises:
+            ClusterError: the API server is unavailable.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STATUS_SECONDS):
+                return await self._pod.until(self._ended)
+        await retry(self._pod.refresh, self._patience)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_AGAIN_SECONDS):  # the kubelet may have to catch up, too
+                return await self._pod.until(self._ended)
+        return {}
+
+    def _ended(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        view = container(pod, self._name)
+        end = view.ended if view is not None else None
+        return end if end is not None and end.get("containerID") == self._identity else None
