@@ -10,9 +10,9 @@ import pytest
 from k8spilot.cli import status
 from k8spilot.engine import startup
 from k8spilot.payload import abandoned_pull, listeners
+from tests.engine.observed import events, get, metrics, observed, told
 from tests.engine.rings import Simulated, simulated
 from tests.engine.test_disturbances import _goes_back_to_the_queue
-from tests.engine.test_observing import events, get, metrics, observed, told
 from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 

@@ -19,8 +19,8 @@ from k8spilot.common.engine_api import INVENTORY
 from k8spilot.gpu.discovery.record import FILE
 from k8spilot.payload import gpu_discovery
 from lab.gpu import nvml
+from tests.engine.observed import events, told
 from tests.engine.rings import SANDBOX, Simulated, eventually, simulated
-from tests.engine.test_observing import events, told
 from tests.simulator.cluster import Idle
 from tests.simulator.programs import CHECKOUT, Programs
 

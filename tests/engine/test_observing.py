@@ -6,9 +6,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from contextlib import suppress
 
 import aiohttp
 import pytest
@@ -19,78 +17,15 @@ from k8spilot.common.engine_api import LINK
 from k8spilot.common.http_limits import LimitedRequestHandler
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.model.pool_state import PoolState
+from tests.engine.observed import changed, events, get, is_open, metrics, observed, told
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
-
-
-@contextmanager
-def free_port() -> Iterator[int]:
-    """A port that nobody else gets meanwhile: it stays bound here, which an engine that listens there does not mind.
-
-    Sockets with SO_REUSEADDR, which asyncio sets, share a port of which one listens (socket(7)).
-    """
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield int(held.getsockname()[1])
-
-
-@asynccontextmanager
-async def observed(programs: Programs, **settings: Any) -> AsyncIterator[tuple[Simulated, str]]:
-    """An engine whose port is open, and its address."""
-    with free_port() as port:
-        async with simulated(programs, metrics_port=port, **settings) as engine:
-            await eventually(lambda: is_open(port))
-            yield engine, f"http://127.0.0.1:{port}"
-
-
-async def is_open(port: int) -> bool:
-    try:
-        return (await get(f"http://127.0.0.1:{port}/healthz"))[0] == 200
-    except aiohttp.ClientError:
-        return False
 
 
 @pytest.fixture(autouse=True)
 def always_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metrics are made for every request."""
     monkeypatch.setattr("k8spilot.telemetry.service._SAME_SECONDS", 0.0)
-
-
-async def get(url: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return answer.status, await answer.text()
-
-
-async def metrics(address: str) -> dict[str, float]:
-    """The series, by name and labels."""
-    code, text = await get(f"{address}/metrics")
-    assert code == 200
-    rows = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
-    return {series: float(value) for series, _, value in rows}
-
-
-async def changed(address: str, before: dict[str, float]) -> dict[str, float]:
-    """The counters that are not as before."""
-    now = await metrics(address)
-    return {
-        name: value - before.get(name, 0)
-        for name, value in now.items()
-        if name.startswith(("k8spilot_binds", "k8spilot_payload", "k8spilot_holds")) and value != before.get(name)
-    }
-
-
-def events(engine: Simulated) -> dict[str, dict[str, Any]]:
-    """The Events, by reason."""
-    return {one["reason"]: one for one in engine.cluster.server.told.values()}
-
-
-async def told(engine: Simulated, reason: str) -> dict[str, Any]:
-    async def is_there() -> bool:
-        return reason in events(engine)
-
-    await eventually(is_there)
-    return events(engine)[reason]
 
 
 async def test_what_happens_is_counted_once(programs: Programs) -> None:
@@ -195,91 +130,6 @@ async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simula
     await eventually(is_over)
     assert 0.8 < seconds[0] < 5
     assert simulator.cluster.pilot.pod.connectivity.since is None
-
-
-async def test_normal_jobs_make_one_event_for_an_image(simulator: Simulated) -> None:
-    for _ in range(3):
-        await simulator.shell(simulator.image("busybox"), "exit 0")
-    await told(simulator, "Bound")
-    await simulator.shell(simulator.image("busybox"), "exit 0")
-    assert [one["reason"] for one in simulator.cluster.server.told.values()] == ["Bound"]
-    assert simulator.cluster.server.requests["event"] == 1
-
-
-async def test_an_image_that_is_refused_again_is_counted_in_one_event(simulator: Simulated) -> None:
-    body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
-    for number in range(3):
-        name = f"HTCJob7_{number}_slot1_PID1"
-        assert (await simulator.ask("POST", "/containers/create", body, {"name": name})).status == 500
-
-    async def is_counted() -> bool:
-        return events(simulator).get("ImageRefused", {}).get("count") == 3
-
-    await eventually(is_counted)
-    event = events(simulator)["ImageRefused"]
-    assert event["message"].startswith("Job 7.0 will be held: ")
-    assert event["involvedObject"]["name"] == "pilot"
-    assert len(simulator.cluster.server.told) == 1
-
-
-@pytest.mark.parametrize("architecture", ["arm64", "unknown"])
-async def test_an_image_for_another_machine_is_refused_with_an_event_before_the_pod_is_changed(
-    simulator: Simulated, architecture: str
-) -> None:
-    """Also one without an index, of which HTCondor asks only after the pull."""
-    server = simulator.cluster.server
-    image = simulator.cluster.images.add("other:1", architecture=architecture).reference
-    before = server.requests["patch"]
-    await simulator.ask("POST", "/images/create", params={"fromImage": image.removesuffix(":1"), "tag": "1"})
-    inspected = await simulator.ask("GET", f"/images/{image}/json")
-    assert inspected.status != 200 or inspected.json["Architecture"] == "amd64"  # create tells why
-    body = {"Image": image, "Cmd": ["true"]}
-    answer = await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob7_0_slot1_PID1"})
-    assert answer.status == 500
-    assert f"image {image} cannot run here: it " in answer.message
-    assert answer.message in (await told(simulator, "ImageRefused"))["message"]
-    assert server.requests["patch"] == before
-
-
-async def test_an_event_that_has_expired_is_made_anew_without_a_word(
-    simulator: Simulated, caplog: pytest.LogCaptureFixture
-) -> None:
-    body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
-    for number in range(2):
-        await simulator.ask("POST", "/containers/create", body, {"name": f"HTCJob7_{number}_slot1_PID1"})
-        await told(simulator, "ImageRefused")
-        simulator.cluster.server.told.clear()
-    assert "Event" not in caplog.text
-
-
-async def test_what_a_pod_cannot_do_is_told_as_an_event(simulator: Simulated) -> None:
-    body = {"Image": simulator.image("busybox"), "Cmd": ["true"], "HostConfig": {"Privileged": True}}
-    answer = await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob7_0_slot1_PID1"})
-    assert answer.status == 409
-    assert answer.message in (await told(simulator, "JobRefused"))["message"]
-
-
-async def test_a_pilot_that_may_not_make_events_says_so_once(
-    simulator: Simulated, caplog: pytest.LogCaptureFixture
-) -> None:
-    simulator.cluster.server.events_allowed = False
-    for image in ("busybox", "debian"):
-        assert (await simulator.shell(simulator.image(image), "exit 4")).code == 4
-    assert simulator.cluster.server.requests["event"] == 1
-    assert len([one for one in caplog.records if "cannot be created" in one.getMessage()]) == 1
-
-
-async def test_an_engine_that_is_not_the_first_says_so(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("K8SPILOT_ENGINE_DEATHS", "2")
-    async with observed(programs) as (engine, address):
-        assert "for the 2nd time" in (await told(engine, "Recovered"))["message"]
-        assert (await metrics(address))["k8spilot_engine_restarts_total"] == 2
-
-
-async def test_the_end_of_an_engine_is_told(programs: Programs) -> None:
-    async with simulated(programs) as engine:
-        await engine.cluster.restart_pilot()
-        assert "Drained" in events(engine)
 
 
 async def test_requests_that_are_none_leave_nothing_in_the_log(
