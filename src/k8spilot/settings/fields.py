@@ -162,8 +162,8 @@ class Settings:
     """The payload container returns to the idle image this many seconds after the end of the last job."""
 
     bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
-    """Time limit for a bind in seconds, the image's pull included, counted from the registry's answer about the
-    image. A job that exceeds it is held."""
+    """Time limit for a bind and its pull in seconds, from the registry's answer. If the image is the cause, HTCondor
+    holds the job; otherwise the job goes back to the queue."""
 
     patience_seconds: float = _of(parsers.number(least=0), 120.0)
     """How many seconds a job waits for a registry or a Kubernetes API that does not answer; then it goes back to
