@@ -81,7 +81,7 @@ async def test_a_line_has_htcondors_severity_and_one_time(
         ("condor.startd", "ERROR", "It fails"),
         ("condor.startd", "DEBUG", "Starter pid 79 exited with status 0"),
         (
-            "k8spilot.condor.daemon_logs",
+            "condor.startd",
             "INFO",
             "Job 10.0 of alice@pool left the slot after 0 s: its starter exited with status 0.",
         ),

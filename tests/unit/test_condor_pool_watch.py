@@ -204,3 +204,12 @@ async def test_the_log_has_one_line_for_each_change(tmp_path: Path, caplog: pyte
 def test_a_state_is_read_from_nothing_else(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         PoolState.of(text)
+
+
+async def test_a_collector_that_is_late_more_than_once_has_the_time_of_a_busy_node(tmp_path: Path) -> None:
+    late = Answer("cm", problem="cm does not answer within 8 s", late=True)
+    async with watching(tmp_path) as watched:
+        watched.answer = late
+        await watched.until(lambda: watched.asked > 4)
+        assert [state.problem for state in watched.states] == [""]
+        await watched.until(lambda: watched.state.problem == late.problem)

@@ -1,6 +1,7 @@
 """A Secret that comes after the pod is found without a new start of the container."""
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import AsyncIterator
@@ -98,3 +99,10 @@ async def test_a_wait_has_an_end_also_without_the_right_to_change_the_pod(
 
 async def test_where_no_secret_is_mounted_none_can_come(tmp_path: Path) -> None:
     assert not await late_credentials.come(SETTINGS, Folders(execute_volume=tmp_path, root=tmp_path), 20)
+
+
+def test_pilots_that_wait_for_long_ask_the_api_server_less_and_less() -> None:
+    pauses = [late_credentials._pause(number) for number in range(30)]
+    assert all(4 <= pause <= 6 for pause in pauses[:12])
+    assert 48 <= min(pauses[16:]) <= max(pauses) <= 72
+    assert 12 + sum(1 for total in itertools.accumulate(pauses[12:]) if total < 540) < 24, "changes in ten minutes"

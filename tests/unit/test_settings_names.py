@@ -172,3 +172,11 @@ def test_a_jobs_environment_is_in_htcondors_syntax(text: str, found: list[tuple[
 def test_another_syntax_of_a_jobs_environment_is_a_fault(text: str) -> None:
     with pytest.raises(SettingsError, match="EXTRA_JOB_ENV is "):
         Settings.of({**ENOUGH, "EXTRA_JOB_ENV": text})
+
+
+def test_a_variable_of_another_program_that_looks_like_a_limit_is_told_and_not_refused() -> None:
+    (other,) = ineffective({"PROJECT_NAME": "x"})
+    assert "OSG_PROJECT_NAME" in other.words
+    assert not other.refused
+    (meant,) = ineffective({"OSG_PROJEKT_NAME": "x"})
+    assert meant.refused

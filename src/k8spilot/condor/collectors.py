@@ -56,6 +56,8 @@ class Answer:
     """Identity and method by which the collector authorises this pilot to advertise; empty if it does not."""
     problem: str = ""
     """Why this collector does not have the slot, a phrase; empty if it has."""
+    late: bool = False
+    """Whether it gave no answer in time, as on a busy node."""
 
 
 class Collectors:
@@ -96,7 +98,7 @@ class Collectors:
         if found is not None and found[2] == self._startds_address():
             return Answer(host, updated=float(found[1]))
         if status == _LATE:
-            return Answer(host, problem=_late(host))
+            return Answer(host, problem=_late(host), late=True)
         answer = await self._ping(host)
         if status == 0 and not answer.problem:
             problem = f"{host} accepts this pilot as {answer.identity}, but has no ad of {self.slot}"
@@ -113,7 +115,7 @@ class Collectors:
             if authorized[1] == "TRUE":
                 return Answer(host, identity=identity)
             return Answer(host, problem=_not_authorised(host, identity))
-        return Answer(host, problem=self._problem(host, status, output))
+        return Answer(host, problem=self._problem(host, status, output), late=status == _LATE)
 
     def _problem(self, host: str, status: int, output: str) -> str:
         """Return why a ping failed, a phrase."""
@@ -209,4 +211,5 @@ def _best(answers: Sequence[Answer]) -> Answer:
         ", ".join(answer.collector for answer in answers),
         identity=next((answer.identity for answer in answers if answer.identity), ""),
         problem="; ".join(answer.problem for answer in answers) or "COLLECTOR_HOST names no collector",
+        late=any(answer.late for answer in answers),
     )

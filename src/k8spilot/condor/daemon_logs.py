@@ -149,5 +149,5 @@ async def _copy(
                 parts = LogLine.of(line)
                 daemon.log(parts.level, "%s", parts.message)
                 if name == "StartLog" and (summary := jobs.summary(parts.message)):
-                    logger.info("%s", summary)
+                    daemon.info("%s", summary)  # under HTCondor's name: a client of its port can forge such lines
                 await handle_line(name, line)

@@ -43,7 +43,7 @@ _LEAST_SECONDS: Final = 15.0
 _LOST_SECONDS: Final = UPDATE_SECONDS + 30.0
 """Grace for a slot that was in the pool: a collector that restarted gets the ad with the next update."""
 _JOINING_SECONDS: Final = 20.0
-"""Grace after the startd's first update, where a collector accepts the pilot."""
+"""Grace after the startd's first update, where a collector accepts the pilot or gives no answer in time."""
 _STARTING_SECONDS: Final = 120.0
 """Grace for that first update: a busy node starts HTCondor slowly."""
 _MANY: Final = 2
@@ -97,7 +97,8 @@ class PoolWatch:
                 calm = _CALM_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads the questions
                 await self._pause(calm, least=_LEAST_SECONDS)
             else:
-                await self._pause(_PAUSE_SECONDS[min(asked, len(_PAUSE_SECONDS) - 1)])
+                pause = _PAUSE_SECONDS[min(asked, len(_PAUSE_SECONDS) - 1)]
+                await self._pause(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- the same
                 asked += 1
 
     async def _pause(self, seconds: float, *, least: float = 0.0) -> None:
@@ -135,7 +136,7 @@ class PoolWatch:
         if self.state.in_pool:
             return _LOST_SECONDS
         if not answer.identity:
-            return 0.0
+            return _JOINING_SECONDS if answer.late else 0.0
         if self._up_at is None:
             return _STARTING_SECONDS
         return max(0.0, self._up_at - self._out_since) + _JOINING_SECONDS

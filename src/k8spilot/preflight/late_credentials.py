@@ -9,6 +9,7 @@ tells it of them.
 import asyncio
 import itertools
 import logging
+import random
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +27,11 @@ logger = logging.getLogger(__name__)
 LIMIT_SECONDS: Final = 600.0
 """Longest wait in seconds. The startup probe of the manifest allows fifteen minutes."""
 _REMIND_SECONDS: Final = 5.0
-"""Seconds between two changes of the annotation."""
+"""Seconds between two changes of the annotation in the first minute."""
+_MOST_SECONDS: Final = 60.0
+"""The same later, after pauses that double: many pilots may wait for one Secret."""
+_EARLY: Final = 12
+"""Number of changes before the pauses grow."""
 _CHANGES: Final = Mask.MOVED_TO | Mask.CREATE | Mask.CLOSE_WRITE | Mask.DELETE_SELF
 
 
@@ -69,13 +74,19 @@ def _usable(settings: Settings, folders: Folders) -> bool:
     return True
 
 
+def _pause(number: int) -> float:
+    """Return the seconds before change `number` of the annotation; the first is 0."""
+    grown = _REMIND_SECONDS * 2.0 ** min(max(number - _EARLY + 1, 0), 10)
+    return min(grown, _MOST_SECONDS) * random.uniform(0.8, 1.2)  # noqa: S311 -- pilots that started together spread
+
+
 async def _remind_kubelet(settings: Settings) -> None:
     """Change the pod now and then, so that the kubelet looks at its volumes. Without the API, or the right, give up."""
     path = f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}"
     try:
         async with Api(Access.in_cluster()) as api:
-            for cost in itertools.cycle(WAITING_COSTS):
-                await asyncio.sleep(_REMIND_SECONDS)
+            for number, cost in enumerate(itertools.cycle(WAITING_COSTS)):
+                await asyncio.sleep(_pause(number))
                 body = {"metadata": {"annotations": {DELETION_COST: cost}}}
                 await api.read("patch", path, body=body, patch="merge-patch")
     except (PilotError, OSError) as error:

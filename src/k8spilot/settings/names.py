@@ -22,6 +22,8 @@ _ALIKE: Final = 0.82
 """Least similarity (difflib) of a variable and a name for which it is a misspelling."""
 _ALIKE_OWN: Final = 0.7
 """The same for variables with the project's prefix, which are certainly meant as settings."""
+_ALIKE_SURELY: Final = 0.95
+"""The same for variables without such a prefix, from which a limit is refused and not only told."""
 _LONG: Final = 10
 """Least length of a name that is taken for a setting without its prefix."""
 
@@ -73,10 +75,15 @@ def _judge_foreign(name: str, text: str, known: Foreign) -> Ineffective | None:
 def _judge_misspelt(name: str, meant: str) -> Ineffective:
     known = FOREIGN.get(meant)
     effect = f"{meant}, which has no effect here; {known.remedy}" if known else meant
-    limits = meant in _LIMITS or (known is not None and known.refused)
+    limits = _is_surely(name, meant) and (meant in _LIMITS or (known is not None and known.refused))
     why = ", which limits the pilot" if limits and not known else ""
     words = f"{name} is not a setting of this k8spilot; it is probably a misspelling of {effect}{why}"
     return Ineffective(name, words, limits)
+
+
+def _is_surely(name: str, meant: str) -> bool:
+    """Return whether a variable is meant for a pilot; another program's may look alike, such as PROJECT_NAME."""
+    return name.upper().startswith(_FAMILIES) or bool(_closest(name.upper(), [meant.upper()], _ALIKE_SURELY))
 
 
 def nearest(name: str) -> str:
