@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.http import opened
 from lab.oci import Entry, OciImage, Pusher, layer, shell
 from lab.outages import remove_image
 from lab.shell import run
@@ -61,7 +62,7 @@ def _registry(url: str, method: str = "GET") -> bytes:
     """The registry's answer; nothing if it does not have the object."""
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT}, method=method)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with opened(request, timeout=30) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         if error.code == HTTPStatus.NOT_FOUND:

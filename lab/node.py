@@ -5,12 +5,12 @@ import shutil
 import ssl
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
 from string import Template
 
 from lab import cgroups, pki, shell
 from lab.errors import LabError
+from lab.http import opened
 from lab.network import NETWORK_NAME
 from lab.processes import Daemon, Daemons
 from lab.settings import (
@@ -68,7 +68,7 @@ def api_answers(settings: Settings) -> bool:
         return False
     context = ssl.create_default_context(cafile=str(authority))
     try:
-        with urllib.request.urlopen(f"https://{NODE_ADDRESS}:{API_PORT}/readyz", context=context, timeout=3) as answer:
+        with opened(f"https://{NODE_ADDRESS}:{API_PORT}/readyz", context=context, timeout=3) as answer:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import yaml
 from lab import machine
 from lab.api import Lab
 from lab.errors import LabError
+from lab.http import opened
 from lab.processes import Daemon, Daemons
 
 NAME = "prometheus"
@@ -37,7 +37,7 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         """Ask its HTTP API (/api/v1/...); return the data in the answer."""
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}") as answer:  # noqa: S310
+        with opened(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}") as answer:
             return json.load(answer)["data"]
 
     def value(self, expression: str) -> float | None:
@@ -90,7 +90,7 @@ def scraping(lab: Lab, targets: list[str]) -> Iterator[Prometheus]:
 
 def _answers(prometheus: Prometheus) -> bool:
     try:
-        with urllib.request.urlopen(f"{prometheus.url}/-/ready") as answer:  # noqa: S310
+        with opened(f"{prometheus.url}/-/ready") as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

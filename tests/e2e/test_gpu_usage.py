@@ -3,7 +3,6 @@
 import fcntl
 import json
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from lab import pilot
 from lab.api import Lab
 from lab.gpu import node as gpu_node
 from lab.gpu import nvml
+from lab.http import opened
 from lab.levels import NAMESPACES
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import MATCHED_SECONDS, Pool, Result, ads, result, until
@@ -47,7 +47,7 @@ class Measured:
     def metrics(self) -> dict[str, float]:
         """What Prometheus would read: series and value."""
         address = self.pool.status()["status"]["podIP"]
-        with urllib.request.urlopen(f"http://{address}:9464/metrics", timeout=10) as answer:
+        with opened(f"http://{address}:9464/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 

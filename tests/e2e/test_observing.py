@@ -1,7 +1,6 @@
 """What an operator sees of a pilot while real jobs run in it."""
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from lab import jobs, pilot, prometheus
 from lab.api import Lab
 from lab.errors import LabError
+from lab.http import opened
 from lab.prometheus import Prometheus
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import IMAGE_HOLD, Pool, hold_reason, result, until
@@ -33,7 +33,7 @@ def scraper(pool: Pool, address: str) -> Iterator[Prometheus]:
 
 
 def read(address: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/{path}") as answer:
+    with opened(f"http://{address}/{path}") as answer:
         return str(answer.read().decode())
 
 

@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 
 from lab.api import Lab
+from lab.http import opened
 from tests.e2e.pool import Pool, ads, result
 
 BUSY = r"""exec perl -e '
@@ -35,7 +36,7 @@ def _largest_blob(lab: Lab, repository: str, tag: str) -> str:
     url = f"http://{lab.registry}/v2/{repository}"
     kinds = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
     request = urllib.request.Request(f"{url}/manifests/{tag}", headers={"Accept": kinds})  # noqa: S310 -- the lab's
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+    with opened(request, timeout=10) as answer:
         layers = json.load(answer)["layers"]
     return f"/v2/{repository}/blobs/{max(layers, key=lambda layer: int(layer['size']))['digest']}"
 

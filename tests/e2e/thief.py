@@ -57,7 +57,8 @@ class Thief:
             with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:  # noqa: S310
                 return Answer(answer.status, answer.read().decode())
         except urllib.error.HTTPError as error:
-            return Answer(error.code, error.read().decode())
+            with error:
+                return Answer(error.code, error.read().decode())
 
     def patch(self, pod: str, *operations: dict[str, Any], dry: bool = False) -> Answer:
         """A JSON patch of a pod."""
