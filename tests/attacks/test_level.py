@@ -33,19 +33,26 @@ def test_the_namespace_enforces_the_level(ground: Ground) -> None:
 
 
 def test_the_pilots_account_may_do_what_the_role_says_and_no_more(ground: Ground) -> None:
-    """And what the component gpu-metrics says, as long as tests of that have it in the same namespace."""
+    """And what the components gpu-metrics and node-images say, as long as tests of these have them beside it."""
     account = f"system:serviceaccount:{ground.lab.namespace}:{ground.status()['spec']['serviceAccountName']}"
-    has_more = _has_gpu_metrics(ground)
+    before = _components(ground)
     listed = ground.lab.kubectl("auth", "can-i", "--list", "-n", ground.lab.namespace, "--as", account)
     found = {row[0]: row[-1] for line in listed.splitlines()[1:] if (row := line.split(maxsplit=3))[0] != "[]"}
     own = {
         name: verbs[verbs.rindex("[") :] for name, verbs in found.items() if not name.startswith(("selfsubject", "["))
     }
-    if has_more or _has_gpu_metrics(ground):
-        assert own.pop("pods/ephemeralcontainers", "[patch]") == "[patch]"
+    for resource, verbs in {**before, **_components(ground)}.items():
+        assert own.pop(resource, verbs) == verbs
     assert own == {"pods": "[get list watch patch]", "events": "[create patch]"}
 
 
-def _has_gpu_metrics(ground: Ground) -> bool:
-    binding = ("get", "rolebinding", "k8spilot-gpu-metrics", "-n", ground.lab.namespace)
-    return ground.lab.kubectl(*binding, "--ignore-not-found", "-o", "name").strip() != ""
+def _components(ground: Ground) -> dict[str, str]:
+    """Resources and verbs of the components that another test has in force."""
+    gpus = ("rolebinding", "k8spilot-gpu-metrics", "-n", ground.lab.namespace)
+    nodes = ("clusterrolebinding", "k8spilot-node-images")
+    rights = {gpus: ("pods/ephemeralcontainers", "[patch]"), nodes: ("nodes", "[get]")}
+    return dict(
+        right
+        for binding, right in rights.items()
+        if ground.lab.kubectl("get", *binding, "--ignore-not-found", "-o", "name").strip()
+    )
