@@ -70,10 +70,10 @@ def test_jobs_are_told_the_size_of_the_slot_in_variables_that_programs_read(tmp_
     assert "GOMEMLIMIT='450MiB'" in found["STARTER_JOB_ENVIRONMENT"]
 
 
-def test_the_startd_knows_a_starters_address_after_a_second(tmp_path: Path) -> None:
+def test_the_startd_knows_a_starters_address_after_three_seconds(tmp_path: Path) -> None:
     """Until then condor_ssh_to_job fails."""
     found = parsed(tmp_path, written(), "STARTER_INITIAL_UPDATE_INTERVAL", "STARTER_UPDATE_INTERVAL")
-    assert list(found.values()) == ["1", "120"]
+    assert list(found.values()) == ["3", "120"]
 
 
 OVER = {"K8SHoldJob": "7.3", "K8SHoldReason": "too much", "K8SHoldSince": STARTED, "JobId": "7.3", "JobStart": STARTED}

@@ -124,8 +124,9 @@ $rootless
 STARTER.POLLING_INTERVAL = 1
 # Until the starter's first update the startd does not know its address, and condor_ssh_to_job fails. HTCondor sends
 # the first update after 8 s, the next one 300 s later. Here the first one comes too early for figures of the job's
-# usage, so that the next one comes earlier, too.
-STARTER_INITIAL_UPDATE_INTERVAL = 1
+# usage, so that the next one comes earlier, too. It waits for the starter's first inspection of the container, which
+# has the ports of the job's services.
+STARTER_INITIAL_UPDATE_INTERVAL = 3
 STARTER_UPDATE_INTERVAL = $update
 # A job sees the processors and the memory of the whole node. Programs read the size of the slot in these variables: the
 # first list has its processors (HTCondor's own list, and some more). A job's own values win.
