@@ -29,9 +29,8 @@ def _terminal(pool: Pool, command: str, typed: str, user: str = "alice") -> str:
 def test_sessions_beside_a_job(pool: Pool) -> None:
     jobs = pool.shell(WAITING, image="debian:forky")
     jobs.wait("ExecuteEvent")
-    # HTCondor's own pause before the startd knows the starter's address would be eight seconds.
     first = f"condor_ssh_to_job {jobs.cluster}.0 true 2>&1 && echo in"
-    until(lambda: pool.lab.access_point("alice", f"{first}; true").endswith("in\n"), "a session begins", 6)
+    until(lambda: pool.lab.access_point("alice", f"{first}; true").endswith("in\n"), "a session begins", 30)
 
     facts = _ssh(pool, jobs, "id -u; pwd; echo $_CONDOR_SCRATCH_DIR; cat /etc/debian_version; ls")
     uid, folder, scratch, system, *rest = [line for line in facts.splitlines() if "Waiting" not in line]
