@@ -61,7 +61,7 @@ async def test_a_job_that_somebody_else_ends_is_never_held(
 ) -> None:
     """Twice: by HTCondor; while the node has no memory; while the pod is deleted."""
     for _ in range(2):
-        job = await begin(simulator, "trap '' TERM; echo ready; kill -STOP $PPID; sleep 60", "bob")
+        job = await begin(simulator, "trap '' TERM; kill -STOP $PPID; echo ready; sleep 60", "bob")
         await job.until_output(b"ready")
         await job.kill("KILL")
         assert (await job.result()).error
