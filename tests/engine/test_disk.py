@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,7 @@ async def test_a_job_that_is_killed_in_its_pause_is_measured_as_well(
     watched_inside: Simulated, caplog: pytest.LogCaptureFixture
 ) -> None:
     slot = watched_inside
-    many = "mkdir /tmp/d; cd /tmp/d; i=0; while [ $i -lt 5000 ]; do : > $i; i=$((i+1)); done"
+    many = "mkdir /tmp/d; cd /tmp/d; i=0; while [ $i -lt 2000 ]; do : > $i; i=$((i+1)); done"
     job = await begun(slot, f"{many}; {fill('/tmp/big', SLOT - 8)}; echo ready; sleep 60")
     await job.until_output(b"ready")
     await slot.call("POST", f"/containers/{job.name}/pause")
@@ -170,15 +171,21 @@ async def test_a_job_that_is_killed_in_its_pause_is_measured_as_well(
     assert "was not measured" not in caplog.text
 
 
-async def test_what_a_job_writes_to_the_programs_output_that_measures_it_is_no_figure(
-    watched_inside: Simulated, caplog: pytest.LogCaptureFixture
+async def test_output_of_the_program_that_measures_without_end_is_no_figure_and_is_not_read_to_its_end(
+    watched_inside: Simulated, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flood = "for fd in /proc/[0-9]*/fd/1; do grep -q measure ${fd%fd/1}cmdline && yes 99999 >$fd; done"
-    job = await begun(watched_inside, f"while :; do {flood}; done 2>/dev/null")
+    endless = shutil.which("yes")
+    assert endless is not None
+    flooded = InsideDiskMeter(Path(endless), [Path("/tmp")], list)
+    monkeypatch.setattr(components, "build_disk_meter", lambda *_, **__: flooded)
+    await watched_inside.cluster.restart_pilot()
+    job = await begun(watched_inside, "sleep 60")
 
     async def is_seen() -> bool:
-        return "more than its figures" in caplog.text
+        return "cannot be measured" in caplog.text
 
     await eventually(is_seen)
     await job.kill("9")
     assert (await job.result()).code == 137
+    assert "wrote more than its figures" in caplog.text
+    assert "takes too long" not in caplog.text
