@@ -1,13 +1,20 @@
 """A job that uses more disk than it may is ended and held, before the kubelet would evict the pod."""
 
+import asyncio
+import logging
 import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from k8spilot.payload import disk_watch
+from k8spilot.engine import components
+from k8spilot.model import disk
+from k8spilot.payload import disk_meter, disk_watch
+from k8spilot.payload.disk_meter import InsideDiskMeter
+from k8spilot.payload_init.install import TIDY
 from tests.engine.client import Job
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
@@ -20,6 +27,19 @@ SLOT = 64
 @pytest.fixture
 async def slot(programs: Programs) -> AsyncIterator[Simulated]:
     """A slot with a limit, of which a fifth is headroom."""
+    async with simulated(programs, payload_disk_mb=80, disk_headroom_percent=20.0) as engine:
+        yield engine
+
+
+@pytest.fixture
+async def watched_inside(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Simulated]:
+    """The same with payload-init as the meter, as where the engine is not root; it looks often and waits shortly."""
+    meter = InsideDiskMeter(Path("/k8spilot") / TIDY, [Path("/tmp")], lambda: ["/tmp", "/var/tmp"])
+    monkeypatch.setattr(components, "build_disk_meter", lambda *_, **__: meter)
+    monkeypatch.setattr(disk, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(disk_meter, "_SECONDS", 1)
+    monkeypatch.setattr(disk_meter, "_END_SECONDS", 1.0)
+    monkeypatch.setattr(disk_watch, "_AGAIN_SECONDS", 0.1)
     async with simulated(programs, payload_disk_mb=80, disk_headroom_percent=20.0) as engine:
         yield engine
 
@@ -108,3 +128,64 @@ async def test_a_job_may_use_what_it_requested_and_without_a_request_what_the_sl
         assert (error, code) == ("", 4)
     else:
         assert error.startswith(f"the job has used 24 MiB of disk, and requested {requested} MiB; ")
+
+
+async def test_what_a_job_writes_to_its_image_counts_while_others_release_as_much(
+    slot: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "_IMAGE_SECONDS", 0.5)
+    others = slot.cluster.volumes.tmp.parent / "others"
+    others.write_bytes(b"x" * (SLOT + 72) * MIB)
+    job = await begun(slot, f"echo ready; sleep 2; {fill('/srv/big', SLOT + 8)}; sleep 60")
+    await job.until_output(b"ready")
+    await asyncio.sleep(1)
+    others.unlink()
+    assert "and the slot has" in (await job.result()).error
+
+
+async def test_the_watch_rests_while_the_job_is_paused_and_goes_on_afterwards(
+    watched_inside: Simulated, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot = watched_inside
+    job = await begun(slot, f"echo ready; sleep 1; echo more; {fill('/tmp/big', SLOT + 8)}; sleep 60")
+    await job.until_output(b"ready")
+    await slot.call("POST", f"/containers/{job.name}/pause")
+    await asyncio.sleep(5)
+    assert len([one for one in await slot.processes() if "measure" in one]) <= 1
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    await slot.call("POST", f"/containers/{job.name}/unpause")
+    assert "and the slot has" in (await job.result()).error
+
+
+async def test_a_job_that_is_killed_in_its_pause_is_measured_as_well(
+    watched_inside: Simulated, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot = watched_inside
+    many = "mkdir /tmp/d; cd /tmp/d; i=0; while [ $i -lt 2000 ]; do : > $i; i=$((i+1)); done"
+    job = await begun(slot, f"{many}; {fill('/tmp/big', SLOT - 8)}; echo ready; sleep 60")
+    await job.until_output(b"ready")
+    await slot.call("POST", f"/containers/{job.name}/pause")
+    await asyncio.sleep(0.5)
+    await job.kill("9")
+    assert (await job.result()).code == 137
+    assert "was not measured" not in caplog.text
+
+
+async def test_output_of_the_program_that_measures_without_end_is_no_figure_and_is_not_read_to_its_end(
+    watched_inside: Simulated, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    endless = shutil.which("yes")
+    assert endless is not None
+    flooded = InsideDiskMeter(Path(endless), [Path("/tmp")], list)
+    monkeypatch.setattr(components, "build_disk_meter", lambda *_, **__: flooded)
+    await watched_inside.cluster.restart_pilot()
+    job = await begun(watched_inside, "sleep 60")
+
+    async def is_seen() -> bool:
+        return "cannot be measured" in caplog.text
+
+    await eventually(is_seen)
+    await job.kill("9")
+    assert (await job.result()).code == 137
+    assert "wrote more than its figures" in caplog.text
+    assert "takes too long" not in caplog.text

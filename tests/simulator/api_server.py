@@ -32,6 +32,10 @@ class ApiServer:
         """By verb: list, watch, get, patch, review; event."""
         self.allowed = {"get", "list", "watch", "patch"}
         """Verbs that access reviews grant."""
+        self.others: dict[str, Pod] = {}
+        """Other pods by name, for requests of one."""
+        self.tells_of_others = asyncio.Event()
+        self.tells_of_others.set()
         self.nonsense: Any = None
         """What is answered to lists and Events, if anything, whatever is asked."""
         self.refusal: tuple[int, str] | None = None
@@ -230,6 +234,9 @@ class ApiServer:
 
     async def _get(self, request: web.Request) -> web.Response:
         self.requests["get"] += 1
+        if (other := self.others.get(request.match_info["name"])) is not None:
+            await self.tells_of_others.wait()
+            return web.json_response(other)
         if self._pod is None or request.match_info["name"] != self._pod["metadata"]["name"]:
             return web.json_response(_status(404, "pods not found"), status=404)
         return web.json_response(self._pod)

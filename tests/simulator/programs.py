@@ -48,13 +48,14 @@ def build(folder: Path) -> Programs:
     return Programs(folder / "payload-init", folder / "tidy", folder / "container", folder / "hello")
 
 
-def build_tidy(target: Path, define: str, addition: Path) -> None:
-    """Compile tidy with a function of `addition` in the place of one of the C library, as `define` names them."""
+def build_tidy(target: Path, define: str, *additions: Path) -> None:
+    """Compile tidy with a function of `additions` in the place of one of the C library, as `define` names them."""
     compiler = _compiler()
     assert compiler is not None
-    other = target.with_suffix(".o")
-    _compile(compiler, other, "-c", addition)
-    _compile(compiler, target, define, other, *(CHECKOUT / source for source in _SOURCES["tidy"]))
+    others = [target.with_suffix(f".{addition.stem}.o") for addition in additions]
+    for other, addition in zip(others, additions, strict=True):
+        _compile(compiler, other, "-c", addition)
+    _compile(compiler, target, define, *others, *(CHECKOUT / source for source in _SOURCES["tidy"]))
 
 
 def _compile(compiler: str, target: Path, *arguments: str | Path) -> None:

@@ -113,6 +113,13 @@ def test_a_pod_is_known_by_the_name_of_its_machine() -> None:
     assert pod_of(settings(), "Other.pilot-8") == ""
 
 
+@pytest.mark.parametrize("name", [".", "..", "pilot-7.", ".pilot-7", "a..b", "Pilot", "-a", "a_b", "a" * 254, ""])
+def test_what_cannot_be_a_pods_name_is_none(name: str) -> None:
+    resource = machine_name(settings()).removesuffix("pilot-7")
+    assert pod_of(settings(), f"{resource}pilot-8.x") == "pilot-8.x"
+    assert pod_of(settings(), f"{resource}{name}") == ""
+
+
 def test_where_htcondor_is_not_root_nothing_of_a_users_runs_beside_it(tmp_path: Path) -> None:
     known = settings()
     text = render(known, Folders.of(known), started=STARTED, rootless=True)

@@ -13,6 +13,7 @@ from k8spilot.docker.create.job_ad import JobAd
 from k8spilot.docker.create.specification import SlotLimits, specification
 from k8spilot.gpu.discovery.evidence import Node
 from k8spilot.gpu.discovery.record import GpuRecord
+from k8spilot.model.disk import LastRun
 from tests.unit.test_gpu_discovery_verdict import NONE, PARTS, TWO, WHOLE, A, B, C, seen
 
 EXECUTE = "/var/lib/condor/execute"
@@ -196,3 +197,26 @@ def test_the_jobs_own_ad_says_how_much_disk_it_asked_for(tmp_path: Path, ad: str
     (tmp_path / "dir_1").mkdir()
     (tmp_path / "dir_1/.job.ad").write_text(ad)
     assert JobAd.read((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)).disk == wanted
+
+
+_VACATED = 'LastRemoteHost = "slot1@Site.pilot-1"\nLastVacateTime = 900\n'
+
+
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ("", None),
+        ('LastRemoteHost = "slot1@Site.pilot-1"\n', None),
+        ('LastRemoteHost = "slot1@a/b"\nLastVacateTime = 900\n', None),
+        (_VACATED, LastRun("Site.pilot-1", 900, None, is_first=True)),
+        (f"{_VACATED}JobCurrentStartDate = 800\nNumJobStarts = 1\n", LastRun("Site.pilot-1", 900, 800, is_first=True)),
+        (
+            f"{_VACATED}JobLastStartDate = 700\nJobCurrentStartDate = 950\nNumJobStarts = 2\n",
+            LastRun("Site.pilot-1", 900, 700, is_first=False),
+        ),
+    ],
+)
+def test_the_jobs_own_ad_says_where_and_when_it_ran_last(tmp_path: Path, ad: str, wanted: LastRun | None) -> None:
+    (tmp_path / "dir_1").mkdir()
+    (tmp_path / "dir_1/.job.ad").write_text(ad)
+    assert JobAd.read((f"_CONDOR_SCRATCH_DIR={tmp_path}/dir_1",), str(tmp_path)).last_run == wanted

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from k8spilot.kube.disk_eviction import words_of
+from k8spilot.model.disk import LastRun
 
 TOTAL = "Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. "
 AT = 1_800_000_000
@@ -30,6 +31,11 @@ POD: dict[str, Any] = {
 }
 
 
+def run(*, seconds: int | None = 3600, vacated: int = 30, is_first: bool = True) -> LastRun:
+    """A run that had lasted so long when the pod was evicted."""
+    return LastRun("Site.pilot", AT + vacated, None if seconds is None else AT - seconds, is_first)
+
+
 def with_status(**changes: Any) -> dict[str, Any]:
     pod = copy.deepcopy(POD)
     pod["status"].update(changes)
@@ -45,7 +51,7 @@ def with_status(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_pod_that_used_more_than_its_own_limits_was_filled_by_its_job(words: str) -> None:
-    assert words_of(with_status(message=words), "payload", AT + 30) == words
+    assert words_of(with_status(message=words), "payload", run()) == words
 
 
 @pytest.mark.parametrize(
@@ -62,9 +68,21 @@ def test_a_pod_that_used_more_than_its_own_limits_was_filled_by_its_job(words: s
     ids=["node", "pilot", "logs", "preempted", "no time", "running", "nothing"],
 )
 def test_no_job_is_at_fault_for_another_end(pod: dict[str, Any]) -> None:
-    assert words_of(pod, "payload", AT + 30) == ""
+    assert words_of(pod, "payload", run()) == ""
 
 
 def test_a_job_that_had_left_the_pod_before_is_not_at_fault() -> None:
-    assert words_of(POD, "payload", AT - 20) == ""
-    assert words_of(POD, "payload", AT - 5) == TOTAL  # as far as two clocks agree
+    assert words_of(POD, "payload", run(vacated=-20)) == ""
+    assert words_of(POD, "payload", run(vacated=-5)) == TOTAL  # as far as two clocks agree
+
+
+@pytest.mark.parametrize("seconds", [5, 100, None])
+def test_what_an_earlier_job_may_have_filled_holds_no_job_but_the_second_time(seconds: int | None) -> None:
+    assert words_of(POD, "payload", run(seconds=seconds)) == ""
+    assert words_of(POD, "payload", run(seconds=seconds, is_first=False)) == TOTAL
+    assert words_of(POD, "payload", run(seconds=140)) == TOTAL
+
+
+def test_what_a_container_has_written_is_of_its_own_job() -> None:
+    words = 'Container payload exceeded its local ephemeral storage limit "4Gi". '
+    assert words_of(with_status(message=words), "payload", run(seconds=5)) == words

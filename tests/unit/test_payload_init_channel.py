@@ -1,7 +1,9 @@
 """What a peer of payload-init's socket may say."""
 
+import gc
 import os
 import socket
+import weakref
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,24 @@ async def test_a_status_that_no_process_ends_with_is_no_end(tmp_path: Path, stat
             peer.send(f"exit 0 {status}".encode())
             await channel.closed
             assert process.exited.cancelled()
+
+
+async def test_a_command_that_has_ended_takes_no_memory_and_has_no_second_end(tmp_path: Path) -> None:
+    async with PayloadInitServer(tmp_path / SOCKET, os.getuid()) as init_server:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(str(tmp_path / SOCKET))
+            peer.send(b"hello 4 fresh scoped -")
+            channel = await init_server.until(lambda _: True)
+            ended = []
+            for number in range(3):
+                process = channel.run(number, ())
+                peer.send(b"started %d 7" % number)
+                peer.send(b"exit %d 256" % number)
+                assert await process.exited == 256
+                ended.append(weakref.ref(process))
+            del process
+            gc.collect()
+            assert [one() for one in ended] == [None] * 3
+            assert channel.open
+            peer.send(b"exit 1 256")
+            await channel.closed

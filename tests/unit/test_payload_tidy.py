@@ -3,6 +3,9 @@
 import os
 import re
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -185,3 +188,60 @@ def test_a_mount_in_a_folder_is_not_measured(tidy: Path, sandbox: Path) -> None:
     (sandbox / "m").mkdir()
     said = subprocess.run(["unshare", "--mount", "sh", "-c", script], text=True, capture_output=True, check=True)
     assert int(said.stdout.split()[0]) < 100_000
+
+
+def test_beyond_the_room_for_files_with_several_names_each_name_counts(tmp_path: Path, sandbox: Path) -> None:
+    build_tidy(tmp_path / "tidy", "-DMOST_LINKED=4UL")
+    for number in range(20):
+        (sandbox / f"a{number}").write_bytes(b"x" * 100_000)
+        os.link(sandbox / f"a{number}", sandbox / f"b{number}")
+    one = (sandbox / "a0").stat().st_blocks * 512
+    found, word = measured(tmp_path / "tidy", sandbox)
+    assert (found, word) == (one * (4 + 2 * 16), "complete")
+
+
+@contextmanager
+def still_there(tidy: Path, folder: Path) -> Iterator[int]:
+    """The process of a measurement that is done, and waits for room in the pipe for its figures."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b"x" * 4096):
+            pass
+    os.set_blocking(writing, True)
+    measuring = subprocess.Popen([tidy, "measure", "0", "20", folder], stdout=writing)
+    try:
+        deadline = time.monotonic() + 20
+        while "pipe_write" not in Path(f"/proc/{measuring.pid}/wchan").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield measuring.pid
+    finally:
+        measuring.kill()
+        measuring.wait()
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_measurement_makes_way_for_the_pilots_own_programs(tidy: Path, sandbox: Path) -> None:
+    with still_there(tidy, sandbox) as process:
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, process) == min(own + 10, 19)
+
+
+def test_a_measurement_of_a_deep_tree_takes_little_memory(tidy: Path) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as place:
+        folder = os.open(place, os.O_RDONLY)
+        for _ in range(16_000):
+            os.mkdir("d", dir_fd=folder)
+            outer, folder = folder, os.open("d", os.O_RDONLY, dir_fd=folder)
+            os.close(outer)
+        os.close(folder)
+        try:
+            with still_there(tidy, Path(place)) as process:
+                status = Path(f"/proc/{process}/status").read_text()
+        finally:
+            subprocess.run([tidy, "remove", place], check=True)
+    peak = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    assert peak is not None
+    assert int(peak[1]) < 30 * 1024

@@ -18,6 +18,8 @@ from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import KILLING_SECONDS, Settings
 from k8spilot.settings.parsers import PLAIN
 
+_POD: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+"""A pod's name: a DNS subdomain (RFC 1123)."""
 _TAKEN: Final = frozenset(re.findall(r"^(\w+)[\w.]* *=", TEMPLATE.template, re.MULTILINE))
 """Names that the template sets."""
 UPDATE_SECONDS: Final = 120
@@ -90,12 +92,16 @@ def render(
 
 
 def pod_of(settings: Settings, machine: str) -> str:
-    """Return the pod of a machine of the same resource (`machine_name`), or an empty string."""
+    """Return the pod of a machine of the same resource (`machine_name`), or an empty string.
+
+    A job can have set the machine's name. Only a name that a pod can have is returned, so that a URL keeps its form.
+    """
     resource = _resource(settings)
     rest = machine.removeprefix(f"{resource}.") if resource else machine
     if not resource or rest == machine:
         return ""
-    return re.sub(r"^[a-f0-9]{10}\.", "", rest) if settings.glidein_randomize_name else rest
+    pod = re.sub(r"^[a-f0-9]{10}\.", "", rest) if settings.glidein_randomize_name else rest
+    return pod if _POD.fullmatch(pod) else ""
 
 
 def _resource(settings: Settings) -> str:

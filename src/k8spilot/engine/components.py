@@ -26,7 +26,7 @@ from k8spilot.kube.client import Api
 from k8spilot.kube.disk_eviction import evicted_for_disk
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
-from k8spilot.model.disk import MIB
+from k8spilot.model.disk import MIB, LastRun
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
@@ -191,12 +191,12 @@ def build_disk_meter(settings: Settings, pod: OwnPod, tidy: Path, *, is_root: bo
     return DiskMeter(tidy, [*([settings.execute] if "condor" in settings.services else []), *settings.scratch_folders])
 
 
-async def evicted_at(settings: Settings, api: Api, host: str, vacated: int) -> str:
-    """Return why the pod of a machine was evicted for the disk that its job used; see `evicted_for_disk`."""
-    name = pod_of(settings, host)
+async def evicted_at(settings: Settings, api: Api, run: LastRun) -> str:
+    """Return why the pod of a job's last run was evicted for the disk that it used; see `evicted_for_disk`."""
+    name = pod_of(settings, run.host)
     if name in ("", settings.pod_name):
         return ""
-    return await evicted_for_disk(api, settings.pod_namespace, name, settings.payload_container, vacated)
+    return await evicted_for_disk(api, settings.pod_namespace, name, settings.payload_container, run)
 
 
 def build_binder(

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from k8spilot.kube.client import Api, ApiRefusal
+from k8spilot.model.disk import LastRun
 
 Json = Mapping[str, Any]
 
@@ -20,9 +21,13 @@ for a node whose disk is full, for which the job may not be at fault."""
 _SLACK_SECONDS: Final = 10
 """Difference between the clocks of the cluster and of the access point, and between an eviction and the pod's end. In
 less time no other job can have begun there and have been measured by the kubelet."""
+_STALE_SECONDS: Final = 130
+"""Age that the kubelet's figure of a volume may have when the pod is evicted: it measures every one to two minutes
+(pkg/kubelet/server/stats/volume_stat_calculator.go), and acts every ten seconds. The figure of a container is never
+that of an earlier one."""
 
 
-async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, vacated: int) -> str:
+async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, run: LastRun) -> str:
     """Return the kubelet's words if the pod was evicted for the disk that its job used.
 
     Args:
@@ -30,10 +35,11 @@ async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, va
         namespace: namespace of the pods.
         name: the pod in which the job ran last.
         payload: name of the payload container.
-        vacated: time at which the job was vacated there, in seconds since the epoch.
+        run: that run of the job.
 
     Returns:
-        The words; empty if the pod is unknown, was not evicted, or was evicted after the job had left it.
+        The words; empty if the pod is unknown, was not evicted, or was evicted after the job had left it; also if an
+        earlier job may have filled the volume, unless the job had already run elsewhere.
 
     Raises:
         ClusterError: the request failed.
@@ -44,16 +50,18 @@ async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, va
         if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             return ""
         raise
-    return words_of(pod, payload, vacated)
+    return words_of(pod, payload, run)
 
 
-def words_of(pod: Json, payload: str, vacated: int) -> str:
+def words_of(pod: Json, payload: str, run: LastRun) -> str:
     """Return the same for a pod as the API server has it."""
     status = pod.get("status", {})
     words = str(status.get("message", ""))
     match = _OWN_LIMIT.search(words)
     evicted = _evicted_at(status)
-    if status.get("reason") != "Evicted" or match is None or evicted is None or vacated < evicted - _SLACK_SECONDS:
+    if status.get("reason") != "Evicted" or match is None or evicted is None or run.vacated < evicted - _SLACK_SECONDS:
+        return ""
+    if match["container"] is None and run.is_first and (run.began is None or evicted - run.began < _STALE_SECONDS):
         return ""
     if match["container"] not in (None, payload):
         return ""

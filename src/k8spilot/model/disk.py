@@ -13,7 +13,7 @@ _LEAST_BYTES: Final = MIB
 """A change of the free space that is no reason to look: others write to the node's disk, too."""
 _COUNTED: Final = "its sandbox, /tmp, /var/tmp and its changes of the image count"
 _QUIET: Final = 10
-_PRESSING: Final = 1
+_PRESSING: Final = 3
 """Least time between two looks, in durations of a look: usually, and when the room may be full by now."""
 
 
@@ -46,6 +46,19 @@ class DiskLimits:
                 f"the job needs, or write less ({_COUNTED})"
             )
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Last run of a job that was vacated, as the job's ad has it; times are in seconds since the epoch."""
+
+    host: str
+    """Name of the slot's machine."""
+    vacated: int
+    began: int | None
+    """Its begin; None if unknown."""
+    is_first: bool
+    """Whether the job had not run before."""
 
 
 @dataclass(frozen=True, slots=True)

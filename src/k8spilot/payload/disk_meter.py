@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 _SECONDS: Final = 20
 """Limit of one measurement. After it, what was counted until then is the result: less than there is."""
 _END_SECONDS: Final = 5.0
+_MOST_BYTES: Final = 4096
+"""Most output of one measurement, which has a line for each folder. A job can write there, too, if its user
+measures."""
 _FIRST_NUMBER: Final = 2_000_000
 """First number of these commands of payload-init. Others count from 1 and from 1,000,000."""
 
@@ -90,6 +93,12 @@ class InsideDiskMeter(DiskMeter):
         words = (str(self._program), "measure", "0", str(_SECONDS), *self._inside())
         command = Command(tuple(word.encode() for word in words), removed=(b"*",), directory=b"/")
         stdio = Stdio()
+
+        async def limit(_stream: int, _data: bytes) -> None:
+            if stdio.carried > _MOST_BYTES:
+                stdio.close()
+
+        stdio.sinks.append(limit)
         session = ExecSession(channel, next(self._numbers), command, stdio)
         async with asyncio.timeout(_SECONDS + _END_SECONDS):
             await session.follow()
@@ -102,6 +111,8 @@ class InsideDiskMeter(DiskMeter):
 
 def _sum(output: bytes, status: int) -> int:
     """Return the sum of tidy's output."""
+    if len(output) > _MOST_BYTES:
+        raise subprocess.SubprocessError("tidy measure wrote more than its figures")
     *counts, word = output.decode("ascii", "replace").split() or [""]
     if status or word not in ("complete", "late") or not all(re.fullmatch(r"\d{1,18}", count) for count in counts):
         raise subprocess.SubprocessError(f"tidy measure ended with {status}")

@@ -29,6 +29,9 @@ _SHARE: Final = 0.25
 """Part of the job's room for the same."""
 _FAR: Final = 0.5
 """Part of its limit below which a job that has just ended is not measured once more."""
+_IMAGE_SECONDS: Final = 60.0
+"""Longest time between two measurements of the image's file system, if no free space is missed there: others may have
+released as much as the job has written."""
 _IMAGE_WAITS: Final = 20
 """Least time between two measurements of the image's file system, in durations of one: an image has many files."""
 
@@ -61,6 +64,9 @@ class DiskWatch:
         """Bytes that the volumes had at the job's start: its input files. None before the first look."""
         self._image = Look(time.monotonic(), 0.0, 0)
         """Last measurement of the image's file system."""
+        self._going = asyncio.Event()
+        """Set while the job is not paused."""
+        self._going.set()
 
     async def until_exceeded(self) -> str:
         """Wait until the job uses more than it may, and return the sentence for its owner."""
@@ -70,14 +76,25 @@ class DiskWatch:
         assert limit is not None
         while True:
             await asyncio.sleep(_TICK_SECONDS)
+            await self._going.wait()
             try:
                 is_first = self._first_volumes is None
                 is_time = is_first or is_due(self._last, time.monotonic(), self._fallen(), limit)
                 if is_time and (words := await self._look()):
                     return words
             except (OSError, subprocess.SubprocessError, TimeoutError, PilotError) as error:
+                if not self._going.is_set():  # the pause has stopped the program that measures in the container, too
+                    continue
                 logger.warning("The job's use of the disk cannot be measured: %s.", str(error) or "it takes too long")
                 await asyncio.sleep(_AGAIN_SECONDS)
+
+    def pause(self) -> None:
+        """Look no more until `resume`: a paused job writes nothing, and payload-init stops what measures beside it."""
+        self._going.clear()
+
+    def resume(self) -> None:
+        """Look again."""
+        self._going.set()
 
     async def last_look(self) -> str:
         """Look once more after the job's end, if it may use more than it may by now."""
@@ -119,16 +136,16 @@ class DiskWatch:
         return self._limits.excess(used)
 
     async def _look_at_image(self, volumes: int) -> None:
-        """Measure the image's file system if the volumes do not explain the loss of free space there."""
+        """Measure the image's file system if the volumes do not explain the loss of free space there, or it is time."""
         limit = self._limits.least
         if self._root is None or limit is None:
             return
         grown = volumes - (self._first_volumes or 0) + self._image.used
         unexplained = self._first_free[-1] - self._free[-1] - grown
         room = max(limit - volumes - self._image.used, 0)
-        if unexplained < max(room * _SHARE, _UNEXPLAINED_BYTES):
-            return
+        is_missed = unexplained >= max(room * _SHARE, _UNEXPLAINED_BYTES)
         began = time.monotonic()
-        if began - self._image.at >= self._image.seconds * _IMAGE_WAITS:
+        waits = self._image.seconds * _IMAGE_WAITS
+        if began - self._image.at >= (waits if is_missed else max(waits, _IMAGE_SECONDS)):
             used = await self._meter.image(self._root, self._began)
             self._image = Look(time.monotonic(), time.monotonic() - began, used)

@@ -165,6 +165,8 @@ class Run:
         self._check({PayloadState.RUNNING}, "only a running job can be paused")
         self.channel.pause()
         self._machine.advance(PayloadEvent.PAUSE)
+        if self._disk is not None:
+            self._disk.pause()
 
     def resume(self) -> None:
         """Resume a paused job.
@@ -175,6 +177,8 @@ class Run:
         self._check({PayloadState.PAUSED}, "it is not paused, and has nothing to resume")
         self.channel.resume()
         self._machine.advance(PayloadEvent.RESUME)
+        if self._disk is not None:
+            self._disk.resume()
 
     def execute(self, command: Command, stdio: Stdio) -> ExecSession:
         """Start another command beside the job, with the given streams, and return its session.

@@ -88,10 +88,11 @@ class Stdio:
     ) -> None:
         """Close all descriptors."""
         self.hand_over()
-        self._close()
+        self.close()
         self._ready.set()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the pilot's ends: the output ends here, and a command that writes on gets SIGPIPE."""
         ours, self._ours = set(self._ours.values()), {}
         for descriptor in ours:
             self._let_go(descriptor)
@@ -161,7 +162,7 @@ class Stdio:
         """Handle the disconnection of all clients: end the input, or hang up the terminal (SIGHUP)."""
         self._hung_up = True
         if self.terminal:
-            self._close()
+            self.close()
         elif 0 in self._ours:
             self._let_go(self._ours.pop(0))
 

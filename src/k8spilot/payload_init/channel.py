@@ -80,6 +80,7 @@ class Channel:
         """Open root folder of the container; None before the hello and after the process's end."""
         self.hello: asyncio.Future[None] = loop.create_future()
         self._processes: dict[int, Process] = {}
+        """Commands by number, until they end: the measurement of the disk starts one every few seconds."""
         self.swept: asyncio.Future[None] = loop.create_future()
         self.leashed: asyncio.Future[int] = loop.create_future()
         """payload-init's answer to the last `leash`: an errno, or 0 if it has accepted the terminal."""
@@ -296,6 +297,8 @@ class Channel:
                 is_valid = self._cleared is not None and _set_once(self._cleared, None)
             case [report, number, *values] if number.isdecimal() and int(number) in self._processes:
                 is_valid = _handle_report(self._processes[int(number)], report, values, descriptors)
+                if is_valid and report == "exit":  # the last message of a command
+                    del self._processes[int(number)]
         return is_valid
 
 

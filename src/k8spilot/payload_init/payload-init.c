@@ -320,6 +320,7 @@ static void handle_pilot(const char *path) {
         take_leash(count == 1 ? descriptors[0] : -1);
     } else if (strcmp(text, "sweep") == 0) {
         sweeping = 1;
+        paused = 0; /* what the pilot starts from now on, tidy, is not stopped */
         reap();
     } else if (strcmp(text, "clear") == 0) {
         kill(-1, SIGKILL); /* the kernel does this at once: no fork can escape */

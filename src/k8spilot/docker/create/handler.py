@@ -92,19 +92,12 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     request = specification(body, place)
     if not request.is_job:
         engine.check_room()
-    else:
-        ad = JobAd.read(request.environment, place.execute)
-        await _check_last_run(ad, place)
-        if place.disk_meter is not None:
-            requested = ad.disk if request.requested_disk is None else request.requested_disk
-            limits = DiskLimits(place.disk, requested, place.pod_disk)
-            request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
-        if place.gpus.usable:
-            count = ad.gpus if request.gpus is None else request.gpus
-            request = replace(request, environment=tuple(visible(request.environment, count)))
-    signalled = engine.begin_create(name)
+    signalled = engine.begin_create(name)  # before the first wait: the name is taken from now on
     try:
         if request.is_job:
+            ad = JobAd.read(request.environment, place.execute)
+            await _check_last_run(ad, place, signalled)
+            request = _with_limits(request, ad, place)
             await clear_slot(engine, but=name)
         container = await _create(engine, name, request, signalled)
     finally:
@@ -114,18 +107,37 @@ async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container
     return container
 
 
-async def _check_last_run(ad: JobAd, place: SlotLimits) -> None:
+def _with_limits(request: Specification, ad: JobAd, place: SlotLimits) -> Specification:
+    """Return the request of a job with its share of the disk and of the GPUs."""
+    if place.disk_meter is not None:
+        requested = ad.disk if request.requested_disk is None else request.requested_disk
+        limits = DiskLimits(place.disk, requested, place.pod_disk)
+        request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
+    if place.gpus.usable:
+        count = ad.gpus if request.gpus is None else request.gpus
+        request = replace(request, environment=tuple(visible(request.environment, count)))
+    return request
+
+
+async def _check_last_run(ad: JobAd, place: SlotLimits, signalled: asyncio.Future[int]) -> None:
     """Refuse a job under which the kubelet evicted its last pod for disk: it would do the same to this one.
 
-    After its release it may run again, since this is its last machine then.
+    After its release it may run again, since this is its last machine then. A signal to the job ends the wait.
     """
-    if not ad.last_host or not ad.vacated:
+    last = ad.last_run
+    if last is None:
         return
+    asking = asyncio.ensure_future(place.evicted(last))
     try:
-        words = await place.evicted(ad.last_host, ad.vacated)
+        await first_of(asking, signalled)
+        if not asking.done():
+            return
+        words = asking.result()
     except ClusterError as error:
         logger.info("Whether the job's last pod was evicted is not known: %s.", error)
         return
+    finally:
+        asking.cancel()
     if words:
         raise Refused(
             f"the job used more disk than its last pod had, and Kubernetes evicted the pod ({words.strip(' .')}); set "

@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from k8spilot.model.disk import LastRun
+
 _NAME: Final = ".job.ad"
 _SANDBOX: Final = "_CONDOR_SCRATCH_DIR="
 _MOST_BYTES: Final = 4 * 1024 * 1024
+_BEGINS: Final = ("JobLastStartDate", "JobCurrentStartDate", "JobCurrentStartExecutingDate")
 
 
 @dataclass(frozen=True, slots=True)
 class JobAd:
     """The ad of a job, where the engine sees the sandboxes: if HTCondor is root.
 
-    A job can write a file of its own there, with any numbers. That changes only the variables about GPUs that the job
-    has anyway, and its own limit of the disk below what the slot has.
+    A job can have any value here: its submit file sets attributes (`+Name = ...`), and it can write a file of its own.
+    Such values steer the variables about GPUs that the job has anyway, its own limit of the disk below what the slot
+    has, and the pod of the namespace whose status the pilot reads to hold this job: any name that a pod can have
+    (condor/config.py). The job gets to see no more of that pod than the kubelet's words about the disk.
     """
 
     text: bytes | None
@@ -60,17 +65,23 @@ class JobAd:
         return int(value) * 1024 if value is not None and re.fullmatch(rb"\d{1,15}", value) else None
 
     @property
-    def last_host(self) -> str:
-        """Name of the slot's machine at which the job ran last; empty if it has not run before."""
+    def last_run(self) -> LastRun | None:
+        """The job's last run, if the job was vacated.
+
+        Its begin is the latest one before that: the schedd moves JobCurrentStartDate to JobLastStartDate when it starts
+        the job again, and this ad may be of either side of that.
+        """
         value = self._value("LastRemoteHost") or b""
         match = re.fullmatch(rb'"(?:[^"@]*@)?([A-Za-z0-9._-]{1,600})"', value)
-        return match[1].decode() if match is not None else ""
+        vacated = self._number("LastVacateTime")
+        if match is None or not vacated:
+            return None
+        begins = [begin for begin in map(self._number, _BEGINS) if begin is not None and begin <= vacated]
+        return LastRun(match[1].decode(), vacated, max(begins, default=None), (self._number("NumJobStarts") or 0) < 2)
 
-    @property
-    def vacated(self) -> int:
-        """Time at which it was vacated there, in seconds since the epoch; 0 if unknown."""
-        value = self._value("LastVacateTime") or b""
-        return int(value) if re.fullmatch(rb"\d{1,12}", value) else 0
+    def _number(self, name: str) -> int | None:
+        value = self._value(name) or b""
+        return int(value) if re.fullmatch(rb"\d{1,12}", value) else None
 
     def _value(self, name: str) -> bytes | None:
         """Return the expression of an attribute; None if the ad does not have it."""

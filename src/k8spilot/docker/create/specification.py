@@ -16,6 +16,7 @@ from k8spilot.docker.create.devices import check_devices
 from k8spilot.docker.create.options import check_options, check_shapes, short
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.command import Command
+from k8spilot.model.disk import LastRun
 from k8spilot.model.image import Image
 from k8spilot.payload.disk_meter import DiskMeter
 from k8spilot.payload.disk_watch import DiskShare
@@ -38,7 +39,7 @@ _OWN_TEMPORARY: Final = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 -- in the 
 """Usual folders of `mount_under_scratch`, which are empty for every job anyway."""
 
 
-async def _never(_host: str, _vacated: int) -> str:
+async def _never(_run: LastRun) -> str:
     return ""
 
 
@@ -64,9 +65,8 @@ class SlotLimits:
     """Disk in bytes at which the kubelet evicts the pod."""
     hold_seconds: float = 0.0
     """Seconds to wait until HTCondor holds a job that uses more disk than it may."""
-    evicted: Callable[[str, int], Awaitable[str]] = _never
-    """Returns why the pod of a machine was evicted for the disk that its job used, vacated at a time; or an empty
-    text."""
+    evicted: Callable[[LastRun], Awaitable[str]] = _never
+    """Returns why the pod of a job's last run was evicted for the disk that it used; or an empty text."""
 
 
 @dataclass(frozen=True, slots=True)
