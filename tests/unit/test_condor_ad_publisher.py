@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from k8spilot.common import logs
-from k8spilot.common.errors import ClusterRefused, ImageNotHere, NotHere
+from k8spilot.common.errors import ClusterRefused, ImageNotHere, ImageNotNow, NotHere
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.startd_ad import StartdAd, Value
 from k8spilot.model.reference import Reference
@@ -68,16 +68,19 @@ async def test_a_reason_that_nobody_takes_back_ends_by_itself() -> None:
 @pytest.mark.parametrize(
     ("error", "avoided"),
     [
-        (None, "registry.example:5000"),
+        (ImageNotNow("no answer", "registry"), "registry.example:5000"),
+        (ImageNotNow("no room"), "registry.example:5000/a/b:1"),
         (ImageNotHere("no such host", "registry"), "registry.example:5000"),
         (ImageNotHere("no password", "repository"), "registry.example:5000/a/b"),
         (ClusterRefused("a policy"), "registry.example:5000/a/b:1"),
     ],
 )
-async def test_what_was_not_available_is_avoided_and_no_more_than_that(error: NotHere | None, avoided: str) -> None:
+async def test_what_was_not_available_is_avoided_and_no_more_than_that(
+    error: NotHere | ImageNotNow, avoided: str
+) -> None:
     ad, image = Ad(), Reference.parse("registry.example:5000/a/b:1")
     listener = AdPublisher(ad, cast("Any", None))
-    await (listener.unavailable(image) if error is None else listener.left(image, error))
+    await (listener.left(image, error) if isinstance(error, NotHere) else listener.unavailable(image, error))
     assert ad.told["K8SAvoidedImages"] == avoided
     assert 598 < float(ad.told["K8SAvoidUntil"] or 0) - time.time() <= 600
 
@@ -86,7 +89,7 @@ async def test_several_are_avoided_at_a_time() -> None:
     ad = Ad()
     listener = AdPublisher(ad, cast("Any", None))
     for name in ("a.example/x", "b.example/x", "a.example/x"):
-        await listener.unavailable(Reference.parse(name))
+        await listener.unavailable(Reference.parse(name), ImageNotNow("no answer", "registry"))
     assert ad.told["K8SAvoidedImages"] == "b.example,a.example"
 
 

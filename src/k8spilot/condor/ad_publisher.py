@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 from k8spilot.common import logs
-from k8spilot.common.errors import NotHere
+from k8spilot.common.errors import ImageNotNow, NotHere
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import StartdAd
 from k8spilot.model.avoided_images import AvoidedImages
@@ -34,9 +34,9 @@ class AdPublisher(SlotListener):
         """Let jobs prefer this slot for the image from now on."""
         await self.images.bound(reference)
 
-    async def unavailable(self, reference: Reference) -> None:
-        """Take no job with an image of this registry for a while."""
-        await self._avoid(reference.part("registry"))
+    async def unavailable(self, reference: Reference, error: ImageNotNow) -> None:
+        """Take no job with that image, or with one of that registry, for a while."""
+        await self._avoid(reference.part(error.scope))
 
     async def left(self, reference: Reference, error: NotHere) -> None:
         """Take no job with that image, or with one of that repository or registry, for a while."""
