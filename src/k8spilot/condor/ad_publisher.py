@@ -1,5 +1,6 @@
 """Publication of images and of the API server's state in the slot's ad, for users and for START."""
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
@@ -19,6 +20,8 @@ class AdPublisher(SlotListener):
         self.slot = slot
         self.images = images
         self._avoided = AvoidedImages()
+        self._added = asyncio.Event()
+        """Set when a name was added to the avoided ones."""
         self._closed: dict[Reason, int] = {}
         """Reasons for taking no job -> end of each (seconds since the epoch)."""
 
@@ -58,8 +61,24 @@ class AdPublisher(SlotListener):
 
     async def _avoid(self, name: str) -> None:
         self._avoided.add(name, time.time())
-        names, until = self._avoided.at(time.time())
-        await self.slot.set({"K8SAvoidedImages": ",".join(names), "K8SAvoidUntil": int(until)})
+        self._added.set()
+        await self._publish_avoided()
+
+    async def _publish_avoided(self) -> None:
+        ends = self._avoided.at(time.time())
+        names, until = (",".join(ends), int(max(ends.values()))) if ends else (None, None)
+        await self.slot.set({"K8SAvoidedImages": names, "K8SAvoidUntil": until})
+
+    async def withdraw_avoided(self) -> None:
+        """Withdraw each avoided name at its end, for as long as the pilot runs. K8SAvoidUntil is the last end."""
+        while True:
+            self._added.clear()
+            ends = self._avoided.at(time.time())
+            try:
+                async with asyncio.timeout(min(ends.values()) - time.time() if ends else None):
+                    await self._added.wait()
+            except TimeoutError:
+                await self._publish_avoided()
 
     async def excess(self, words: str) -> None:
         """Let the startd hold the job, or withdraw that after the job's end (words is empty then)."""
