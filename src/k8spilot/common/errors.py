@@ -94,7 +94,14 @@ class PayloadLost(PilotError):
 
 
 class PayloadKilled(PayloadLost):
-    """Raised when an unknown sender's SIGKILL ended the payload container's first process under the job."""
+    """Raised when an unknown sender's signal ended the payload container's first process under the job."""
+
+    number: int
+    """The signal."""
+
+    def __init__(self, words: str, number: int) -> None:
+        super().__init__(words)
+        self.number = number
 
 
 class JobKillsContainer(PilotError):

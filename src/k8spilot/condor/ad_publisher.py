@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from k8spilot.common import logs
 from k8spilot.common.errors import ImageNotNow, NotHere
@@ -11,6 +12,9 @@ from k8spilot.condor.startd_ad import StartdAd
 from k8spilot.model.avoided_images import AvoidedImages
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Reason, SlotListener
+
+_SLACK_SECONDS: Final = 0.05
+"""Seconds after the end of an avoided name: the event loop has another clock."""
 
 
 class AdPublisher(SlotListener):
@@ -75,7 +79,7 @@ class AdPublisher(SlotListener):
             self._added.clear()
             ends = self._avoided.at(time.time())
             try:
-                async with asyncio.timeout(min(ends.values()) - time.time() if ends else None):
+                async with asyncio.timeout(min(ends.values()) - time.time() + _SLACK_SECONDS if ends else None):
                     await self._added.wait()
             except TimeoutError:
                 await self._publish_avoided()

@@ -124,7 +124,7 @@ def _hosts(words: str) -> set[str]:
 
 
 def _begins_with_question(words: str) -> bool:
-    """Return whether an error says, before it names the first host, that the registry was asked for the image's name."""
+    """Return whether an error says, before it names a host, that the registry was asked for the image's name."""
     asking, first = _ASKING.search(words), _URL.search(words) or _LOOKUP.search(words)
     return asking is not None and first is not None and asking.start() < first.start()
 
