@@ -105,15 +105,16 @@ async def test_a_job_that_has_gone_meanwhile_is_not_vacated_late(
     """On a busy node the request takes seconds, and the next job may have the slot by then."""
     asked, dropped = asyncio.Event(), asyncio.Event()
 
-    async def vacate(_: RemoteStartdAd, job: str) -> bool:
-        assert job == "1.0"
+    async def request(_: RemoteStartdAd, request: dict[str, Any]) -> object:
+        if request.get("vacate") != "1.0":
+            return None
         asked.set()
         try:
             return await asyncio.Event().wait()
         finally:
             dropped.set()
 
-    monkeypatch.setattr(RemoteStartdAd, "vacate", vacate)
+    monkeypatch.setattr(RemoteStartdAd, "_request", request)
     await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
     async with asyncio.timeout(10):
         await asked.wait()

@@ -105,7 +105,7 @@ async def test_a_name_whose_time_is_over_is_withdrawn_while_another_is_avoided(m
     await listener.unavailable(Reference.parse("a.example/x"), ImageNotNow("no answer", "registry"))
     monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.6)
     await listener.unavailable(Reference.parse("b.example/x"), ImageNotNow("no answer", "registry"))
-    found = []
+    found: list[Value] = []
     async with asyncio.timeout(5):
         while not found or found[-1] is not None:
             ad.changed.clear()
