@@ -2,17 +2,23 @@
 
 import asyncio
 import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from k8spilot.cli import status
-from k8spilot.payload import usage
+from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.payload import binder, usage
+from k8spilot.payload.scrub.from_pilot import PilotScrubber
+from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.terminals import Terminals
 from tests.engine.client import Job
-from tests.engine.rings import Simulated
+from tests.engine.rings import Simulated, eventually
 
 _IMAGES = itertools.cycle(["busybox", "debian"])
 KILL = "echo ready; sleep 0.2; kill -KILL -1"
+HANG_UP = "trap '' HUP; echo ready; sleep 0.2; kill -HUP $PPID; sleep 60"
 
 
 def of(owner: str, job: str = "12.0") -> dict[str, Any]:
@@ -48,6 +54,39 @@ async def test_a_job_that_kills_its_payload_init_again_is_held_and_no_other(simu
     assert (await simulator.shell(simulator.image("busybox"), "exit 3", **of("bob", "12.0"))).code == 3
     found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
     assert "JobRefused" in {one["what"] for one in found["faults"]}
+
+
+@pytest.fixture
+def leashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give payload-init a leash, as a pilot that is not root does."""
+    terminals, clean = Terminals(), PilotScrubber.clean
+    terminals.open()
+
+    async def clean_and_leash(self: PilotScrubber, channel: Channel) -> None:
+        await clean(self, channel)
+        channel.leash(terminals.take())
+        assert await channel.leashed == 0
+
+    monkeypatch.setattr(PilotScrubber, "clean", clean_and_leash)
+    yield
+    terminals.close()
+
+
+@pytest.mark.usefixtures("leashed")
+async def test_a_job_that_hangs_up_on_its_payload_init_again_is_held_too(simulator: Simulated) -> None:
+    assert await fate(simulator, HANG_UP, "mallory") == ""
+    assert "again ended its own container's first process by signal 1;" in await fate(simulator, HANG_UP, "mallory")
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3", **of("bob"))).code == 3
+
+
+async def test_the_jobs_of_a_user_that_kill_theirs_one_after_another_are_held(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8spilot.model.killed_containers.IN_A_ROW", 1)
+    assert await fate(simulator, KILL, "mallory", "12.0") == ""
+    assert "first process by signal 9, as the last" in await fate(simulator, KILL, "mallory", "12.1")
+    await ends(simulator, "exit 3", "mallory")
+    assert await fate(simulator, KILL, "mallory", "12.2") == ""
 
 
 async def test_where_jobs_of_others_lose_theirs_too_the_node_may_be_the_cause(simulator: Simulated) -> None:
@@ -120,3 +159,38 @@ async def test_jobs_that_are_held_or_lost_count_and_removed_ones_do_not(simulato
         name = {"name": "HTCJob12_0_slot1_PID1"}
         assert (await simulator.ask("POST", "/containers/create", body, name)).status == 500
     assert len(await slot_problems(simulator)) == 1
+
+
+async def test_a_job_that_is_held_for_what_it_did_says_nothing_of_the_slot(simulator: Simulated) -> None:
+    assert await fate(simulator, KILL, "mallory") == ""
+    await ends(simulator, "exit 0", "bob")
+    assert await fate(simulator, KILL, "mallory") != ""
+    for owner in ("bob", "carol"):
+        await ends(simulator, "exit 1", owner)
+    assert await slot_problems(simulator) == []
+
+
+async def test_the_third_job_in_a_row_that_is_lost_before_its_command_closes_the_slot_too(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ad: dict[str, object] = {}
+
+    async def keep(_: RemoteStartdAd, attributes: Mapping[str, object]) -> bool:
+        ad.update(attributes)
+        return True
+
+    async def is_closed() -> bool:
+        return ad.get("K8SApiAwayUntil") is not None
+
+    monkeypatch.setattr(RemoteStartdAd, "set", keep)
+    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 0.3)
+    monkeypatch.setattr(binder, "_AGAIN_SECONDS", 0.1)
+    with monkeypatch.context() as overloaded:
+        overloaded.setattr(simulator.cluster.kubelet, "_show_running", lambda: None)
+        for _ in range(3):
+            assert not await is_closed()
+            name = await simulator.create(simulator.image(next(_IMAGES)), "true", **of("alice"))
+            answer = await simulator.ask("POST", f"/containers/{name}/start")
+            assert "the node may be overloaded" in answer.message
+            await simulator.remove(name)
+        await eventually(is_closed)

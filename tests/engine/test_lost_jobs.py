@@ -99,6 +99,29 @@ async def test_a_job_that_htcondor_does_not_kill_is_lost_after_some_time(
     assert (await door.shell(simulator.image("debian"), "exit 3", Labels=LABELS)).code == 3
 
 
+async def test_a_job_that_has_gone_meanwhile_is_not_vacated_late(
+    door: Client, simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy node the request takes seconds, and the next job may have the slot by then."""
+    asked, dropped = asyncio.Event(), asyncio.Event()
+
+    async def request(_: RemoteStartdAd, request: dict[str, Any]) -> object:
+        if request.get("vacate") != "1.0":
+            return None
+        asked.set()
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            dropped.set()
+
+    monkeypatch.setattr(RemoteStartdAd, "_request", request)
+    await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
+    async with asyncio.timeout(10):
+        await asked.wait()
+        await door.remove(NAME)
+        await dropped.wait()
+
+
 async def test_where_htcondor_cannot_be_asked_the_job_is_lost_at_once(door: Client, simulator: Simulated) -> None:
     job = await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
     async with asyncio.timeout(5):

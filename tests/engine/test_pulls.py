@@ -1,10 +1,12 @@
 """Pulls that fail for good, for a while, or for too long."""
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
 from k8spilot.cli import status
+from k8spilot.condor.agent_link import RemoteStartdAd
 from tests.engine.client import Answer
 from tests.engine.faulty import lost
 from tests.engine.rings import Simulated, eventually, patched, simulated
@@ -130,6 +132,34 @@ async def test_what_does_not_pass_in_time_gives_the_job_back(programs: Programs)
         assert "connection refused" in inspected.message
         await simulator.remove(name)
         assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "avoided"),
+    [
+        (FOR_NOW["no space"], "registry.test:5000/debian:forky"),
+        (FOR_NOW["rate limit"], "registry.test:5000"),
+    ],
+)
+async def test_an_image_that_the_node_cannot_hold_keeps_no_other_image_of_its_registry_away(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, words: str, avoided: str
+) -> None:
+    ad: dict[str, object] = {}
+    told = asyncio.Event()
+
+    async def keep(_: RemoteStartdAd, attributes: Mapping[str, object]) -> bool:
+        ad.update(attributes)
+        if "K8SAvoidedImages" in attributes:
+            told.set()
+        return True
+
+    monkeypatch.setattr(RemoteStartdAd, "set", keep)
+    async with simulated(programs, patience_seconds=0.5) as simulator:
+        simulator.cluster.kubelet.fail_pulls(REPOSITORY, words)
+        assert (await _create(simulator)).status == 201
+        async with asyncio.timeout(10):
+            await told.wait()
+    assert ad["K8SAvoidedImages"] == avoided
 
 
 async def test_somebody_by_hand_is_told_that_it_may_pass(programs: Programs) -> None:

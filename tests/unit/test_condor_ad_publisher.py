@@ -1,5 +1,6 @@
 """What keeps jobs away from the slot: several reasons, of which each is taken back by itself."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -7,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from k8spilot.common import logs
-from k8spilot.common.errors import ClusterRefused, ImageNotHere, NotHere
+from k8spilot.common.errors import ClusterRefused, ImageNotHere, ImageNotNow, NotHere
 from k8spilot.condor.ad_publisher import AdPublisher
 from k8spilot.condor.startd_ad import StartdAd, Value
+from k8spilot.model import avoided_images
 from k8spilot.model.reference import Reference
 
 
@@ -18,6 +20,7 @@ class Ad(StartdAd):
 
     def __init__(self) -> None:
         self.told: dict[str, Value] = {}
+        self.changed = asyncio.Event()
 
     @property
     def there(self) -> bool:
@@ -29,6 +32,7 @@ class Ad(StartdAd):
 
     async def set(self, attributes: Mapping[str, Value]) -> bool:
         self.told.update(attributes)
+        self.changed.set()
         return True
 
     async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
@@ -68,16 +72,19 @@ async def test_a_reason_that_nobody_takes_back_ends_by_itself() -> None:
 @pytest.mark.parametrize(
     ("error", "avoided"),
     [
-        (None, "registry.example:5000"),
+        (ImageNotNow("no answer", "registry"), "registry.example:5000"),
+        (ImageNotNow("no room"), "registry.example:5000/a/b:1"),
         (ImageNotHere("no such host", "registry"), "registry.example:5000"),
         (ImageNotHere("no password", "repository"), "registry.example:5000/a/b"),
         (ClusterRefused("a policy"), "registry.example:5000/a/b:1"),
     ],
 )
-async def test_what_was_not_available_is_avoided_and_no_more_than_that(error: NotHere | None, avoided: str) -> None:
+async def test_what_was_not_available_is_avoided_and_no_more_than_that(
+    error: NotHere | ImageNotNow, avoided: str
+) -> None:
     ad, image = Ad(), Reference.parse("registry.example:5000/a/b:1")
     listener = AdPublisher(ad, cast("Any", None))
-    await (listener.unavailable(image) if error is None else listener.left(image, error))
+    await (listener.left(image, error) if isinstance(error, NotHere) else listener.unavailable(image, error))
     assert ad.told["K8SAvoidedImages"] == avoided
     assert 598 < float(ad.told["K8SAvoidUntil"] or 0) - time.time() <= 600
 
@@ -86,8 +93,28 @@ async def test_several_are_avoided_at_a_time() -> None:
     ad = Ad()
     listener = AdPublisher(ad, cast("Any", None))
     for name in ("a.example/x", "b.example/x", "a.example/x"):
-        await listener.unavailable(Reference.parse(name))
+        await listener.unavailable(Reference.parse(name), ImageNotNow("no answer", "registry"))
     assert ad.told["K8SAvoidedImages"] == "b.example,a.example"
+
+
+async def test_a_name_whose_time_is_over_is_withdrawn_while_another_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    ad = Ad()
+    listener = AdPublisher(ad, cast("Any", None))
+    withdrawing = asyncio.create_task(listener.withdraw_avoided())
+    monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.3)
+    await listener.unavailable(Reference.parse("a.example/x"), ImageNotNow("no answer", "registry"))
+    monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.6)
+    await listener.unavailable(Reference.parse("b.example/x"), ImageNotNow("no answer", "registry"))
+    found: list[Value] = []
+    async with asyncio.timeout(5):
+        while not found or found[-1] is not None:
+            ad.changed.clear()
+            found.append(ad.told["K8SAvoidedImages"])
+            if found[-1] is not None:
+                await ad.changed.wait()
+    assert found == ["a.example,b.example", "b.example", None]
+    assert ad.told["K8SAvoidUntil"] is None
+    withdrawing.cancel()
 
 
 async def test_a_black_hole_is_told_until_when_it_is_one() -> None:

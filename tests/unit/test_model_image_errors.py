@@ -3,6 +3,7 @@
 import pytest
 
 from k8spilot.model.image_errors import Cause, cause_of, scope_of
+from k8spilot.model.reference import Reference
 
 IMAGE = "registry.example:5000/busybox:latest"
 OTHER = "registry.example:5000"
@@ -82,7 +83,61 @@ def test_what_may_be_over_soon_is_not_the_jobs_fault(words: str) -> None:
 @pytest.mark.parametrize("words", NO_REGISTRY + NO_ACCESS)
 def test_what_another_site_may_have_is_not_the_jobs_fault(words: str) -> None:
     assert cause_of(words) is Cause.SITE
-    assert scope_of(words) == ("registry" if words in NO_REGISTRY else "repository")
+
+
+@pytest.mark.parametrize("words", NO_REGISTRY)
+def test_a_registry_is_to_blame_only_where_its_own_name_is_unknown_or_not_trusted(words: str) -> None:
+    registry = "no.invalid" if "no.invalid" in words else "x"
+    assert scope_of(words, Reference(f"{registry}/a", "1")) == "registry"
+    assert scope_of(words, Reference("other.example/a", "1")) == "image"
+
+
+@pytest.mark.parametrize("words", NO_ACCESS)
+def test_a_registry_decides_by_repository_who_may_pull(words: str) -> None:
+    assert scope_of(words, Reference("registry.example:5000/any", "1")) == "repository"
+
+
+ADDRESSED = 'failed to copy: httpReadSeeker: failed open: failed to do request: Get "{}": '
+RATE = f"{GET}unexpected status from GET request to https://evil.example/x: 429 Too Many Requests"
+OF_ONE_IMAGE = [
+    f'ErrImagePull: failed to extract layer {LAYER} "x": write /a: no space left on device',
+    f"RunContainerError: mkdir /{OTHER}: no space left on device",
+    f"{GET}short read: expected 925 bytes: unexpected EOF",
+    # A manifest's own addresses of a layer.
+    f"{ADDRESSED.format('https://nohost.invalid/x')}dial tcp: lookup nohost.invalid on 10.96.0.10:53: no such host",
+    f"{ADDRESSED.format(f'https://{OTHER}@nohost.invalid/x')}dial tcp: lookup nohost.invalid: no such host",
+    f"{ADDRESSED.format('https://evil.example/x')}x509: certificate signed by unknown authority",
+    f"{ADDRESSED.format(f'https://{OTHER}/x')}http: server gave HTTP response to HTTPS client",
+    f"{ADDRESSED.format(f'https://{OTHER}:81/x')}dial tcp 10.0.0.1:81: connect: connection refused",
+    f"{ADDRESSED.format(f'http://{OTHER}/v2/a/manifests/1')}EOF",
+    RATE,
+    f'{RATE}\ntoomanyrequests: failed to resolve reference "{IMAGE}": Head "http://{OTHER}/v2/": EOF',
+    f"{GET}unexpected status from GET request to https://evil.example/x: 403 Forbidden",
+    "something that nobody has seen",
+]
+OF_THE_REGISTRY = [
+    f'{PULL}failed to do request: Head "http://{OTHER}/v2/": dial tcp 10.0.0.1: connect: connection refused',
+    f"{PULL}{HEAD}429 Too Many Requests",
+    f"{PULL}{HEAD}503 Service Unavailable",
+    f"{GET}unexpected status from GET request to http://{OTHER}/v2/busybox/manifests/x: 429 Too Many Requests",
+    f'pinging container registry {OTHER}: Get "http://{OTHER}/v2/": dial tcp 10.0.0.1: connect: connection refused',
+]
+
+
+@pytest.mark.parametrize("words", OF_ONE_IMAGE)
+def test_no_content_of_an_image_closes_a_slot_for_its_registry(words: str) -> None:
+    assert scope_of(words, Reference.parse(IMAGE)) == "image"
+
+
+@pytest.mark.parametrize("words", OF_THE_REGISTRY)
+def test_a_registry_that_the_node_cannot_ask_or_that_limits_its_rate_is_to_blame(words: str) -> None:
+    assert scope_of(words, Reference.parse(IMAGE)) == "registry"
+
+
+def test_docker_hub_has_several_hosts() -> None:
+    words = f"{GET}unexpected status from GET request to https://registry-1.docker.io/v2/a/b: 429 Too Many Requests"
+    assert scope_of(words, Reference.parse("busybox")) == "registry"
+    assert scope_of(words, Reference.parse(IMAGE)) == "image"
 
 
 @pytest.mark.parametrize("name", ["denied/not-found", "forbidden/eof", "a/unavailable:503", "no-space-left/x"])

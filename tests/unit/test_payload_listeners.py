@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.common.errors import ImageNotHere, Refused
+from k8spilot.common.errors import ImageNotHere, ImageNotNow, Refused
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Fanout, SlotListener
@@ -16,7 +16,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "pulling": (IMAGE,),
     "pulled": (),
     "bound": (IMAGE,),
-    "unavailable": (IMAGE,),
+    "unavailable": (IMAGE, ImageNotNow("no room")),
     "left": (IMAGE, ImageNotHere("no password", "repository")),
     "away": ("api", CLOSED_SECONDS),
     "back": ("api",),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.common.errors import ImageError, ImageNotHere, RegistryUnreachable
+from k8spilot.common.errors import ImageError, ImageNotHere, ImageNotNow, RegistryUnreachable
 from k8spilot.model.image import Image
+from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
+from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.registry.skopeo import Registry
 
 REFERENCE = Reference.parse("registry.test/a:1")
@@ -27,8 +29,10 @@ TRANSIENT = [
 OF_THE_SITE = {
     "reading manifest 1 in docker.io/library/a: errors:\\ndenied: requested access is denied": "repository",
     "unable to retrieve auth token: invalid username/password: unauthorized: authentication required": "repository",
-    "dial tcp: lookup registry.test on 10.255.255.53:53: no such host": "registry",
-    "tls: failed to verify certificate: x509: certificate signed by unknown authority": "registry",
+    "pinging container registry registry.test: dial tcp: lookup registry.test: no such host": "registry",
+    "pinging container registry registry.test: Get https://registry.test/v2/: tls: failed to verify certificate: "
+    "x509: certificate signed by unknown authority": "registry",
+    "external blob: Get https://evil.example/x: dial tcp: lookup evil.example: no such host": "image",
 }
 """Words, and the part of the image's name that they are about."""
 
@@ -334,3 +338,19 @@ async def test_a_configuration_of_another_shape_is_a_fault_of_the_image(tmp_path
     document = f'{{"architecture": "amd64", "os": "linux", "rootfs": {{}}, "config": {config}}}'
     with pytest.raises(ImageError, match="corrupt"):
         await answering(tmp_path, document).image(REFERENCE, "sha256:" + "0" * 64)
+
+
+class Answering(Registry):
+    """Has the manifest, but not the document that it names."""
+
+    async def digest(self, reference: Reference) -> str:
+        return f"sha256:{'0' * 64}"
+
+    async def image(self, reference: Reference, digest: str) -> Image:
+        raise RegistryUnreachable("Get https://evil.example/x: dial tcp 10.0.0.1:443: connect: connection refused")
+
+
+async def test_a_manifest_that_names_another_host_does_not_close_the_slot_for_its_registry() -> None:
+    with pytest.raises(ImageNotNow) as error:
+        await ImageLookup(Answering(), ImagePolicy(), 0.1).find(REFERENCE)
+    assert error.value.scope == "image"

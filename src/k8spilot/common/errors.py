@@ -60,7 +60,14 @@ class NotNow(BindError):
 
 
 class ImageNotNow(NotNow):
-    """Raised when the reason is the image's registry or the node's access to it."""
+    """Raised when the reason is the image, its registry, or the node's access to it."""
+
+    scope: Scope = "image"
+    """Part of the image's name that the reason is about, as in `NotHere`."""
+
+    def __init__(self, words: str, scope: Scope = "image") -> None:
+        super().__init__(words)
+        self.scope = scope
 
 
 class ClusterError(NotNow):
@@ -87,7 +94,14 @@ class PayloadLost(PilotError):
 
 
 class PayloadKilled(PayloadLost):
-    """Raised when an unknown sender's SIGKILL ended the payload container's first process under the job."""
+    """Raised when an unknown sender's signal ended the payload container's first process under the job."""
+
+    number: int
+    """The signal."""
+
+    def __init__(self, words: str, number: int) -> None:
+        super().__init__(words)
+        self.number = number
 
 
 class JobKillsContainer(PilotError):

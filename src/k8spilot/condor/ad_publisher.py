@@ -1,15 +1,20 @@
 """Publication of images and of the API server's state in the slot's ad, for users and for START."""
 
+import asyncio
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from k8spilot.common import logs
-from k8spilot.common.errors import NotHere
+from k8spilot.common.errors import ImageNotNow, NotHere
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import StartdAd
 from k8spilot.model.avoided_images import AvoidedImages
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Reason, SlotListener
+
+_SLACK_SECONDS: Final = 0.05
+"""Seconds after the end of an avoided name: the event loop has another clock."""
 
 
 class AdPublisher(SlotListener):
@@ -19,6 +24,8 @@ class AdPublisher(SlotListener):
         self.slot = slot
         self.images = images
         self._avoided = AvoidedImages()
+        self._added = asyncio.Event()
+        """Set when a name was added to the avoided ones."""
         self._closed: dict[Reason, int] = {}
         """Reasons for taking no job -> end of each (seconds since the epoch)."""
 
@@ -34,9 +41,9 @@ class AdPublisher(SlotListener):
         """Let jobs prefer this slot for the image from now on."""
         await self.images.bound(reference)
 
-    async def unavailable(self, reference: Reference) -> None:
-        """Take no job with an image of this registry for a while."""
-        await self._avoid(reference.part("registry"))
+    async def unavailable(self, reference: Reference, error: ImageNotNow) -> None:
+        """Take no job with that image, or with one of that registry, for a while."""
+        await self._avoid(reference.part(error.scope))
 
     async def left(self, reference: Reference, error: NotHere) -> None:
         """Take no job with that image, or with one of that repository or registry, for a while."""
@@ -58,8 +65,24 @@ class AdPublisher(SlotListener):
 
     async def _avoid(self, name: str) -> None:
         self._avoided.add(name, time.time())
-        names, until = self._avoided.at(time.time())
-        await self.slot.set({"K8SAvoidedImages": ",".join(names), "K8SAvoidUntil": int(until)})
+        self._added.set()
+        await self._publish_avoided()
+
+    async def _publish_avoided(self) -> None:
+        ends = self._avoided.at(time.time())
+        names, until = (",".join(ends), int(max(ends.values()))) if ends else (None, None)
+        await self.slot.set({"K8SAvoidedImages": names, "K8SAvoidUntil": until})
+
+    async def withdraw_avoided(self) -> None:
+        """Withdraw each avoided name at its end, for as long as the pilot runs. K8SAvoidUntil is the last end."""
+        while True:
+            self._added.clear()
+            ends = self._avoided.at(time.time())
+            try:
+                async with asyncio.timeout(min(ends.values()) - time.time() + _SLACK_SECONDS if ends else None):
+                    await self._added.wait()
+            except TimeoutError:
+                await self._publish_avoided()
 
     async def excess(self, words: str) -> None:
         """Let the startd hold the job, or withdraw that after the job's end (words is empty then)."""

@@ -157,7 +157,7 @@ class HTCondorAgent:
         elif "look" in request:
             answer = await self._slot.look(request["look"])
         elif "vacate" in request:
-            answer = await self._slot.vacate()
+            answer = await self._slot.vacate(str(request["vacate"]))
         elif "end" in request:
             self._tell_supervisor(signal.SIGTERM)
         with suppress(ConnectionError):

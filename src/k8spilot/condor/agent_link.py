@@ -78,9 +78,9 @@ class RemoteStartdAd(StartdAd):
         answer = await self._request({"look": list(attributes)})
         return answer if isinstance(answer, dict) else None
 
-    async def vacate(self) -> bool:
+    async def vacate(self, job: str) -> bool:
         """Make the HTCondor agent vacate the job."""
-        return bool(await self._request({"vacate": True}))
+        return bool(await self._request({"vacate": job}))
 
     def end(self) -> None:
         """End HTCondor, as a SIGTERM to its container does. A second call acts as a second SIGTERM."""

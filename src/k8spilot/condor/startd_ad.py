@@ -56,8 +56,12 @@ class StartdAd(ABC):
     async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
         """Return attributes of the slot from the running startd, or None if it does not answer."""
 
-    async def vacate(self) -> bool:
-        """Make the startd end the slot's job at once, which goes back to the queue. Return whether it will."""
+    async def vacate(self, job: str) -> bool:
+        """Make the startd end the slot's job at once, which goes back to the queue. Return whether it will.
+
+        Args:
+            job: HTCondor's cluster.proc; another job of the slot is left alone.
+        """
         return False
 
 
@@ -116,11 +120,15 @@ class LocalStartdAd(StartdAd):
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
 
-    async def vacate(self) -> bool:
-        """Vacate the jobs of this startd, which has one slot."""
+    async def vacate(self, job: str) -> bool:
+        """Vacate the jobs of this startd, which has one slot, if it has that job. HTCondor's tool names no job."""
         try:
             async with asyncio.timeout(_TOOL_SECONDS):
-                fault = await self._run(self._vacate, "-fast")
+                found = await self.look(["JobId"])
+                if found is not None and found.get("JobId") != job:
+                    logger.info("The slot does not have job %s any more, and need not vacate it.", job)
+                    return False
+                fault = await self._run(self._vacate, "-fast") if found is not None else "it does not show its slot"
         except (OSError, TimeoutError) as error:
             fault = str(error) or f"the startd did not answer within {_TOOL_SECONDS:.0f} s"
         if fault:

@@ -13,12 +13,12 @@ from k8spilot.common.errors import (
     ImageNotAllowed,
     JobKillsContainer,
     PayloadKilled,
-    PayloadLost,
     PilotError,
 )
 from k8spilot.docker.container import Container
 from k8spilot.model.black_hole import QUICK_SECONDS, USERS, BlackHole
-from k8spilot.model.killed_containers import KilledContainers
+from k8spilot.model.killed_containers import IN_A_ROW, Blame, KilledContainers
+from k8spilot.model.outcome import Outcome
 from k8spilot.payload.listeners import CLOSED_SECONDS, SlotListener
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,11 @@ def owner_of(job: str, body: Mapping[str, Any]) -> str:
     return match["owner"] if match is not None and match["job"] == job else ""
 
 
+def _result(container: Container) -> Outcome | None:
+    """Return the result of a settled container's own command; None if it has none, and HTCondor's kill ended it."""
+    return None if container.loss is not None else container.outcome
+
+
 class JobEnds:
     """Judges the ends of one slot's jobs, and tells the listener."""
 
@@ -57,12 +62,19 @@ class JobEnds:
         job = container.subject.job
         owner = owner_of(job, container.specification.asked)
 
-        def verdict(_: PayloadKilled) -> PilotError | None:
-            if not self._killed.add(job, owner):
-                return None
+        def verdict(error: PayloadKilled) -> PilotError | None:
+            match self._killed.add(job, owner):
+                case Blame.NONE:
+                    return None
+                case Blame.JOB:
+                    words = f"the job has again ended its own container's first process by signal {error.number}"
+                case Blame.USER:
+                    words = (
+                        f"the job has ended its own container's first process by signal {error.number}, as the last "
+                        f"{IN_A_ROW} jobs of its user in this pilot have"
+                    )
             reason = JobKillsContainer(
-                "the job has again ended its own container's first process by signal 9; does it kill all processes of "
-                "its user? Let it kill its own process group only"
+                f"{words}; does it signal all processes of its user? Let it signal its own process group only"
             )
             self._listener.held(reason, "end")
             return reason
@@ -75,19 +87,22 @@ class JobEnds:
         owner = owner_of(container.subject.job, container.specification.asked)
         if container.run is None and container.error:
             await self._count(owner)
-        if container.signalled or container.run is None:
+        if container.signalled:
             return
-        if container.loss is None:
+        if container.run is None:
+            # Before the release of its command. The handler of `create` has counted a job without a bind.
+            if container.loss is not None and container.bind is not None:
+                await self.lost()
+            return
+        outcome = _result(container)
+        if outcome is not None:
             self._losses = 0
-        elif not isinstance(container.loss, PayloadKilled):
+            self._killed.passed(owner)
+        elif container.loss is not None and not isinstance(container.loss, PayloadKilled):
             await self.lost()
-        seconds = (datetime.now(UTC) - container.run.began).total_seconds()
-        try:
-            outcome = container.outcome
-        except PayloadLost:
-            outcome = None
-        if outcome is not None and outcome.out_of_memory:
+        if container.error or (outcome is not None and outcome.out_of_memory):  # held for what it did itself
             return
+        seconds = (datetime.now(UTC) - container.run.began).total_seconds()
         if seconds > QUICK_SECONDS or (outcome is not None and outcome.code == 0):
             self._black_hole.passed()
         else:

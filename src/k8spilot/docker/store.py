@@ -4,13 +4,13 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
 
 from k8spilot.common import logs
+from k8spilot.common.aio import first_of
 from k8spilot.common.errors import BindError, NotHere, NotNow, PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.docker.container import Container, Execution
@@ -66,11 +66,11 @@ class ContainerStore:
         listener: SlotListener,
         *,
         holds_refused: bool = False,
-        vacate: Callable[[], Awaitable[bool]] | None = None,
+        vacate: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self.slots = slots
         self._vacate = vacate
-        """Makes HTCondor vacate the slot's job, and returns whether it will; None without HTCondor."""
+        """Makes HTCondor vacate a job of the slot, and returns whether it will; None without HTCondor."""
         self._holds_refused = holds_refused
         """Whether HTCondor holds jobs whose image cannot run at this site."""
         self.listener = listener
@@ -108,12 +108,19 @@ class ContainerStore:
         self.tasks.create_task(self._return(container), name=f"return of {container.name}")
 
     async def _return(self, container: Container) -> None:
+        if self._vacate is None:
+            container.end_return()
+            return
+        vacating = asyncio.ensure_future(self._vacate(container.subject.job))
+        settled = asyncio.ensure_future(container.settled.wait())
         try:
-            if self._vacate is not None and await self._vacate():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_VACATE_SECONDS):
-                        await container.settled.wait()
+            # A starter that has ended, or removes the container, needs no request: it could reach the next job.
+            await first_of(vacating, settled)
+            if not settled.done() and vacating.result():
+                await first_of(settled, seconds=_VACATE_SECONDS)
         finally:
+            vacating.cancel()
+            settled.cancel()
             container.end_return()
 
     def requeues(self, error: BindError) -> bool:

@@ -98,9 +98,12 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
     startd_ad = context.agent or LocalStartdAd(Folders.of(settings), settings)
     images = NodeImages(startd_ad, pod.api, settings.node_name)
     recorders = Recorders(settings, pod.api)
-    listener = Fanout([recorders.slot, AdPublisher(startd_ad, images)])
+    publisher = AdPublisher(startd_ad, images)
+    listener = Fanout([recorders.slot, publisher])
     reporting = restarting(partial(tell_of_outages, pod, listener), "the report of API outages")
     ends.callback(tasks.create_task(reporting, name="report of API outages").cancel)
+    withdrawal = restarting(publisher.withdraw_avoided, "the withdrawal of avoided images")
+    ends.callback(tasks.create_task(withdrawal, name="withdrawal of avoided images").cancel)
     await see_pod(settings, pod)  # after the parts that must not wait for an unavailable API server
     gpus = await find_gpus(settings, pod, init_server, recorders.slot)  # before any job can arrive
     idle_image = IdleImage(lambda: pod.pod)

@@ -45,8 +45,7 @@ class AvoidedImages:
         while len(self._failures) > _MOST_NAMES or sum(map(len, self._failures)) > _MOST_CHARACTERS:
             self._failures.popitem(last=False)
 
-    def at(self, now: float) -> tuple[list[str], float]:
-        """Return the names that are avoided at that time, and until when the last one is."""
+    def at(self, now: float) -> dict[str, float]:
+        """Return the names that are avoided at that time, and until when each is."""
         ends = {name: item.last + item.seconds for name, item in self._failures.items()}
-        avoided = {name: end for name, end in ends.items() if end > now}
-        return list(avoided), max(avoided.values(), default=0.0)
+        return {name: end for name, end in ends.items() if end > now}

@@ -75,13 +75,14 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "Bound": EventKind("Normal", "The first time that an image runs in this pilot."),
     "ImageRefused": EventKind(
         "Warning",
-        "HTCondor holds a job because its image cannot be used. The message is the hold reason.",
-        "Look at the image's name.",
+        "HTCondor holds a job: its image does not exist, is invalid or does not start, or it is not for this site and "
+        "`K8SPILOT_REFUSED_IMAGES` is `hold`. The message is the hold reason.",
+        "Look at the image's name, and at the rest of the message.",
     ),
     "JobRefused": EventKind(
         "Warning",
-        "HTCondor holds a job because a pod cannot fulfil its request, because a policy of the cluster refuses it, "
-        "because it has used more disk than it may, or because it cannot be started. The message is the hold reason.",
+        "HTCondor holds a job: a pod cannot fulfil its request, a policy of the cluster refuses it, it has used too "
+        "much disk, cannot be started, or has killed its container again. The message is the hold reason.",
     ),
     "ImageLeft": EventKind(
         "Warning",
@@ -91,8 +92,9 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     ),
     "ImageUnavailable": EventKind(
         "Warning",
-        "A registry did not provide an image within `K8SPILOT_PATIENCE_SECONDS`. The job goes back to the queue.",
-        "Look at the registry and at the network to it.",
+        "An image was not available within `K8SPILOT_PATIENCE_SECONDS`: its registry did not provide it, or the node "
+        "could not store it. The job goes back to the queue, and the slot avoids that image or registry.",
+        "Look at the registry, at the network to it, and at the node's disk.",
     ),
     "NotBound": EventKind(
         "Warning",

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from k8spilot.common.errors import Scope
+from k8spilot.model.reference import Reference
 
 _NAMES: Final = re.compile(r'"[^"]*"|https?://\S+|\breading manifest \S+ in \S+|\blookup \S+|(?<!\S)\S+: not found$')
 _MOST_CHARACTERS: Final = 8192
@@ -49,6 +50,17 @@ _UNKNOWN: Final = re.compile(
 )
 """Refusals of the registry because it has no such image (codes of the OCI distribution specification)."""
 
+_RATE: Final = re.compile(r"\b429 Too Many|StatusCode: 429|toomanyrequests|too many requests", re.IGNORECASE)
+"""A registry's limit of requests, which concerns all images of that registry."""
+_ASKING: Final = re.compile(
+    r'failed to resolve reference "|\bHead "|\bHEAD request to |pinging container registry ', re.IGNORECASE
+)
+"""Words about the requests that ask the registry for the image's name. No content of an image has a part in them."""
+_URL: Final = re.compile(r"\bhttps?://(?P<host>[^/?#\s\"]*)", re.IGNORECASE)
+_LOOKUP: Final = re.compile(r"\blookup (?P<host>[^\s:]+)")
+_DOCKER_HUB: Final = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io", "auth.docker.io"})
+"""Hosts of the registry docker.io."""
+
 
 class Cause(Enum):
     """Cause of an error."""
@@ -77,13 +89,44 @@ def cause_of(words: str) -> Cause:
     return Cause.IMAGE if _UNKNOWN.search(bare) else Cause.PASSING
 
 
-def scope_of(words: str) -> Scope:
-    """Return the part of an image's name that an error of the site is about.
+def scope_of(words: str, reference: Reference) -> Scope:
+    """Return the part of the image's name that an error of the site, or a temporary one, is about.
 
-    A registry decides by repository who may pull. A user who names a private repository must not close a slot for all
-    images of that registry.
+    No user must be able to close a slot for all images of a registry. A registry decides by repository who may pull.
+    An image may be too large for the node. Its manifest may name any host and path for a layer (`urls` in image-spec,
+    descriptor.md). So an error is about the registry only if it names no other host, and if the registry failed when it
+    was asked for the image's name, or limits its rate.
     """
-    return "registry" if _NO_REGISTRY.search(_bare(words)) else "repository"
+    if not _is_own(words, reference):
+        return "image"
+    bare = _bare(words)
+    if _FULL.search(bare) or _BROKEN.search(bare):
+        return "image"
+    if _UNAVAILABLE.search(bare) or _NO_REGISTRY.search(bare):
+        is_registrys = _hosts(words) and (_RATE.search(bare) or _begins_with_question(words))
+        return "registry" if is_registrys else "image"
+    return "repository" if _NO_ACCESS.search(bare) else "image"
+
+
+def _is_own(words: str, reference: Reference) -> bool:
+    """Return whether an error names no host but those of the image's registry."""
+    registry = reference.part("registry")
+    own = _DOCKER_HUB if registry in _DOCKER_HUB else {registry}
+    return _hosts(words) <= own | {host.rpartition(":")[0] or host for host in own}
+
+
+def _hosts(words: str) -> set[str]:
+    """Return the hosts that an error names."""
+    shown = words[:_MOST_CHARACTERS]
+    return {match["host"].rpartition("@")[2].lower() for match in _URL.finditer(shown)} | {
+        match["host"].lower() for match in _LOOKUP.finditer(shown)
+    }
+
+
+def _begins_with_question(words: str) -> bool:
+    """Return whether an error says, before it names a host, that the registry was asked for the image's name."""
+    asking, first = _ASKING.search(words), _URL.search(words) or _LOOKUP.search(words)
+    return asking is not None and first is not None and asking.start() < first.start()
 
 
 def _bare(words: str) -> str:

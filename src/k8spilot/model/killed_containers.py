@@ -1,18 +1,33 @@
 """Memory of the jobs whose payload container's first process was killed, without a known cause.
 
 A job can kill that process, which has its uid. Such a job has no result, so that HTCondor runs it again, without end.
-The job is held when that happens to it again on the same pilot. The kernel does not tell who sent a SIGKILL: something
-on the node may have killed an innocent job's container, twice. So a job is held only while this happens to the jobs of
-one user alone, and later if it happens to others, too.
+The job is held when that happens to it again on the same pilot, or when it happens to job after job of its user. The
+kernel does not tell who sent a signal: something on the node may have killed an innocent job's container, twice. So a
+job is held only while this happens to the jobs of one user alone, and later if it happens to others, too.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 _TIMES: Final = 2
 _TIMES_AMONG_OTHERS: Final = 4
+IN_A_ROW: Final = 5
+"""Deaths in a row of one user's jobs, without a result in between, after which each further one holds its job."""
+_IN_A_ROW_AMONG_OTHERS: Final = 10
 _MOST_JOBS: Final = 256
+
+
+class Blame(Enum):
+    """Cause of a death, as far as can be known."""
+
+    NONE = auto()
+    """Unknown: the job runs again."""
+    JOB = auto()
+    """The job, whose container has died before."""
+    USER = auto()
+    """The job, since the last jobs of its user died so."""
 
 
 @dataclass(slots=True)
@@ -28,9 +43,15 @@ class KilledContainers:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, _Deaths] = OrderedDict()
+        self._rows: OrderedDict[str, int] = OrderedDict()
+        """User -> deaths since the last job with a result."""
 
-    def add(self, job: str, user: str) -> bool:
-        """Count a death under `job`. Return whether the job is the cause, as far as can be known.
+    def passed(self, user: str) -> None:
+        """Count a job of the user that has a result."""
+        self._rows.pop(user, None)
+
+    def add(self, job: str, user: str) -> Blame:
+        """Count a death under `job`. Return its cause.
 
         Args:
             job: HTCondor's cluster.proc.
@@ -42,5 +63,17 @@ class KilledContainers:
         if len(self._jobs) > _MOST_JOBS:
             self._jobs.popitem(last=False)
         deaths.count += 1
+        before = self._count_row(user)
         is_alone = bool(user) and all(other.user == user for other in self._jobs.values())
-        return deaths.count >= (_TIMES if is_alone else _TIMES_AMONG_OTHERS)
+        if deaths.count >= (_TIMES if is_alone else _TIMES_AMONG_OTHERS):
+            return Blame.JOB
+        return Blame.USER if user and before >= (IN_A_ROW if is_alone else _IN_A_ROW_AMONG_OTHERS) else Blame.NONE
+
+    def _count_row(self, user: str) -> int:
+        """Count a death under a job of the user. Return how many were in that row before."""
+        before = self._rows.get(user, 0)
+        self._rows[user] = before + 1
+        self._rows.move_to_end(user)
+        if len(self._rows) > _MOST_JOBS:
+            self._rows.popitem(last=False)
+        return before

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import signal
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,8 +15,6 @@ from k8spilot.payload.usage import read_node_oom_kills
 
 _STATUS_SECONDS: Final = 10.0
 """Seconds to wait for the container's end in the status. The kubelet needs about one second."""
-_KILLED: Final = {"reason": "Error", "exitCode": 128 + signal.SIGKILL}
-"""Part of the status of a container whose first process was ended by SIGKILL."""
 _AGAIN_SECONDS: Final = 5.0
 """Additional seconds after an outage of the API server."""
 
@@ -28,8 +26,8 @@ class ContainerEnd:
     reason: str
     """A part of a sentence."""
     out_of_memory: bool
-    killed: bool = False
-    """Whether SIGKILL ended its first process, and neither the cluster nor the kernel had a reason to send it."""
+    killed_by: int = 0
+    """Signal that ended its first process, if neither the cluster nor the kernel had a reason to send it; else 0."""
 
 
 class Autopsy:
@@ -43,12 +41,13 @@ class Autopsy:
         self._image = self._wanted()
         self._node_oom_kills = read_node_oom_kills()
 
-    async def find(self, abandoned: asyncio.Event, oom_kills: int | None) -> ContainerEnd:
+    async def find(self, abandoned: asyncio.Event, oom_kills: int | None, deadly: Collection[int]) -> ContainerEnd:
         """Wait for the container's end in the pod's status.
 
         Args:
             abandoned: set when no client waits for the result any more. The slot waits then.
             oom_kills: the kernel's last count of the container, which may have vanished with it.
+            deadly: signals that can end its first process, whoever sends them.
         """
         status = asyncio.ensure_future(self._status())
         waiting = asyncio.ensure_future(abandoned.wait())
@@ -66,7 +65,7 @@ class Autopsy:
         return ContainerEnd(
             f"{found.get('reason', 'Error')}, exit code {found.get('exitCode')}",
             out_of_memory=found.get("reason") == "OOMKilled",
-            killed=found.items() >= _KILLED.items() and not self._has_other_cause(),
+            killed_by=0 if self._has_other_cause() else _signal_of(found, deadly),
         )
 
     def _has_other_cause(self) -> bool:
@@ -101,3 +100,8 @@ class Autopsy:
         view = container(pod, self._name)
         end = view.ended if view is not None else None
         return end if end is not None and end.get("containerID") == self._identity else None
+
+
+def _signal_of(end: dict[str, Any], deadly: Collection[int]) -> int:
+    """Return which of the signals ended the first process, according to the pod's status; 0 if none did."""
+    return next((one for one in deadly if end.get("reason") == "Error" and end.get("exitCode") == 128 + one), 0)

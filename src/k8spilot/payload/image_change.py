@@ -7,7 +7,15 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-from k8spilot.common.errors import BindError, ClusterError, Displaced, ImageNotHere, ImageNotNow, RegistryUnreachable
+from k8spilot.common.errors import (
+    BindError,
+    ClusterError,
+    Displaced,
+    ImageNotHere,
+    ImageNotNow,
+    RegistryUnreachable,
+    Scope,
+)
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import START_REASONS, ContainerView, container
 from k8spilot.model.image import UNKNOWN, Image
@@ -83,9 +91,9 @@ class ChangeObserver:
                 await self._pod.until(definite)
                 logger.info("The kubelet's message about image %s: %s", image, words)
                 if cause_of(words) is Cause.SITE:
-                    return ImageNotHere(f"the node has no access to image {image}: {words}", scope_of(words))
+                    return ImageNotHere(f"the node has no access to image {image}: {words}", scope_of(words, image))
                 return BindError(f"image {image} cannot be run here: {plain(words)}")
-        return not_now(image, self._patience, plain(words))
+        return not_now(image, self._patience, plain(words), scope_of(words, image))
 
     async def unavailable(self, binding: ImageChange) -> BindError:
         """Wait for any refusal of the change that names its image. Messages about a failed start name none."""
@@ -149,9 +157,14 @@ class ChangeObserver:
         return view
 
 
-def not_now(image: Reference, seconds: float, words: str) -> ImageNotNow:
-    """Return the error about an image that was not available for `seconds`, with the message about it."""
-    return ImageNotNow(f"image {image} was not available within {seconds:.0f} s; the job is not at fault: {words}")
+def not_now(image: Reference, seconds: float, words: str, scope: Scope) -> ImageNotNow:
+    """Return the error about an image that was not available for `seconds`, with the message about it.
+
+    `scope` is the part of its name that the message is about.
+    """
+    return ImageNotNow(
+        f"image {image} was not available within {seconds:.0f} s; the job is not at fault: {words}", scope
+    )
 
 
 def _is_named(view: ContainerView, image: Image) -> bool:

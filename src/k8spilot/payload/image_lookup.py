@@ -5,10 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from k8spilot.common.errors import RegistryUnreachable
+from k8spilot.common.errors import RegistryUnreachable, Scope
 from k8spilot.common.lru import LruDict
 from k8spilot.kube.backoff import retry
 from k8spilot.model.image import Image
+from k8spilot.model.image_errors import scope_of
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
 from k8spilot.payload.image_change import not_now
@@ -60,29 +61,38 @@ class ImageLookup:
             ImageError: the image does not exist, access is denied, or it must not run here.
             ImageNotNow: the registry was unavailable for too long.
         """
+        has_answered = False
         try:
             async with asyncio.timeout(self._patience + _LAST_SECONDS):
-                return await self._find(reference)
+                digest, has_answered = await self._digest(reference)
+                image = await self._ask(lambda: self._registry.image(reference, digest))
         except TimeoutError:
-            raise not_now(reference, self._patience, "its registry did not answer all requests") from None
-
-    async def _find(self, reference: Reference) -> Image:
-        digest = await self._digest(reference)
-        image = await self._ask(reference, lambda: self._registry.image(reference, digest))
+            words, scope = "its registry did not answer all requests", _scope("", reference, has_answered=has_answered)
+            raise not_now(reference, self._patience, words, scope) from None
+        except RegistryUnreachable as error:
+            scope = _scope(str(error), reference, has_answered=has_answered)
+            raise not_now(reference, self._patience, str(error), scope) from error
         self._policy.admit_volumes(image)
         return image
 
-    async def _digest(self, reference: Reference) -> str:
+    async def _digest(self, reference: Reference) -> tuple[str, bool]:
+        """Return the digest to bind, and whether the registry has answered."""
         if (known := self._had.get(reference.source)) is None:
-            return await self._ask(reference, lambda: self._registry.digest(reference))
+            return await self._ask(lambda: self._registry.digest(reference)), True
         try:
-            return await self._registry.digest(reference)
+            return await self._registry.digest(reference), True
         except RegistryUnreachable as error:
             logger.warning("%s; binding its last known digest, %s.", error, known)
-            return known
+            return known, False
 
-    async def _ask[T](self, reference: Reference, question: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await retry(question, self._patience, retry_on=RegistryUnreachable)
-        except RegistryUnreachable as error:
-            raise not_now(reference, self._patience, str(error)) from error
+    async def _ask[T](self, question: Callable[[], Awaitable[T]]) -> T:
+        return await retry(question, self._patience, retry_on=RegistryUnreachable)
+
+
+def _scope(words: str, reference: Reference, *, has_answered: bool) -> Scope:
+    """Return the part of an image's name that a failed look-up is about.
+
+    A registry that has answered for the image's manifest works. The manifest names the next document, and may name
+    another host for it.
+    """
+    return scope_of(words, reference) if has_answered else "registry"

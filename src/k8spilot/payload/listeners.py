@@ -49,8 +49,8 @@ class SlotListener:
     async def bound(self, reference: Reference) -> None:
         """Handle a successful bind."""
 
-    async def unavailable(self, reference: Reference) -> None:
-        """Handle an image that its registry did not provide; the job is not at fault."""
+    async def unavailable(self, reference: Reference, error: ImageNotNow) -> None:
+        """Handle an image that was not available for too long; the job is not at fault."""
 
     async def left(self, reference: Reference, error: NotHere) -> None:
         """Handle a job that goes back to the queue, because its image cannot run at this site."""
@@ -127,7 +127,8 @@ async def reported(listener: SlotListener, reference: Reference, spawn: Spawn) -
     except (Exception, asyncio.CancelledError) as error:
         failure = error
         if isinstance(error, ImageNotNow):
-            spawn(lambda: listener.unavailable(reference), "notice")
+            unavailable = error
+            spawn(lambda: listener.unavailable(reference, unavailable), "notice")
         raise
     finally:
         reporting.cancel()

@@ -302,15 +302,16 @@ class Run:
             PayloadKilled: nobody but the job can have killed payload-init.
             PayloadLost: the container ended for another reason.
         """
-        end = await self._autopsy.find(self.abandoned, self._last_usage.oom_kills)
+        end = await self._autopsy.find(self.abandoned, self._last_usage.oom_kills, self.channel.deadly_signals)
         if end.out_of_memory:
             return Outcome.killed_for_memory()
         if self._excess:
             return Outcome.of(signal.SIGKILL)
-        if end.killed and not self.channel.killed:
+        if end.killed_by and not self.channel.killed:
             raise PayloadKilled(
-                "the payload container's first process was ended by signal 9 under the job, which has no result "
-                "(does it kill all processes of its user?)"
+                f"the payload container's first process was ended by signal {end.killed_by} under the job, which has "
+                "no result (does it signal all processes of its user?)",
+                end.killed_by,
             )
         raise PayloadLost(
             f"the payload container ended under the job ({end.reason}), which has no result; it goes back to the queue"

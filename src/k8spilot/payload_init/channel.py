@@ -190,6 +190,12 @@ class Channel:
         """Whether `kill` works for a pilot that may not signal payload-init."""
         return self._leash is not None and self.leashed.done() and not self.leashed.cancelled()
 
+    @property
+    def deadly_signals(self) -> tuple[int, ...]:
+        """Signals that end payload-init: with a leash it does not block SIGHUP, which a job may send as well."""
+        was_leashed = self.leashed.done() and not self.leashed.cancelled() and self.leashed.result() == 0
+        return (signal.SIGKILL, signal.SIGHUP) if was_leashed else (signal.SIGKILL,)
+
     def _unleash(self) -> None:
         if self._leash is not None:
             terminal, self._leash = self._leash, None
@@ -217,6 +223,7 @@ class Channel:
     def release(self) -> None:
         """Close the cgroup's files, which outlive the connection because their last figures are read after the end."""
         if self._leash is not None and not self._has_ended():
+            self.killed = True
             self._let_go()
         self._lose()
         while self.cgroup:

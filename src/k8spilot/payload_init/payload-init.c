@@ -26,8 +26,8 @@
  * (scope.c). BIND is the pilot's id of the change of image for which this container was created, from the variable
  * K8SPILOT_BIND; "-" without one. The kubelet takes it from the same version of the pod as the image.
  *
- * The job runs under the same uid and may kill this process (SIGKILL). The pilot then sees the socket close, and the job is
- * lost, without further effect. The job cannot trace this process or reach its descriptors, because it is not dumpable.
+ * The job runs under the same uid and may kill this process (SIGKILL; SIGHUP once it has a leash). The pilot then sees the
+ * socket close, and the job is lost, without further effect. The job cannot trace this process or reach its descriptors, because it is not dumpable.
  * The pilot identifies the client of the socket by its process id, so that no other process can speak for it.
  *
  * The program is statically linked: an image needs no libc, no shell and no /proc for it.

@@ -145,7 +145,9 @@ def _error(reference: Reference, message: str) -> ImageError | ImageNotHere | Re
         case Cause.IMAGE:
             return ImageError(f"image {reference} is not available: {message}")
         case Cause.SITE:
-            return ImageNotHere(f"this site has no access to image {reference}: {message}", scope_of(message))
+            return ImageNotHere(
+                f"this site has no access to image {reference}: {message}", scope_of(message, reference)
+            )
         case Cause.PASSING:
             return RegistryUnreachable(f"the registry of image {reference} did not answer: {message}")
 

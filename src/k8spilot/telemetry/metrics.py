@@ -28,7 +28,7 @@ BIND_RESULTS: Final[Mapping[BindResult, str]] = {
     "refused": "the registry says that the image does not exist, or it is invalid",
     "left": "this site has no access to the image or does not allow it, while another site may",
     "failed": "the node cannot run the image, or the time limit was exceeded",
-    "unavailable": "the registry did not provide the image; the job is not at fault",
+    "unavailable": "the image was not available for too long; the job is not at fault",
     "api": "the API server failed, could not be reached, or refused the change",
     "displaced": "another client changed the image",
     "given_up": "the job was removed during the bind",
