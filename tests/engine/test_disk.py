@@ -13,7 +13,7 @@ import pytest
 from k8spilot.engine import components
 from k8spilot.model import disk
 from k8spilot.payload import disk_meter, disk_watch
-from k8spilot.payload.disk_meter import InsideDiskMeter
+from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
 from k8spilot.payload_init.install import TIDY
 from tests.engine.client import Job
 from tests.engine.rings import Simulated, eventually, simulated
@@ -34,13 +34,16 @@ async def slot(programs: Programs) -> AsyncIterator[Simulated]:
 @pytest.fixture
 async def watched_inside(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Simulated]:
     """The same with payload-init as the meter, as where the engine is not root; it looks often and waits shortly."""
-    meter = InsideDiskMeter(Path("/k8spilot") / TIDY, [Path("/tmp")], lambda: ["/tmp", "/var/tmp"])
+    meter = InsideDiskMeter(Path("/k8spilot/bin/slow"), [Path("/tmp")], lambda: ["/tmp", "/var/tmp"])
     monkeypatch.setattr(components, "build_disk_meter", lambda *_, **__: meter)
     monkeypatch.setattr(disk, "LONGEST_SECONDS", 0.3)
     monkeypatch.setattr(disk_meter, "_SECONDS", 1)
     monkeypatch.setattr(disk_meter, "_END_SECONDS", 1.0)
     monkeypatch.setattr(disk_watch, "_AGAIN_SECONDS", 0.1)
     async with simulated(programs, payload_disk_mb=80, disk_headroom_percent=20.0) as engine:
+        program = engine.cluster.volumes.exchange / "bin/slow"  # as with many files
+        program.write_text(f'#!/bin/sh\n/bin/sleep 0.2\nexec /k8spilot/{TIDY} "$@"\n')
+        program.chmod(0o755)
         yield engine
 
 
@@ -133,14 +136,11 @@ async def test_a_job_may_use_what_it_requested_and_without_a_request_what_the_sl
 async def test_what_a_job_writes_to_its_image_counts_while_others_release_as_much(
     slot: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(disk, "LONGEST_SECONDS", 0.3)
     monkeypatch.setattr(disk_watch, "_IMAGE_SECONDS", 0.5)
-    others = slot.cluster.volumes.tmp.parent / "others"
-    others.write_bytes(b"x" * (SLOT + 72) * MIB)
-    job = await begun(slot, f"echo ready; sleep 2; {fill('/srv/big', SLOT + 8)}; sleep 60")
-    await job.until_output(b"ready")
-    await asyncio.sleep(1)
-    others.unlink()
-    assert "and the slot has" in (await job.result()).error
+    monkeypatch.setattr(DiskMeter, "free", lambda *_: [2**40] * 3)  # of a disk that many share nobody can keep it so
+    error, _, _ = await ended(slot, f"{fill('/srv/big', SLOT + 8)}; sleep 5; exit 3")
+    assert "and the slot has" in error
 
 
 async def test_the_watch_rests_while_the_job_is_paused_and_goes_on_afterwards(
@@ -161,8 +161,7 @@ async def test_a_job_that_is_killed_in_its_pause_is_measured_as_well(
     watched_inside: Simulated, caplog: pytest.LogCaptureFixture
 ) -> None:
     slot = watched_inside
-    many = "mkdir /tmp/d; cd /tmp/d; i=0; while [ $i -lt 2000 ]; do : > $i; i=$((i+1)); done"
-    job = await begun(slot, f"{many}; {fill('/tmp/big', SLOT - 8)}; echo ready; sleep 60")
+    job = await begun(slot, f"{fill('/tmp/big', SLOT - 8)}; echo ready; sleep 60")
     await job.until_output(b"ready")
     await slot.call("POST", f"/containers/{job.name}/pause")
     await asyncio.sleep(0.5)

@@ -43,7 +43,7 @@ def test_a_look_is_due_before_the_rest_of_the_room_can_be_filled(
     assert is_due(Look(at=100.0, seconds=0.001, used=used), 100.0 + waited, fallen, GIB) is due
 
 
-def test_looks_at_many_files_take_a_tenth_of_the_time_and_less_than_a_third_if_the_room_may_be_full() -> None:
+def test_looks_at_many_files_take_a_tenth_of_the_time_and_a_quarter_if_the_room_may_be_full() -> None:
     slow = Look(at=100.0, seconds=2.0, used=512 * MIB)
     assert not is_due(slow, 119.0, 200 * MIB, GIB)
     assert is_due(slow, 121.0, 200 * MIB, GIB)

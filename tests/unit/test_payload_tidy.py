@@ -209,7 +209,8 @@ def still_there(tidy: Path, folder: Path) -> Iterator[int]:
         while os.write(writing, b"x" * 4096):
             pass
     os.set_blocking(writing, True)
-    measuring = subprocess.Popen([tidy, "measure", "0", "20", folder], stdout=writing)
+    usual = ["nice", "-n", str(-os.getpriority(os.PRIO_PROCESS, 0))]
+    measuring = subprocess.Popen([*usual, tidy, "measure", "0", "20", folder], stdout=writing)
     try:
         deadline = time.monotonic() + 20
         while "pipe_write" not in Path(f"/proc/{measuring.pid}/wchan").read_text():
@@ -225,8 +226,7 @@ def still_there(tidy: Path, folder: Path) -> Iterator[int]:
 
 def test_a_measurement_makes_way_for_the_pilots_own_programs(tidy: Path, sandbox: Path) -> None:
     with still_there(tidy, sandbox) as process:
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        assert os.getpriority(os.PRIO_PROCESS, process) == min(own + 10, 19)
+        assert os.getpriority(os.PRIO_PROCESS, process) == 10
 
 
 def test_a_measurement_of_a_deep_tree_takes_little_memory(tidy: Path) -> None:
