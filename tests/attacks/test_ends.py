@@ -4,7 +4,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS
-from tests.attacks.ground import BASELINE_FIRST, Ground, python
+from tests.attacks.ground import BASELINE_FIRST, RESTRICTED_FIRST, Ground, python
 from tests.e2e.pool import collect, runs, until
 
 pytestmark = pytest.mark.timeout(400)  # some of the jobs wait for HTCondor's own patience
@@ -42,6 +42,7 @@ def test_no_end_is_forged_by_a_job_that(ground: Ground, name: str) -> None:
     ground.is_fit()
 
 
+@RESTRICTED_FIRST
 def test_a_job_that_stops_payload_init_for_good_is_removed(ground: Ground) -> None:
     jobs = ground.alice("kill -STOP $PPID; exec sleep 601")
     jobs.wait("ExecuteEvent")
@@ -72,10 +73,10 @@ MANY = 500
 
 
 ENDS, IS_REMOVED = "that ends", "that is removed"
-NIGHTLY = {
-    ("restricted", name) for name in (ENDS, "kills payload-init and speaks in its place", "kills all that it can")
-}
-"""There, an end by force and the removal of what stands still are done in another way; these end by themselves."""
+BY_THEMSELVES = (ENDS, "kills payload-init and speaks in its place", "kills all that it can")
+STANDING_STILL = (IS_REMOVED, "stops payload-init, and ends it")
+NIGHTLY = {("restricted", name) for name in BY_THEMSELVES} | {("baseline", name) for name in STANDING_STILL}
+"""Without root, the end of what stands still is another one: it is told at that level."""
 
 
 @pytest.mark.parametrize("name", [ENDS, IS_REMOVED])

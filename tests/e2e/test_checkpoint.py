@@ -32,7 +32,9 @@ while :; do sleep 0.1; done
     ("leave", "commands"),
     [
         ("exit 85", {"checkpoint_exit_code": "85"}),
-        ("exit 85", {"+SuccessCheckpointExitCode": "85", "+WantFTOnCheckpoint": "true"}),
+        pytest.param(
+            "exit 85", {"+SuccessCheckpointExitCode": "85", "+WantFTOnCheckpoint": "true"}, marks=pytest.mark.nightly
+        ),
         (
             "kill -USR2 $$; sleep 9",
             {

@@ -9,6 +9,7 @@ from lab import clock, jobs, pilot
 from lab.api import Lab
 from lab.jobs import BAD_NEWS
 from tests.e2e.pool import Pool, ads, result, runs, slot_takes_a_job_of_bob
+from tests.runner.nightly import each_day
 
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
@@ -33,7 +34,7 @@ def pod(lab: Lab, owner: str, request: pytest.FixtureRequest) -> Iterator[str]:
         pilot.delete(lab, name)
 
 
-@pytest.mark.parametrize("jump", JUMPS)
+@pytest.mark.parametrize("jump", each_day(("a minute back",), JUMPS))
 def test_a_clock_that_jumps_costs_a_running_job_nothing_and_the_next_ones_run(pool: Pool, jump: str) -> None:
     submitted = pool.shell("echo begun; sleep 10; echo done; exit 4")
     runs(pool, "sleep 10")
@@ -62,6 +63,7 @@ def test_a_job_under_which_the_clock_jumps_far_forwards_goes_back_to_the_queue_a
 
 # In a pod of its own, which waits for its timers for ten minutes afterwards: it can run beside the tests above.
 @pytest.mark.xdist_group("a clock that jumps by ten minutes")
+@pytest.mark.nightly
 @pytest.mark.parametrize("pod", ["clock-2"], indirect=True)
 @pytest.mark.timeout(400)
 def test_a_clock_that_jumps_by_ten_minutes_costs_a_running_job_nothing(pool: Pool) -> None:

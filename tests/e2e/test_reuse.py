@@ -45,6 +45,7 @@ def test_the_next_job_of_the_same_claim_finds_nothing_either(pool: Pool) -> None
     assert (done.stdout, done.stderr) == (b"", b"nothing else\n")
 
 
+@pytest.mark.nightly
 def test_twenty_jobs_in_one_claim(pool: Pool) -> None:
     result(pool.shell("true", user="bob"))
     claims_before, back_offs_before, pilot_restarts_before = _claims(pool), _back_offs(pool), _pilot_restarts(pool)

@@ -7,7 +7,7 @@ from soak.campaign import Campaign
 
 pytestmark = pytest.mark.disruptive
 
-SMALL = pytest.param(20, 8, 1.5, marks=pytest.mark.timeout(400))
+SMALL = pytest.param(20, 5, 0.8, marks=pytest.mark.timeout(400))
 LONG = pytest.param(300, 100, 40.0, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])
 
 

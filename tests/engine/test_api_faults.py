@@ -17,6 +17,7 @@ from tests.engine.conftest import on_node
 from tests.engine.faulty import FAULTS, JOB, SCRIPT, Place, ends_well, faulty_simulator, lost, running, so
 from tests.engine.node import NodePod
 from tests.engine.rings import eventually
+from tests.runner.nightly import each_day
 from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
@@ -134,7 +135,7 @@ def strangers(tmp_path: Path) -> Path:
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("fault", ON_NODE)
+@pytest.mark.parametrize("fault", each_day(("refuses connections", "is unavailable"), ON_NODE))
 async def test_an_api_server_that_fails_at_every_moment_costs_no_job_on_the_node_anything(
     lab: Lab, faulty_pod: NodePod, node_api: FaultyApi, strangers: Path, fault: str
 ) -> None:

@@ -50,9 +50,8 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "Fit": EventKind("Normal", "At the start, when all preflight checks have passed and the pool has the slot."),
     "NotFit": EventKind(
         "Warning",
-        "At the start, one for each fault of the preflight checks, at most eight. If only the pool's credentials are "
-        "missing or invalid, the pilot waits ten minutes for them. Otherwise, and after that, the container ends with "
-        "exit code 2.",
+        "At the start, one for each fault of the preflight checks, at most eight. The container then ends with exit "
+        "code 2, but waits ten minutes for a Secret that alone is missing.",
         "Do what the message says; the kubelet starts the container again.",
     ),
     "InPool": EventKind("Normal", "A collector of the pool has the slot's ad, after the start or an absence."),
