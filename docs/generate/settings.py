@@ -15,7 +15,8 @@ Settings are environment variables of the pilot container. The manifest takes th
 Variables of the first group without the prefix `K8SPILOT_` have the names and the meaning of OSPool's pilots. The names
 are not case-sensitive, and an empty variable counts as not set. A pilot with an invalid value does not start: the
 reason is printed in one sentence, and the exit code is 2. Numbers of hours, minutes and seconds can have a fraction
-unless the table says "whole number". [Which image a job gets](../how-to/choose-images.md) has examples of the image settings.
+unless the table says "whole number". [Which image a job gets](../how-to/choose-images.md) has examples of the image
+settings.
 
 *This page is generated from the code.*
 """
