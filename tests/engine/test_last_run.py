@@ -63,9 +63,9 @@ async def pilot(programs: Programs, tmp_path: Path) -> AsyncIterator[Next]:
 
 
 async def test_a_job_that_filled_its_last_pod_is_refused_and_one_that_may_not_have_done_so_runs(pilot: Next) -> None:
-    for known in ({"lasted": 3600}, {"lasted": 20, "starts": 2}):
+    for lasted, starts in ((3600, 1), (20, 2)):
         with pytest.raises(Failed, match="Kubernetes evicted the pod"):
-            await pilot.create(**known)
+            await pilot.create(lasted=lasted, starts=starts)
     job = await pilot.engine.start(await pilot.create(lasted=20))
     assert (await job.result()).code == 3
 
