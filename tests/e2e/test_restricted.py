@@ -79,8 +79,9 @@ def test_condor_tail_and_condor_ssh_to_job_show_no_token(pool: Pool) -> None:
 
 
 def test_what_a_lost_job_locked_is_removed(pool: Pool) -> None:
-    jobs = pool.shell(f"[ -e /tmp/none ]; {LOCK}; kill -9 $PPID; sleep 300", periodic_remove="NumJobStarts > 0")
-    jobs.wait("JobEvictedEvent", "JobAbortedEvent", timeout=90, ignore=BAD_NEWS)
+    jobs = pool.shell(f"[ -e /tmp/none ]; {LOCK}; kill -9 $PPID; sleep 300")
+    jobs.wait("JobEvictedEvent", timeout=90, ignore=BAD_NEWS)
+    jobs.command("condor_rm")
     assert result(pool.shell("echo next", user="bob")).text == "next\n"
     until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "nothing is left of them", 60)
 
