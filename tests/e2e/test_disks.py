@@ -153,7 +153,8 @@ def test_a_job_under_which_a_pod_was_evicted_for_disk_is_held_by_the_next_pilot(
         cleanup.callback(submitted.remove)
         submitted.wait("JobEvictedEvent", "JobReconnectFailedEvent", timeout=330, ignore=BAD_NEWS)
         pilot.deploy(lab, second)
-        facts = submitted.held(timeout=90).attributes
+        jobs.wait_in_pool(lab, second)
+        facts = submitted.held().attributes
         assert 'Kubernetes evicted the pod (Usage of EmptyDir volume "tmp" exceeds' in facts["HoldReason"], facts
         submitted.command("condor_release")
         until(lambda: _runs(submitted) == 2, "it runs after its release", 60)
