@@ -90,7 +90,7 @@ def measured_pod(lab: Lab, name: str, resource: str, count: int, more: str = "")
     )
     try:
         lab_jobs.wait_in_pool(lab, name)
-        uuids = json.loads(pilot.inside(lab, name, "k8spilot status --json"))["gpus"]["usable"]
+        uuids = json.loads(pilot.inside(lab, name, "k8spilot status --json || true"))["gpus"]["usable"]
         assert len(uuids) == count
         with ExitStack() as cleanup:
             yield Measured(Pool(lab, name, cleanup), uuids)

@@ -206,7 +206,10 @@ def test_a_state_is_read_from_nothing_else(text: str) -> None:
         PoolState.of(text)
 
 
-async def test_a_collector_that_is_late_more_than_once_has_the_time_of_a_busy_node(tmp_path: Path) -> None:
+async def test_a_collector_that_is_late_more_than_once_has_the_time_of_a_busy_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "_STARTING_SECONDS", 0.3)
     late = Answer("cm", problem="cm does not answer within 8 s", late=True)
     async with watching(tmp_path) as watched:
         watched.answer = late

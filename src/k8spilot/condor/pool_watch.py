@@ -43,9 +43,9 @@ _LEAST_SECONDS: Final = 15.0
 _LOST_SECONDS: Final = UPDATE_SECONDS + 30.0
 """Grace for a slot that was in the pool: a collector that restarted gets the ad with the next update."""
 _JOINING_SECONDS: Final = 20.0
-"""Grace after the startd's first update, where a collector accepts the pilot or gives no answer in time."""
+"""Grace after the startd's first update, where a collector accepts the pilot."""
 _STARTING_SECONDS: Final = 120.0
-"""Grace for that first update: a busy node starts HTCondor slowly."""
+"""Grace for that first update, and for answers that do not come in time: a busy node runs HTCondor slowly."""
 _MANY: Final = 2
 """Questions in succession without the slot that make it missing: on a busy node, a tool may be late once."""
 
@@ -136,7 +136,7 @@ class PoolWatch:
         if self.state.in_pool:
             return _LOST_SECONDS
         if not answer.identity:
-            return _JOINING_SECONDS if answer.late else 0.0
+            return _STARTING_SECONDS if answer.late else 0.0
         if self._up_at is None:
             return _STARTING_SECONDS
         return max(0.0, self._up_at - self._out_since) + _JOINING_SECONDS
