@@ -32,7 +32,7 @@ DIFFERENCES: Final = {
     "GLIDEIN_Max_Walltime": "The same, from the start of the pod.",
     "EXTRA_JOB_ENV": "The same syntax, without double quotes. Macros such as `$(X)` are not expanded.",
 }
-"""What differs in variables of the same name."""
+"""Variables that k8spilot and the other pilot have, and how they differ."""
 
 HABITS: Final = (
     (
@@ -88,7 +88,7 @@ HABITS: Final = (
         "[Metrics and Events](monitor.md), and `kubectl logs`.",
     ),
 )
-"""What is not a variable: of whom, what, and what there is instead."""
+"""Features of other pilots that are no variables: the pilot, the feature, and the replacement."""
 
 
 def page() -> str:

@@ -58,7 +58,7 @@ GROUPS: Final = layer(
     Entry("etc/passwd", 0o644, b"nobody:x:65534:65534::/:/bin/sh\n"),
     Entry("etc/group", 0o644, b"condor:x:101:nobody\nroot:x:0:nobody\nsandboxes:x:64200:nobody\n"),
 )
-"""Those of HTCondor, of the Docker socket and of the sandboxes (components/restricted)."""
+"""Groups of HTCondor, of the Docker socket and of the sandboxes (components/restricted)."""
 
 
 @cache

@@ -38,7 +38,7 @@ def test_jobs_whose_images_are_not_allowed_are_left_to_other_sites_and_told_why(
     )
     command = {"executable": "/bin/echo", "arguments": "let in"}
     waiting = [here.submit({**command, "container_image": image}) for image in not_taken]
-    # What an image is made of is known only when its registry has answered.
+    # The pilot knows the content of an image only after the registry has answered.
     returned = here.submit({**command, "container_image": f"docker://{with_volume}"})
     returned.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=MATCHED_SECONDS + 30, ignore=BAD_NEWS)
     avoided = with_volume.replace(":1@", "@")

@@ -1,4 +1,4 @@
-"""What a pod's deletion costs: a controller that honours it ends idle pilots first."""
+"""The deletion cost of the pod: a ReplicaSet deletes idle pilots first."""
 
 from typing import Any
 

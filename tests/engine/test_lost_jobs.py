@@ -25,7 +25,7 @@ async def door(simulator: Simulated) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def vacated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What HTCondor was asked to do; it says that it will."""
+    """Requests to HTCondor, which it accepts."""
     asked: list[str] = []
 
     async def request(_: RemoteStartdAd, request: dict[str, Any]) -> bool:

@@ -57,7 +57,7 @@ class Answer:
     problem: str = ""
     """Why this collector does not have the slot, a phrase; empty if it has."""
     late: bool = False
-    """Whether it gave no answer in time, as on a busy node."""
+    """Whether the collector's answer exceeded the time limit."""
 
 
 class Collectors:
