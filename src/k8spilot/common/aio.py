@@ -1,12 +1,13 @@
-"""Helpers for asyncio: work that restarts, work within a context, and waits for the first of several futures."""
+"""Helpers for asyncio: work that restarts, work within a context, waits for the first future, output of programs."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from k8spilot.common.errors import PilotError
+from k8spilot.common.logs import capitalized
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end:
 
     Work that returns has a defect, too, and restarts, unless it `may_end`.
     """
-    subject = what[:1].upper() + what[1:]  # and not capitalize(), which changes "HTCondor"
+    subject = capitalized(what)
     while True:
         try:
             await work()
@@ -59,3 +60,15 @@ async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) 
 def is_set(future: asyncio.Future[Any]) -> bool:
     """Return whether `future` has a result."""
     return future.done() and not future.cancelled()
+
+
+async def output_of(process: asyncio.subprocess.Process) -> bytes:
+    """Return a program's output once it has ended. A cancellation, such as the caller's time limit, kills it."""
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return output

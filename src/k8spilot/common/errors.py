@@ -28,15 +28,19 @@ class BindError(PilotError):
     """Raised when the job's image cannot run in the payload container; HTCondor reports the sentence to the user."""
 
 
-class NotHere(BindError):
-    """Raised when the image cannot run at this site for a reason that another site may not have."""
+class _Scoped(BindError):
+    """Base class of errors after which the slot takes no jobs with such images for a time."""
 
-    scope: Scope = "image"
-    """Part of the image's name that the reason is about: the slot takes no such jobs for a time."""
+    scope: Scope
+    """Part of the image's name that the reason is about."""
 
     def __init__(self, words: str, scope: Scope = "image") -> None:
         super().__init__(words)
         self.scope = scope
+
+
+class NotHere(_Scoped):
+    """Raised when the image cannot run at this site for a reason that another site may not have."""
 
 
 class ClusterRefused(NotHere):
@@ -59,15 +63,8 @@ class NotNow(BindError):
     """Raised when the image cannot be bound for a reason that is not the job's and may pass soon."""
 
 
-class ImageNotNow(NotNow):
+class ImageNotNow(_Scoped, NotNow):
     """Raised when the reason is the image, its registry, or the node's access to it."""
-
-    scope: Scope = "image"
-    """Part of the image's name that the reason is about, as in `NotHere`."""
-
-    def __init__(self, words: str, scope: Scope = "image") -> None:
-        super().__init__(words)
-        self.scope = scope
 
 
 class ClusterError(NotNow):

@@ -98,6 +98,11 @@ def stamp(seconds: float) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
 
 
+def capitalized(phrase: str) -> str:
+    """Return `phrase` with a capital at its beginning; str.capitalize() would change "HTCondor"."""
+    return phrase[:1].upper() + phrase[1:]
+
+
 def one_line(text: str) -> str:
     """Return `text` with escapes in place of line breaks and other unprintable characters."""
     if text.isprintable():

@@ -109,8 +109,6 @@ class HTCondorAgent:
                 pass
             except* (ValueError, TypeError, LookupError, AttributeError):
                 logger.warning("The engine has sent an invalid request; connecting again.", exc_info=True)
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise asyncio.CancelledError  # before Python 3.13 a task group's error hides a cancellation
             if self._absent_since is None:
                 self._absent_since = time.monotonic()
                 self._connected.clear()

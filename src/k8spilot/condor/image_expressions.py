@@ -54,9 +54,8 @@ def attributes(settings: Settings, pool: Pool) -> Iterator[tuple[str, str]]:
     Raises:
         SettingsError: an expression or a rule of the operator is invalid.
     """
-    third = r"\3"
     yield "K8SNamedImage", " ?: ".join((*(f"TARGET.{name}" for name in _NAMES), '""'))
-    yield "K8SJobImage", _plain(f"regexps({quoted(_ANY)}, {_job_image(settings, pool)}, {quoted(third)})")
+    yield "K8SJobImage", _plain(f"regexps({quoted(_ANY)}, {_job_image(settings, pool)}, {quoted(r'\3')})")
     yield from _names()
     yield "K8SJobImageRank", _rank()
     files = holds_files(settings, pool) or bool(settings.image_map)
@@ -82,12 +81,12 @@ def _names() -> Iterator[tuple[str, str]]:
     implied = f'ifThenElse(regexp("/", {image}), "docker.io/", "docker.io/library/")'
     full = f'strcat(ifThenElse(regexp({registry}, {image}), "", {implied}), {image})'
     whole = f"replace({quoted(_INDEX)}, {full}, {quoted('docker.io/')})"
-    repository = f"regexps({parts}, {whole}, {quoted(chr(92) + '1')})"
+    repository = f"regexps({parts}, {whole}, {quoted(r'\1')})"
     # A digest makes the tag irrelevant.
-    last = f"regexps({parts}, {whole}, {quoted(chr(92) + '3')})"
-    tag = f"regexps({parts}, {whole}, {quoted(chr(92) + '2')})"
+    last = f"regexps({parts}, {whole}, {quoted(r'\3')})"
+    tag = f"regexps({parts}, {whole}, {quoted(r'\2')})"
     yield "K8SJobRepository", repository
-    yield "K8SJobRegistry", f"regexps({quoted('^([^/]*)/')}, MY.K8SJobRepository, {quoted(chr(92) + '1')})"
+    yield "K8SJobRegistry", f"regexps({quoted('^([^/]*)/')}, MY.K8SJobRepository, {quoted(r'\1')})"
     named = f'ifThenElse({last} != "", {last}, ifThenElse({tag} != "", {tag}, ":latest"))'
     yield "K8SJobImageName", f"strcat(MY.K8SJobRepository, {named})"
 

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from k8spilot.common.logs import capitalized
 from k8spilot.condor.collectors import Answer, Collectors
 from k8spilot.condor.config import UPDATE_SECONDS
 from k8spilot.condor.folders import Folders
@@ -146,7 +147,6 @@ class PoolWatch:
         since = before.since if before.in_pool == in_pool else time.time()
         self.state = PoolState(in_pool, before.slot, collector, since, updated, self._was_in, problem)
         if (in_pool, problem) != (before.in_pool, before.problem):
-            sentence = self.state.sentence
             level = logging.INFO if in_pool else logging.ERROR
-            logger.log(level, "%s%s.", sentence[0].upper(), sentence[1:])
+            logger.log(level, "%s.", capitalized(self.state.sentence))
         await self._report(LOG, self.state.text())

@@ -1,12 +1,12 @@
 """IDTOKENS as the pilot can read them: claims without the signature, which only the pool can verify."""
 
 import base64
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from k8spilot.common.logs import one_line
+from k8spilot.common.untrusted_json import read_json
 
 _MOST_CHARACTERS: Final = 80
 """Longest claim that a sentence shows."""
@@ -67,8 +67,8 @@ def _part(token: bytes, number: int) -> dict[str, Any] | None:
     """Return the JSON object of a part of a JWT, or None."""
     try:
         part = token.split(b".")[number]
-        found = json.loads(base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4)))
-    except (IndexError, ValueError, RecursionError):  # binascii and json raise ValueErrors
+        found = read_json(base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4)))
+    except (IndexError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 

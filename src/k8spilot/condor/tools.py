@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from contextlib import suppress
 
+from k8spilot.common import aio
 from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
@@ -21,11 +21,5 @@ async def output_of(settings: Settings, folders: Folders, *command: str) -> tupl
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
-    try:
-        output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+    output = await aio.output_of(process)
     return process.returncode or 0, output.decode(errors="replace")

@@ -3,16 +3,17 @@
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.aio import first_of
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import BindError, NotHere, NotNow, PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
+from k8spilot.common.lru import LruDict
 from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.create.specification import SlotLimits
 from k8spilot.docker.job_ends import JobEnds
@@ -66,7 +67,7 @@ class ContainerStore:
         listener: SlotListener,
         *,
         holds_refused: bool = False,
-        vacate: Callable[[str], Awaitable[bool]] | None = None,
+        vacate: Callable[[str], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
         self.slots = slots
         self._vacate = vacate
@@ -91,7 +92,7 @@ class ContainerStore:
         self._doomed: tuple[str, int] | None = None
         """Name of a container, and the signal that arrived during the pull of its image. Before its `create` there is
         no object that could have this state."""
-        self._images: OrderedDict[str, Image] = OrderedDict()
+        self._images: LruDict[str, Image] = LruDict(_IMAGES)
 
     @property
     def payload(self) -> PayloadContainer:
@@ -111,16 +112,14 @@ class ContainerStore:
         if self._vacate is None:
             container.end_return()
             return
-        vacating = asyncio.ensure_future(self._vacate(container.subject.job))
-        settled = asyncio.ensure_future(container.settled.wait())
         try:
-            # A starter that has ended, or removes the container, needs no request: it could reach the next job.
-            await first_of(vacating, settled)
-            if not settled.done() and vacating.result():
-                await first_of(settled, seconds=_VACATE_SECONDS)
+            async with side_by_side(self._vacate(container.subject.job), container.settled.wait()) as waits:
+                vacating, settled = waits
+                # A starter that has ended, or removes the container, needs no request: it could reach the next job.
+                await first_of(vacating, settled)
+                if not settled.done() and vacating.result():
+                    await first_of(settled, seconds=_VACATE_SECONDS)
         finally:
-            vacating.cancel()
-            settled.cancel()
             container.end_return()
 
     def requeues(self, error: BindError) -> bool:
@@ -196,9 +195,6 @@ class ContainerStore:
     def remember(self, name: str, image: Image) -> None:
         """Store `image` under `name`, as `docker inspect` and `docker tag` use it."""
         self._images[name] = image
-        self._images.move_to_end(name)
-        if len(self._images) > _IMAGES:
-            self._images.popitem(last=False)
 
     def forget(self, name: str) -> None:
         """Drop a name."""

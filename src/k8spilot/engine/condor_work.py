@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -54,21 +54,34 @@ async def look_after_condor(
         is_first: whether this is the first engine of its container.
     """
     looking = restarting(parts.images.follow, "the list of the node's images", may_end=True)
-    work = [tasks.create_task(looking, name="the node's images")]
     handler = _line_handler(parts.telemetry, parts.store, reason)
     slot = parts.startd_ad
-    if isinstance(slot, RemoteStartdAd):
-        slot.handle_line = handler
-    if not isinstance(slot, LocalStartdAd):
-        with _cancelled_at_end(work):
-            yield
-        return
 
     def end_outside_the_pool(why: str) -> None:
         reason.set(why, status=1)
         end()
 
-    watch = PoolWatch(settings, slot.folders, handler, end_outside_the_pool)
+    async with AsyncExitStack() as ends:
+        ends.enter_context(_cancelled_at_end([tasks.create_task(looking, name="the node's images")]))
+        if isinstance(slot, RemoteStartdAd):
+            slot.handle_line = handler
+        elif isinstance(slot, LocalStartdAd):
+            watch = PoolWatch(settings, slot.folders, handler, end_outside_the_pool)
+            await ends.enter_async_context(_follow_daemons(slot, tasks, handler, watch, end, is_first=is_first))
+        yield
+
+
+@asynccontextmanager
+async def _follow_daemons(
+    slot: LocalStartdAd,
+    tasks: asyncio.TaskGroup,
+    handler: LineHandler,
+    watch: PoolWatch,
+    end: Callable[[], None],
+    *,
+    is_first: bool,
+) -> AsyncIterator[None]:
+    """Follow HTCondor's daemons in this container: their logs, whether they answer, and the pool."""
 
     async def handle_line(log: str, line: str) -> None:
         await handler(log, line)
@@ -86,7 +99,7 @@ async def look_after_condor(
     asking = restarting(
         partial(end_hanging_daemons, slot.folders, os.getppid(), handler), "the check of HTCondor's daemons"
     )
-    work += [
+    work = [
         reading,
         tasks.create_task(asking, name="HTCondor answers"),
         tasks.create_task(restarting(watch.run, "the watch of the pool"), name="the pool"),

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Any
 
 from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.pod import disruption, is_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -31,16 +33,12 @@ async def watch_deletion(pod: OwnPod, *, enough: float, last: float, act: Callab
     act()
 
 
-def deletion(pod: Mapping[str, object]) -> str | None:
+def deletion(pod: dict[str, Any]) -> str | None:
     """Return how a pod is deleted, a phrase, with the cause that Kubernetes names; None if it is not."""
-    metadata, status = pod.get("metadata"), pod.get("status")
-    if not isinstance(metadata, dict) or "deletionTimestamp" not in metadata:
+    if not is_deleted(pod):
         return None
-    conditions = status.get("conditions", []) if isinstance(status, dict) else []
-    for condition in conditions:
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return f"the pod was deleted ({condition.get('reason')}: {condition.get('message')})"
-    return "the pod was deleted"
+    cause = disruption(pod)
+    return "the pod was deleted" + (f" ({cause.get('reason')}: {cause.get('message')})" if cause is not None else "")
 
 
 def _less(grace: int | None, enough: float) -> int | None:

@@ -94,13 +94,24 @@ def container(pod: dict[str, Any], name: str) -> ContainerView | None:
 def is_disturbed(pod: dict[str, Any]) -> bool:
     """Return whether the cluster ends the pod or a part of it: a deletion, an eviction, a preemption, a lost node."""
     status = pod.get("status") or {}
-    conditions = {item.get("type"): item.get("status") for item in status.get("conditions") or ()}
     return (
-        "deletionTimestamp" in (pod.get("metadata") or {})
+        is_deleted(pod)
         or bool(status.get("reason"))
         or status.get("phase") in ("Failed", "Succeeded")
-        or conditions.get("DisruptionTarget") == "True"
+        or disruption(pod) is not None
     )
+
+
+def is_deleted(pod: dict[str, Any]) -> bool:
+    """Return whether the pod's deletion has begun."""
+    return "deletionTimestamp" in (pod.get("metadata") or {})
+
+
+def disruption(pod: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the condition DisruptionTarget, which has the cause of an eviction or a preemption; None without one."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    found = (one for one in conditions if one.get("type") == "DisruptionTarget" and one.get("status") == "True")
+    return next(found, None)
 
 
 def same_volumes(pod: dict[str, Any], name: str, paths: Iterable[str]) -> list[str]:

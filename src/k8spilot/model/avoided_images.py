@@ -5,9 +5,10 @@ name, so that a job that no site can run makes ever fewer attempts. Users choose
 limited, and the oldest is dropped.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
+
+from k8spilot.common.lru import LruDict
 
 _FIRST_SECONDS: Final = 600.0
 _LONGEST_SECONDS: Final = 6 * 3600.0
@@ -32,17 +33,17 @@ class AvoidedImages:
     """Names of registries, repositories and images, with the time until which each is avoided."""
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[str, _Failure] = OrderedDict()
+        self._failures: LruDict[str, _Failure] = LruDict(_MOST_NAMES)
 
     def add(self, name: str, now: float) -> None:
         """Avoid `name` from `now` on (seconds since the epoch)."""
-        last = self._failures.get(name)
-        if last is None or now - last.last > _FORGET_SECONDS:
-            self._failures[name] = _Failure(now, _FIRST_SECONDS)
-        elif now >= last.last + last.seconds:  # a failure before that is of a job that had the slot already
-            self._failures[name] = _Failure(now, min(last.seconds * 2, _LONGEST_SECONDS))
-        self._failures.move_to_end(name)
-        while len(self._failures) > _MOST_NAMES or sum(map(len, self._failures)) > _MOST_CHARACTERS:
+        failure = self._failures.get(name)
+        if failure is None or now - failure.last > _FORGET_SECONDS:
+            failure = _Failure(now, _FIRST_SECONDS)
+        elif now >= failure.last + failure.seconds:  # a failure before that is of a job that had the slot already
+            failure = _Failure(now, min(failure.seconds * 2, _LONGEST_SECONDS))
+        self._failures[name] = failure
+        while sum(map(len, self._failures)) > _MOST_CHARACTERS:
             self._failures.popitem(last=False)
 
     def at(self, now: float) -> dict[str, float]:

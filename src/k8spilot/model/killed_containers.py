@@ -6,10 +6,11 @@ kernel does not tell who sent a signal: something on the node may have killed an
 job is held only while this happens to the jobs of one user alone, and later if it happens to others, too.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from k8spilot.common.lru import LruDict
 
 _TIMES: Final = 2
 _TIMES_AMONG_OTHERS: Final = 4
@@ -42,8 +43,8 @@ class KilledContainers:
     """Counts the deaths by job."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[str, _Deaths] = OrderedDict()
-        self._rows: OrderedDict[str, int] = OrderedDict()
+        self._jobs: LruDict[str, _Deaths] = LruDict(_MOST_JOBS)
+        self._rows: LruDict[str, int] = LruDict(_MOST_JOBS)
         """User -> deaths since the last job with a result."""
 
     def passed(self, user: str) -> None:
@@ -58,22 +59,11 @@ class KilledContainers:
             user: its owner; empty if unknown. Jobs of different access points may have the same number.
         """
         key = f"{job} {user}"
-        deaths = self._jobs.setdefault(key, _Deaths(user))
-        self._jobs.move_to_end(key)
-        if len(self._jobs) > _MOST_JOBS:
-            self._jobs.popitem(last=False)
+        deaths = self._jobs[key] = self._jobs.get(key) or _Deaths(user)
         deaths.count += 1
-        before = self._count_row(user)
+        before = self._rows.get(user, 0)
+        self._rows[user] = before + 1
         is_alone = bool(user) and all(other.user == user for other in self._jobs.values())
         if deaths.count >= (_TIMES if is_alone else _TIMES_AMONG_OTHERS):
             return Blame.JOB
         return Blame.USER if user and before >= (IN_A_ROW if is_alone else _IN_A_ROW_AMONG_OTHERS) else Blame.NONE
-
-    def _count_row(self, user: str) -> int:
-        """Count a death under a job of the user. Return how many were in that row before."""
-        before = self._rows.get(user, 0)
-        self._rows[user] = before + 1
-        self._rows.move_to_end(user)
-        if len(self._rows) > _MOST_JOBS:
-            self._rows.popitem(last=False)
-        return before

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from k8spilot.common.aio import first_of
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube.backoff import retry
 from k8spilot.kube.own_pod import OwnPod
@@ -49,17 +49,13 @@ class Autopsy:
             oom_kills: the kernel's last count of the container, which may have vanished with it.
             deadly: signals that can end its first process, whoever sends them.
         """
-        status = asyncio.ensure_future(self._status())
-        waiting = asyncio.ensure_future(abandoned.wait())
         try:
-            await first_of(status, waiting)
-            found = status.result() if status.done() else {}
+            async with side_by_side(self._status(), abandoned.wait()) as (status, waiting):
+                await first_of(status, waiting)
+                found = status.result() if status.done() else {}
         except ClusterError as error:
             # The kernel counts every process of the container: second best.
             return ContainerEnd(f"for an unknown reason: {error}", out_of_memory=bool(oom_kills))
-        finally:
-            status.cancel()
-            waiting.cancel()
         if not found:
             return ContainerEnd("it was killed", out_of_memory=False)
         return ContainerEnd(

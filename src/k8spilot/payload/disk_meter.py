@@ -11,10 +11,10 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common.aio import output_of
 from k8spilot.model.command import Command
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.stdio import Stdio
@@ -65,14 +65,8 @@ class DiskMeter:
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             cwd="/", pass_fds=descriptors,
         )  # fmt: skip
-        try:
-            async with asyncio.timeout(_SECONDS + _END_SECONDS):
-                output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        async with asyncio.timeout(_SECONDS + _END_SECONDS):
+            output = await output_of(process)
         return _sum(output, process.returncode or 0)
 
 

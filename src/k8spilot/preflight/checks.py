@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from k8spilot.common.errors import PilotError, PreflightError, SettingsError
+from k8spilot.common.logs import capitalized
 from k8spilot.condor import credentials
 from k8spilot.condor.folders import Folders
 from k8spilot.kube.client import Access, Api
@@ -146,7 +147,7 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
     async with Api(access) as api:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
         if beyond:
-            await events.tell("MoreRights", f"{beyond[:1].upper()}{beyond[1:]}.")
+            await events.tell("MoreRights", f"{capitalized(beyond)}.")
         for ignored in [one for one in ineffective(os.environ) if not one.refused and error is None][:_MOST_EVENTS]:
             await events.tell("SettingIgnored", f"{ignored.words}.")
         for message in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:

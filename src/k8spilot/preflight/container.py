@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common.aio import output_of
 from k8spilot.payload_init.install import PROGRAM
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
 from k8spilot.preflight.writable_volumes import read_only
@@ -175,7 +176,7 @@ async def htcondor_finding() -> Finding:
             stderr=asyncio.subprocess.DEVNULL, env=environment,
         )  # fmt: skip
         async with asyncio.timeout(_PROGRAM_SECONDS):
-            output, _ = await process.communicate()
+            output = await output_of(process)
     except (OSError, TimeoutError) as error:
         return fault("HTCondor", f"condor_version does not run ({error or 'no answer'}); use k8spilot's image")
     return version_finding(output.decode(errors="replace"))

@@ -10,11 +10,11 @@ import asyncio
 import itertools
 import logging
 import random
-from contextlib import suppress
 from typing import Final
 
 from asyncinotify import Inotify, Mask
 
+from k8spilot.common.aio import side_by_side
 from k8spilot.common.errors import PilotError
 from k8spilot.condor import credentials
 from k8spilot.condor.folders import Folders
@@ -49,20 +49,16 @@ async def come(settings: Settings, folders: Folders, seconds: float) -> bool:
     mounted = [one for one in (folders.original_tokens, folders.original_passwords) if one.is_dir()]
     if not mounted:
         return False
-    reminding = asyncio.create_task(_remind_kubelet(settings), name="reminders of the kubelet")
     try:
-        with Inotify() as inotify:
-            for folder in mounted:
-                inotify.add_watch(folder, _CHANGES)
-            async with asyncio.timeout(seconds):
-                while not _usable(settings, folders):
-                    await inotify.get()
+        async with side_by_side(_remind_kubelet(settings)):
+            with Inotify() as inotify:
+                for folder in mounted:
+                    inotify.add_watch(folder, _CHANGES)
+                async with asyncio.timeout(seconds):
+                    while not _usable(settings, folders):
+                        await inotify.get()
     except OSError:  # a TimeoutError, or no inotify instance is left on the node
         return False
-    finally:
-        reminding.cancel()
-        with suppress(asyncio.CancelledError):
-            await reminding
     return True
 
 

@@ -51,8 +51,9 @@ def size_faults(payload: Json, settings: Settings) -> Iterator[str]:
     if settings.overcommit:
         return
     if missing := [resource for resource in ("cpu", "memory") if resource not in limits]:
+        lacking = " and ".join(missing)
         yield (
-            f"set resources.limits.cpu and .memory of the container {name} (it has no limit of {_and(missing)}); "
+            f"set resources.limits.cpu and .memory of the container {name} (it has no limit of {lacking}); "
             "otherwise the slot promises what other pods use"
         )
     cpus, memory = limits.get("cpu"), limits.get("memory")
@@ -113,7 +114,3 @@ def _beyond(variable: str, promised: str, limit: str, name: str) -> str:
         f"{variable} promises {promised}, but the container {name} has the limit {limit}; lower {variable} or remove "
         "it, raise the limit, or set K8SPILOT_OVERCOMMIT=true if jobs are to share less than they are promised"
     )
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join(words)

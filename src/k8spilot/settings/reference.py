@@ -8,7 +8,6 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import Field
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from k8spilot.settings.fields import Settings, variables
@@ -78,7 +77,7 @@ def text_of(value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, Path) else f"{value}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def documented() -> dict[str, tuple[str, str]]:

@@ -5,11 +5,11 @@ A slot may run a job a second, and its users may submit invalid jobs all day.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from k8spilot.common.lru import LruDict
 from k8spilot.kube.events import Events
 from k8spilot.model.event_reasons import EventReason
 
@@ -49,7 +49,7 @@ class EventRecorder:
         self._events = events
         self._suppressed = suppressed
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(_MOST_WAITING)
-        self._known: OrderedDict[tuple[str, str], _Event] = OrderedDict()
+        self._known: LruDict[tuple[str, str], _Event] = LruDict(_MOST_KNOWN)
         self._left = float(_BURST)
         self._refilled = asyncio.get_running_loop().time()
 
@@ -62,10 +62,8 @@ class EventRecorder:
             key: identifies repeated events (an image); by default the message.
             always: create the Event in spite of the limit.
         """
-        known = self._known.setdefault((reason, key or message), _Event(reason, message, key or message))
-        self._known.move_to_end((reason, key or message))
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+        key = key or message
+        known = self._known[reason, key] = self._known.get((reason, key)) or _Event(reason, message, key)
         known.count += 1
         if always or self._is_allowed():
             try:

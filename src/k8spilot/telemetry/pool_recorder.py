@@ -4,6 +4,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from k8spilot.common.logs import capitalized
 from k8spilot.model.pool_state import PoolState
 from k8spilot.telemetry.event_recorder import EventRecorder
 
@@ -38,7 +39,7 @@ class PoolRecorder:
         if state.in_pool and not self._is_fit:
             self._is_fit = True
             self._event_recorder.tell("Fit", "All preflight checks passed, and the pool has the slot.", always=True)
-        sentence = f"{state.sentence[:1].upper()}{state.sentence[1:]}."
+        sentence = f"{capitalized(state.sentence)}."
         self._event_recorder.tell("InPool" if state.in_pool else "NotInPool", sentence, always=True)
 
     @property

@@ -64,7 +64,7 @@ class Closure:
 
     @property
     def lasts(self) -> bool:
-        """Whether it is not over."""
+        """Whether the slot is closed now."""
         return datetime.now(UTC) < self.until
 
 
@@ -117,7 +117,7 @@ class SlotRecorder(SlotListener):
         """Record that the slot is closed because jobs fail."""
         self.closure = Closure(datetime.now(UTC) + timedelta(seconds=seconds), words)
         logger.warning("The slot is closed: %s.", words)
-        self._blame("BlackHole", words[:1].upper() + words[1:], key="BlackHole", always=True)
+        self._blame("BlackHole", logs.capitalized(words), key="BlackHole", always=True)
 
     async def excess(self, words: str) -> None:
         """Count a job that has used more disk than it may, and record an Event."""
@@ -127,7 +127,7 @@ class SlotRecorder(SlotListener):
 
     def still_pulling(self, reference: Reference, words: str) -> None:
         """Record the Event in spite of the limit of Events: only a person can end that pull."""
-        self._blame("StillPulling", words[:1].upper() + words[1:], key=reference.source, always=True)
+        self._blame("StillPulling", logs.capitalized(words), key=reference.source, always=True)
 
     def returned(self, seconds: float) -> None:
         """Record the end of an outage of the API server."""

@@ -8,6 +8,7 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +54,11 @@ class Status:
         self._socket = socket
         self._began = datetime.now(UTC)
 
+    @cached_property
+    def _ignored(self) -> list[str]:
+        """Sentences about the variables that have no effect. Nothing changes the engine's environment."""
+        return [one.words for one in ineffective(os.environ)]
+
     async def json(self) -> Json:
         """Return the status as JSON. The startd provides the slot's part."""
         pod, payload, gpus = self._observed.pod, self._observed.payload, self._observed.gpus
@@ -74,7 +80,7 @@ class Status:
         return {
             "fit": not problems,
             "problems": problems,
-            "ignored_settings": [one.words for one in ineffective(os.environ)],
+            "ignored_settings": self._ignored,
             "pod": f"{pod.namespace}/{pod.name}",
             "version": k8spilot.__version__,
             "engine": {"since": _text(self._began), "restarts": self._observed.restarts},

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.aio import first_of
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import (
     BindError,
     ClusterError,
@@ -127,17 +127,13 @@ async def _check_last_run(ad: JobAd, place: SlotLimits, signalled: asyncio.Futur
     last = ad.last_run
     if last is None:
         return
-    asking = asyncio.ensure_future(place.evicted(last))
     try:
-        await first_of(asking, signalled)
-        if not asking.done():
-            return
-        words = asking.result()
+        async with side_by_side(place.evicted(last)) as (asking,):
+            await first_of(asking, signalled)
+            words = asking.result() if asking.done() else ""
     except ClusterError as error:
         logger.info("Whether the job's last pod was evicted is not known: %s.", error)
         return
-    finally:
-        asking.cancel()
     if words:
         raise Refused(
             f"the job used more disk than its last pod had, and Kubernetes evicted the pod ({words.strip(' .')}); set "

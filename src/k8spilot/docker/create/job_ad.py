@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,8 @@ _NAME: Final = ".job.ad"
 _SANDBOX: Final = "_CONDOR_SCRATCH_DIR="
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _BEGINS: Final = ("JobLastStartDate", "JobCurrentStartDate", "JobCurrentStartExecutingDate")
+_NAMES: Final = ("RequestGPUs", "RequestDisk", "LastRemoteHost", "LastVacateTime", "NumJobStarts", *_BEGINS)
+_ATTRIBUTE: Final = re.compile(rb"^(%s)[ \t]*=([^\n]*)$" % "|".join(_NAMES).encode(), re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class JobAd:
     (condor/config.py). The job gets to see no more of that pod than the kubelet's words about the disk.
     """
 
-    text: bytes | None
-    """The ad; None if it cannot be read."""
+    values: Mapping[str, bytes] | None
+    """Expressions of the attributes in _NAMES that the ad has, by their names in lower case; None without an ad."""
 
     @classmethod
     def read(cls, environment: Iterable[str], execute: str) -> "JobAd":
@@ -45,12 +47,20 @@ class JobAd:
         except OSError:
             return cls(None)
         with os.fdopen(file, "rb") as ad:
-            return cls(ad.read(_MOST_BYTES) if stat.S_ISREG(os.fstat(file).st_mode) else None)
+            return cls.of(ad.read(_MOST_BYTES)) if stat.S_ISREG(os.fstat(file).st_mode) else cls(None)
+
+    @classmethod
+    def of(cls, text: bytes) -> "JobAd":
+        """Return the ad of a text, in one pass: a job may have a large ad. The first of equal names counts."""
+        values: dict[str, bytes] = {}
+        for match in _ATTRIBUTE.finditer(text):
+            values.setdefault(match[1].decode().lower(), match[2].strip())
+        return cls(values)
 
     @property
     def gpus(self) -> int | None:
         """Number of GPUs that the job requested; None without an ad, or if the ad has an expression."""
-        if self.text is None:
+        if self.values is None:
             return None
         value = self._value("RequestGPUs")
         return 0 if value is None else int(value) if re.fullmatch(rb"\d{1,4}", value) else None
@@ -85,6 +95,4 @@ class JobAd:
 
     def _value(self, name: str) -> bytes | None:
         """Return the expression of an attribute; None if the ad does not have it."""
-        pattern = rb"^%s[ \t]*=([^\n]*)$" % name.encode()
-        match = re.search(pattern, self.text or b"", re.IGNORECASE | re.MULTILINE)
-        return match[1].strip() if match is not None else None
+        return (self.values or {}).get(name.lower())

@@ -5,7 +5,7 @@ Other options are refused with a sentence that becomes the user's hold reason (o
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -65,7 +65,7 @@ class SlotLimits:
     """Disk in bytes at which the kubelet evicts the pod."""
     hold_seconds: float = 0.0
     """Seconds to wait until HTCondor holds a job that uses more disk than it may."""
-    evicted: Callable[[LastRun], Awaitable[str]] = _never
+    evicted: Callable[[LastRun], Coroutine[Any, Any, str]] = _never
     """Returns why the pod of a job's last run was evicted for the disk that it used; or an empty text."""
 
 
