@@ -117,7 +117,7 @@ FOR_GOOD = {
 }
 
 
-@pytest.mark.parametrize("case", each_day(("no manifest", "not authorized", "a layer is lost"), FOR_GOOD))
+@pytest.mark.parametrize("case", each_day(("no manifest", "a layer is lost"), FOR_GOOD))
 def test_what_the_registry_refuses_holds_the_job_with_its_words(
     pool: Pool, faulty: FaultyRegistry, images: Images, case: str
 ) -> None:
