@@ -117,7 +117,9 @@ class TestLimit:
         return little
 
     @pytest.mark.parametrize("place", ["x", "/tmp/x", "/run/lock/x"], ids=["sandbox", "tmp", "image"])
-    def test_a_job_that_writes_more_than_the_slot_promises_is_held_and_the_pod_lives(self, pool: Pool, place: str) -> None:
+    def test_a_job_that_writes_more_than_the_slot_promises_is_held_and_the_pod_lives(
+        self, pool: Pool, place: str
+    ) -> None:
         # More than the slot promises, less than the 300 MiB at which the kubelet evicts the pod, if it looks first.
         write = f"head -c {285 << 20} /dev/zero >{place} || exit 9; sleep 600"
         facts = pool.shell(write, image="debian:forky", request_disk="200M").held().attributes
