@@ -92,11 +92,22 @@ def test_the_exit_status_says_whether_it_is_fit(
 
 def test_where_there_is_no_pilot_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SPILOT_SOCKET", str(tmp_path / "none"))
+    monkeypatch.delenv("POD_NAME", raising=False)
     for arguments in (["status"], ["status", "--json"]):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 2
         assert "there is no pilot here" in result.stdout
     assert json.loads(result.stdout)["fit"] is False
+
+
+def test_a_pilot_whose_engine_has_not_come_yet_is_told_from_no_pilot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K8SPILOT_SOCKET", str(tmp_path / "none"))
+    monkeypatch.setenv("POD_NAME", "pilot-1")
+    result = CliRunner().invoke(app, ["status"])
+    assert result.exit_code == 2
+    assert "this pilot is not ready yet" in result.stdout
 
 
 @pytest.mark.parametrize(

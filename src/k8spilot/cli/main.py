@@ -97,7 +97,7 @@ def check(
 
 @app.command()
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show the state of this pilot and its last fault. Exit status: 0 fit, 1 not fit, 2 no pilot here."""
+    """Show the state of this pilot and its last fault. Exit status: 0 fit, 1 not fit, 2 no pilot here, or not yet."""
     from k8spilot.cli import status as shown  # noqa: PLC0415
 
     raise typer.Exit(shown.main(as_json))

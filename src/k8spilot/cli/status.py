@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class NoPilot(Exception):
-    """Raised when there is no pilot."""
+    """Raised when no engine listens: there is no pilot here, or it has not come so far."""
 
 
 def ask(path: str) -> Json:
@@ -35,7 +35,11 @@ def ask(path: str) -> Json:
     try:
         return dict(json.loads(unix_http.get(path, engine_api.STATUS, _SECONDS)))
     except (FileNotFoundError, NotADirectoryError):
-        raise NoPilot(f"there is no pilot here: it would listen at {path}") from None
+        if "POD_NAME" in os.environ:  # as manifests/pilot-pod.yaml sets it
+            words = "this pilot is not ready yet: it starts, or waits for its credentials; the pilot's log says more"
+        else:
+            words = f"there is no pilot here: it would listen at {path}"
+        raise NoPilot(words) from None
     except PermissionError:
         raise NoPilot(f"only root and the group condor may query the pilot at {path}") from None
     except OSError as error:

@@ -22,7 +22,7 @@ from k8spilot.preflight.container import container_findings, htcondor_finding
 from k8spilot.preflight.finding import Finding, Verdict, fault, faults_of, good
 from k8spilot.preflight.gpus import found_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
-from k8spilot.preflight.settings import expression_finding, placeholder_findings, policy_findings, unknown_findings
+from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.settings import Settings
 from k8spilot.settings.names import ineffective
 
@@ -103,7 +103,7 @@ async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -
         cluster: receives the facts of the cluster.
         runs: whether a pilot may run here already.
     """
-    findings = [*container_findings(settings), *policy_findings(settings), *placeholder_findings(settings)]
+    findings = [*container_findings(settings), *policy_findings(settings), *settings_findings(settings)]
     if "engine" in settings.services:
         try:
             async with Api(Access.in_cluster()) as api:
@@ -115,7 +115,6 @@ async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -
     checks = [registry_finding(settings, cluster.pod)]
     if "condor" in settings.services:
         findings.append(_pool_credentials(settings))
-        findings.append(expression_finding(settings))
         checks += [htcondor_finding(), pool_finding(settings, runs=runs)]
     return findings + [finding for finding in await asyncio.gather(*checks) if finding is not None]
 

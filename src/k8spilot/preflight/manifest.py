@@ -19,7 +19,7 @@ from k8spilot.preflight.finding import Finding, fault, good, judged, warning
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
 from k8spilot.preflight.promises import is_placeholder, quantity
 from k8spilot.preflight.rights import RIGHTS, WISHES
-from k8spilot.preflight.settings import expression_finding, placeholder_findings, policy_findings, unknown_findings
+from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.settings import ENGINE, PILOT, Settings, variables
 
 Json = dict[str, Any]
@@ -135,9 +135,8 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
         except SettingsError:
             return
     else:
-        yield expression_finding(settings)
+        yield from settings_findings(settings)
         yield from policy_findings(settings)
-        yield from placeholder_findings(settings)
     faults = [*shape_faults(pod, settings), *_pilot_faults(pilot, pod["spec"], environment)]
     yield from judged(about, faults, "it has what a pilot needs")
     yield from (warning(about, words) for words in shape_warnings(pod, settings))

@@ -8,7 +8,7 @@ from k8spilot.condor import config
 from k8spilot.condor.folders import Folders
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
-from k8spilot.preflight.finding import Finding, fault, good, judged, warning
+from k8spilot.preflight.finding import Finding, fault, judged, warning
 from k8spilot.preflight.promises import placeholder_faults
 from k8spilot.settings import Settings
 from k8spilot.settings.names import ineffective
@@ -24,20 +24,18 @@ def unknown_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield (fault if one.refused else warning)(IGNORED, one.words)
 
 
-def expression_finding(settings: Settings) -> Finding:
-    """Check the operator's expressions, by rendering HTCondor's configuration."""
-    if "condor" not in settings.services:
-        return good("settings", "all values are valid")
-    try:
-        config.render(settings, Folders.of(settings), started=0)
-    except PilotError as error:
-        return fault("settings", str(error))
-    return good("settings", "all values are valid")
+def settings_findings(settings: Settings) -> list[Finding]:
+    """Check that the operator has replaced the example's values, and that HTCondor's configuration can be rendered."""
+    return judged("settings", _faults(settings), "all values are valid")
 
 
-def placeholder_findings(settings: Settings) -> list[Finding]:
-    """Check that the operator has replaced the example's values."""
-    return [fault("settings", words) for words in placeholder_faults(settings)]
+def _faults(settings: Settings) -> Iterator[str]:
+    yield from placeholder_faults(settings)
+    if "condor" in settings.services:
+        try:
+            config.render(settings, Folders.of(settings), started=0)  # it parses the operator's expressions
+        except PilotError as error:
+            yield str(error)
 
 
 def policy_findings(settings: Settings) -> list[Finding]:
