@@ -19,7 +19,6 @@ from soak.ledger import Ledger, kept
 from soak.pods import Figures, measure
 from soak.verdict import Story, Verdict, judge, unmade
 
-BATCH: Final = 20
 LEASE_SECONDS: Final = 60
 """Of each job: what HTCondor's own rules make of a starter that went down with all that knew it takes this long."""
 _REST_SECONDS: Final = 240.0
@@ -97,6 +96,8 @@ class Campaign:
     say: Callable[[str], None]
     whole_node: bool = True
     """Make faults of the whole node, too."""
+    batch: int = 20
+    """Jobs of one submission. Half as many wait at any time."""
     made: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     """Faults whose object was not there just then."""
@@ -124,7 +125,7 @@ class Campaign:
                 wait_in_pool(self.lab, pod)
             ledger = cleanup.enter_context(kept())
             self._submit(ledger, cleanup)
-            self._until(lambda: self._ended() >= BATCH // 2, 120)
+            self._until(lambda: self._ended() >= self.batch // 2, 120)
             before, so_far = measure(self.lab, self.calm), self._begun_on_calm()
             self._disturb(ledger, cleanup, began)
             self.trouble += [f"{name}: never met what it is about" for name in unmade(self.missed, self.made)]
@@ -175,7 +176,7 @@ class Campaign:
     def _feed(self, ledger: Ledger, cleanup: ExitStack) -> None:
         """Keep jobs waiting."""
         self._look()
-        while self._submitted() - self._ended() < BATCH // 2:
+        while self._submitted() - self._ended() < self.batch // 2:
             self._submit(ledger, cleanup)
 
     def _submit(self, ledger: Ledger, cleanup: ExitStack) -> None:
@@ -190,7 +191,9 @@ class Campaign:
             "requirements": f'regexp("^{self.prefix}soak-", TARGET.K8SPodName)',
             "job_lease_duration": str(LEASE_SECONDS),
         }
-        jobs = submit(self.lab, "alice", commands, files={"job.sh": SCRIPT, "input": f"batch {number}\n"}, count=BATCH)
+        jobs = submit(
+            self.lab, "alice", commands, files={"job.sh": SCRIPT, "input": f"batch {number}\n"}, count=self.batch
+        )
         cleanup.callback(jobs.remove)
         self.batches.append(jobs)
 

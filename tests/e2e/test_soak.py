@@ -7,7 +7,7 @@ from soak.campaign import Campaign
 
 pytestmark = pytest.mark.disruptive
 
-SMALL = pytest.param(20, 5, 0.8, marks=pytest.mark.timeout(400))
+SMALL = pytest.param(16, 3, 0.6, marks=pytest.mark.timeout(400))
 LONG = pytest.param(300, 100, 40.0, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])
 
 
@@ -15,7 +15,7 @@ LONG = pytest.param(300, 100, 40.0, marks=[pytest.mark.nightly, pytest.mark.time
 def test_no_job_is_lost_wrong_doubled_or_stuck_whatever_fails(
     lab: Lab, owner: str, jobs: int, faults: int, minutes: float
 ) -> None:
-    report = Campaign(lab, 20261121, jobs, faults, minutes, prefix=f"{owner}-", say=print).run()
+    report = Campaign(lab, 20261121, jobs, faults, minutes, prefix=f"{owner}-", say=print, batch=8).run()
     assert report.verdict.good, report
     assert report.verdict.right == report.verdict.submitted >= jobs
     assert report.faults

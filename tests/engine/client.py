@@ -292,6 +292,17 @@ class Client:
         """Start a script of /bin/sh."""
         return await self.begin(image, "sh", "-c", script, **options)
 
+    async def begin_stopping(self, image: str, then: str = "exec sleep 60", **options: Any) -> Job:
+        """Start a job; when its start has been reported, it stops payload-init (SIGSTOP), and goes on with `then`."""
+        script = (
+            f"trap 'kill -STOP $PPID; echo stopped; {then}' USR1; trap '' TERM; echo ready; while :; do sleep 0.1; done"
+        )
+        job = await self.begin_shell(image, script, **options)
+        await job.until_output(b"ready")
+        await job.kill("USR1")
+        await job.until_output(b"stopped")
+        return job
+
     async def inspect(self, name: str) -> dict[str, Any]:
         """`docker inspect` of a container."""
         found: dict[str, Any] = (await self.call("GET", f"/containers/{name}/json")).json

@@ -106,9 +106,7 @@ async def test_a_slow_follower_misses_nothing_between_what_was_and_what_comes(si
 
 
 async def test_wait_for_the_removal_ends_though_the_remover_hung_up(simulator: Simulated) -> None:
-    script = "sleep 0.2; kill -STOP $PPID; echo ready; sleep 60"
-    job = await simulator.begin_shell(simulator.image("busybox"), script, **JOB)
-    await job.until_output(b"ready")
+    job = await simulator.begin_stopping(simulator.image("busybox"), **JOB)
     removed = await simulator.begin_wait(job.name, "removed")
     with suppress(TimeoutError):
         async with asyncio.timeout(0.5):

@@ -95,8 +95,7 @@ async def test_a_job_that_kills_everything_it_can_has_no_result(engine: Engine) 
 
 
 async def test_a_job_that_stops_payload_init_can_be_removed(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "sleep 0.2; kill -STOP $PPID; echo stopped; exec sleep 60")
-    await job.until_output(b"stopped")
+    job = await engine.begin_stopping(engine.image("busybox"))
     async with asyncio.timeout(15):
         await engine.remove(job.name)
     await _next_job_is_fine(engine)
@@ -114,8 +113,7 @@ async def test_a_job_that_stops_payload_init_at_once_can_be_removed(engine: Engi
 
 
 async def test_a_job_that_stops_payload_init_and_ends_has_no_result_once_it_is_killed(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "sleep 0.2; kill -STOP $PPID; echo ready; exit 0")
-    await job.until_output(b"ready")
+    job = await engine.begin_stopping(engine.image("busybox"), then="exit 0")
     await job.kill("KILL")
     async with asyncio.timeout(15):
         assert (await job.result()).error

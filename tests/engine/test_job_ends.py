@@ -29,9 +29,12 @@ def of(owner: str, job: str = "12.0") -> dict[str, Any]:
 
 async def begin(engine: Simulated, script: str, owner: str, job: str = "12.0") -> Job:
     """Start a job in another image than the last one's, as the idle image would be between real ones."""
-    image = engine.image(next(_IMAGES))
-    name = f"HTCJob{job.replace('.', '_')}_slot1_PID1"
-    return await engine.begin_shell(image, script, name=name, **of(owner, job))
+    return await engine.begin_shell(engine.image(next(_IMAGES)), script, name=name_of(job), **of(owner, job))
+
+
+def name_of(job: str) -> str:
+    """HTCondor's name of a job's container."""
+    return f"HTCJob{job.replace('.', '_')}_slot1_PID1"
 
 
 async def fate(engine: Simulated, script: str, owner: str, job: str = "12.0") -> str:
@@ -100,8 +103,7 @@ async def test_a_job_that_somebody_else_ends_is_never_held(
 ) -> None:
     """Twice: by HTCondor; while the node has no memory; while the pod is deleted."""
     for _ in range(2):
-        job = await begin(simulator, "trap '' TERM; kill -STOP $PPID; echo ready; sleep 60", "bob")
-        await job.until_output(b"ready")
+        job = await simulator.begin_stopping(simulator.image(next(_IMAGES)), name=name_of("12.0"), **of("bob"))
         await job.kill("KILL")
         assert (await job.result()).error
         await simulator.remove(job.name)
