@@ -80,7 +80,7 @@ CHOSEN = $(if $(WORKERS),--workers $(WORKERS)) $(if $(PART),--part "$(PART)") --
 test: check  ## all tests: unit, the engine on simulator and node, end to end, attacks
 	@$(RUNNER) all $(CHOSEN)
 
-test-quick: check  ## what to run before each commit, in four minutes: checks, unit, the engine on the simulator, ten stories
+test-quick: check  ## what to run before each commit, in three minutes: checks, unit, the engine on the simulator, ten stories
 	@$(RUNNER) quick $(CHOSEN)
 
 test-nightly: check  ## all tests, those that only show more of the same included
