@@ -7,7 +7,7 @@ from k8spilot.gpu.monitoring.vendor import GpuProcess
 from k8spilot.model.event_reasons import EVENTS
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.settings.fields import Settings, variables
-from k8spilot.settings.foreign import FOREIGN, Foreign
+from k8spilot.settings.other_pilots import FOREIGN, Foreign
 from k8spilot.settings.reference import default_of, documented
 from k8spilot.telemetry.gpu_metrics import families
 from k8spilot.telemetry.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now

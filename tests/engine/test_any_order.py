@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from k8spilot.common import engine_api
+from k8spilot.common import pilot_api
 from tests.engine.client import Failed, Job, unique_name
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.runner import ORDERS
@@ -118,7 +118,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: not self.name)
     @rule(pause=PAUSES)
     def come_to_the_next_job(self, pause: float) -> None:
-        self._begin(self.engine.ask("GET", engine_api.NEXT_JOB, version=""), pause)
+        self._begin(self.engine.ask("GET", pilot_api.NEXT_JOB, version=""), pause)
 
     @precondition(lambda self: not self.name)
     @rule(image=IMAGES, pause=PAUSES)
@@ -252,7 +252,7 @@ class AnyOrder(RuleBasedStateMachine):
         async def is_free() -> bool:
             await self.engine.remove_all()
             await self.engine.ask("POST", f"/containers/{NOBODY}/kill", params={"signal": "KILL"})  # ends a pull
-            slot.update((await self.engine.ask("GET", engine_api.STATUS, version="")).json["slot"])
+            slot.update((await self.engine.ask("GET", pilot_api.STATUS, version="")).json["slot"])
             return bool(slot["state"] == "idle" and all(one.done() for one in self.begun))
 
         try:

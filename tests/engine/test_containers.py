@@ -7,8 +7,8 @@ import pytest
 
 from k8spilot.docker.container import Container
 from k8spilot.model.payload_state import PayloadEvent
-from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.run import Run
+from k8spilot.payload.state_machine import PayloadMachine
 from tests.engine.client import unique_name
 from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, simulated
 from tests.simulator.kubelet import Timing

@@ -15,7 +15,7 @@ import pytest
 
 from k8spilot.cli import status
 from k8spilot.common import unix_http
-from k8spilot.common.engine_api import INVENTORY
+from k8spilot.common.pilot_api import INVENTORY
 from k8spilot.gpu.discovery.record import FILE
 from k8spilot.payload import gpu_discovery
 from lab.gpu import nvml

@@ -108,7 +108,7 @@ async def test_a_job_that_somebody_else_ends_is_never_held(
         assert (await job.result()).error
         await simulator.remove(job.name)
     numbers = iter(range(1000))
-    monkeypatch.setattr("k8spilot.payload.autopsy.read_node_oom_kills", lambda: next(numbers))
+    monkeypatch.setattr("k8spilot.payload.termination.read_node_oom_kills", lambda: next(numbers))
     assert [await fate(simulator, KILL, "bob") for _ in range(3)] == [""] * 3
     monkeypatch.undo()
     assert usage.read_node_oom_kills() is not None

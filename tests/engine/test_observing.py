@@ -13,8 +13,8 @@ import pytest
 
 from k8spilot.cli import status
 from k8spilot.common import logs
-from k8spilot.common.engine_api import LINK
 from k8spilot.common.http_limits import LimitedRequestHandler
+from k8spilot.common.pilot_api import LINK
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.model.pool_state import PoolState
 from tests.engine.observed import changed, events, get, is_open, metrics, observed, told

@@ -22,7 +22,7 @@ async def test_out_of_memory_in_an_outage_is_told_when_the_outage_is_over(place:
 async def test_out_of_memory_in_a_long_outage_is_told_by_the_kernels_count(
     short: None, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.payload.autopsy._STATUS_SECONDS", 0.3)
+    monkeypatch.setattr("k8spilot.payload.termination._STATUS_SECONDS", 0.3)
     async with faulty_simulator(programs, tmp_path, patience_seconds=0.5) as place:
         job, engine = await _killed_for_memory(place, counts=True)
         assert ((await job.result()).code, (await engine.inspect(job.name))["State"]["OOMKilled"]) == (137, True)
@@ -31,7 +31,7 @@ async def test_out_of_memory_in_a_long_outage_is_told_by_the_kernels_count(
 async def test_a_container_that_ends_in_a_long_outage_has_no_result(
     short: None, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.payload.autopsy._STATUS_SECONDS", 0.3)
+    monkeypatch.setattr("k8spilot.payload.termination._STATUS_SECONDS", 0.3)
     async with faulty_simulator(programs, tmp_path, patience_seconds=0.5) as place:
         job, _ = await _killed_for_memory(place)
         assert "goes back to the queue" in (await job.result()).error

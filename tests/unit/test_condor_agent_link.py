@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from k8spilot.common import engine_api
+from k8spilot.common import pilot_api
 from k8spilot.condor import agent_link, pool_watch
 from k8spilot.condor.agent import HTCondorAgent, facts
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
@@ -215,7 +215,7 @@ async def test_an_invalid_request_of_the_engine_does_not_end_the_agent(
         await link.close()
         return link
 
-    async with served(settings.socket, web.get(engine_api.LINK, serve)), agent(settings, folders):
+    async with served(settings.socket, web.get(pilot_api.LINK, serve)), agent(settings, folders):
         await eventually(lambda: len(connected) > 1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.common import engine_api, unix_http
+from k8spilot.common import pilot_api, unix_http
 from k8spilot.condor import programs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.programs import SCRIPTS, assignments, script
@@ -42,7 +42,7 @@ def test_a_shell_reads_their_settings_whatever_a_value_has_in_it(folders: Folder
     show = '. "$1"; printf "%s\\n" "$socket" "$next_job" "$starter" "$execute"'
     said = subprocess.run(["sh", "-c", show, "-", folders.program_settings], text=True, stdout=-1, check=True).stdout
     starter, execute = (programs.STARTER, folders.execute) if rootless else ("/usr/sbin/condor_starter", "")
-    assert said.splitlines() == [str(known.socket), engine_api.NEXT_JOB, str(starter), str(execute)]
+    assert said.splitlines() == [str(known.socket), pilot_api.NEXT_JOB, str(starter), str(execute)]
 
 
 def run(folder: Path, name: str, path: str) -> "subprocess.CompletedProcess[str]":
@@ -50,7 +50,7 @@ def run(folder: Path, name: str, path: str) -> "subprocess.CompletedProcess[str]
     program = folder / name
     program.write_text(script(name).read_text().replace("seconds=180", "seconds=0.3"))
     values = {"python": sys.executable, "client": unix_http.__file__, "socket": path}
-    values |= {"inventory": engine_api.INVENTORY, "gpu_monitor": engine_api.GPU_MONITOR}
+    values |= {"inventory": pilot_api.INVENTORY, "gpu_monitor": pilot_api.GPU_MONITOR}
     (folder / "programs.settings").write_text(assignments(values))
     return subprocess.run(["sh", program], capture_output=True, text=True, check=False)
 

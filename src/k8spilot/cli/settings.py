@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from k8spilot.common.errors import SettingsError
-from k8spilot.settings.names import ineffective, nearest
 from k8spilot.settings.reference import Setting, in_force
+from k8spilot.settings.unknown_variables import ineffective, nearest
 
 _WIDTH: Final = 100
 

@@ -8,7 +8,7 @@ import os
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from k8spilot.common import engine_api, unix_http
+from k8spilot.common import pilot_api, unix_http
 
 SOCKET: Final = "/run/k8spilot/docker.sock"
 """Path of the engine's socket unless K8SPILOT_SOCKET sets another one (settings/fields.py)."""
@@ -33,7 +33,7 @@ def ask(path: str) -> Json:
         NoPilot: there is no such socket.
     """
     try:
-        return dict(json.loads(unix_http.get(path, engine_api.STATUS, _SECONDS)))
+        return dict(json.loads(unix_http.get(path, pilot_api.STATUS, _SECONDS)))
     except (FileNotFoundError, NotADirectoryError):
         if "POD_NAME" in os.environ:  # as manifests/pilot-pod.yaml sets it
             words = "this pilot is not ready yet: it starts, or waits for its credentials; the pilot's log says more"

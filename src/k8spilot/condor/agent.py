@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from k8spilot.common import engine_api, logs
+from k8spilot.common import logs, pilot_api
 from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
@@ -119,7 +119,7 @@ class HTCondorAgent:
         """Connect to the engine, and serve its requests until the connection ends."""
         async with _session(self._settings.socket) as session:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                engine = await session.ws_connect(f"http://engine{engine_api.LINK}", heartbeat=HEARTBEAT_SECONDS)
+                engine = await session.ws_connect(f"http://engine{pilot_api.LINK}", heartbeat=HEARTBEAT_SECONDS)
             async with engine:
                 await self._serve(engine)
 
@@ -185,7 +185,7 @@ async def facts(socket: Path) -> dict[str, Any]:
             async with (
                 asyncio.timeout(_CONNECT_SECONDS),
                 _session(socket) as session,
-                session.get(f"http://engine{engine_api.FACTS}") as answer,
+                session.get(f"http://engine{pilot_api.FACTS}") as answer,
             ):
                 answer.raise_for_status()
                 return dict(await answer.json())

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
-from k8spilot.common import engine_api
+from k8spilot.common import pilot_api
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.startd_ad import StartdAd, Value
 from k8spilot.model.pool_state import LOG as POOL_LOG
@@ -66,7 +66,7 @@ class RemoteStartdAd(StartdAd):
     @property
     def routes(self) -> list[web.RouteDef]:
         """Routes for the Docker socket."""
-        return [web.get(engine_api.LINK, self._serve)]
+        return [web.get(pilot_api.LINK, self._serve)]
 
     async def set(self, attributes: Mapping[str, Value]) -> bool:
         """Make the HTCondor agent update the startd."""
@@ -157,4 +157,4 @@ def facts_route(started: Callable[[], str], asked: Callable[[], None] = lambda: 
         asked()
         return web.json_response({"started": started(), "attributes": json.loads(os.environ.get(FACTS) or "{}")})
 
-    return web.get(engine_api.FACTS, respond)
+    return web.get(pilot_api.FACTS, respond)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common import engine_api, unix_http
+from k8spilot.common import pilot_api, unix_http
 from k8spilot.common.errors import PreflightError
 from k8spilot.condor.folders import Folders, write
 from k8spilot.settings import SENDS_CREDENTIALS, Settings
@@ -59,9 +59,9 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
         "python": sys.executable,
         "client": unix_http.__file__,
         "socket": str(settings.socket),
-        "next_job": engine_api.NEXT_JOB,
-        "inventory": engine_api.INVENTORY,
-        "gpu_monitor": engine_api.GPU_MONITOR,
+        "next_job": pilot_api.NEXT_JOB,
+        "inventory": pilot_api.INVENTORY,
+        "gpu_monitor": pilot_api.GPU_MONITOR,
     }
     write(folders.program_settings, assignments(values), 0o644)
     headers = json.dumps({"HttpHeaders": {SENDS_CREDENTIALS: "true"}})

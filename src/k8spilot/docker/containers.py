@@ -36,30 +36,30 @@ def find(request: web.Request) -> Container:
 
 async def start(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/start: release the job."""
-    engine, container = request.app[STORE], find(request)
+    store, container = request.app[STORE], find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
     if container.state is ContainerState.CREATED and container.returning is None:
         container.begin_start()
-        await removal.whole(_start(engine, container))
+        await removal.whole(_start(store, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
-async def _start(engine: ContainerStore, container: Container) -> None:
+async def _start(store: ContainerStore, container: Container) -> None:
     try:
         run = await _released(container)
         if run is None:
             return
         await run.begun()
     except PilotError as error:
-        # Past STARTING it has its end already: it was lost, removed, or has run.
+        # In every later state the container has its end already: it was lost, removed, or has run.
         if container.state is ContainerState.STARTING:
             if isinstance(error, PayloadLost):
                 if await _is_vacated(container, error):  # not an error of the job, which HTCondor would hold for one
                     return
             else:
                 container.fail(error)
-                engine.listener.held(error, "start")
+                store.listener.held(error, "start")
         raise
     except Exception as error:
         # For any error: a container that has not run must not look like a successful one.
@@ -70,7 +70,7 @@ async def _start(engine: ContainerStore, container: Container) -> None:
         raise
     logger.info("%s runs.", container.name)
     if container.specification.removes_itself:
-        engine.tasks.create_task(_remove_at_end(engine, container), name=f"--rm of {container.name}")
+        store.tasks.create_task(_remove_at_end(store, container), name=f"--rm of {container.name}")
     if container.deferred is not None:
         with contextlib.suppress(Refused, PayloadLost):  # it has ended
             run.kill(container.deferred)
@@ -110,11 +110,11 @@ async def _release(container: Container) -> Run:
     return run
 
 
-async def _remove_at_end(engine: ContainerStore, container: Container) -> None:
+async def _remove_at_end(store: ContainerStore, container: Container) -> None:
     await container.settled.wait()
-    if engine.containers.get(container.name) is container:
+    if store.containers.get(container.name) is container:
         try:
-            await removal.remove(engine, container)
+            await removal.remove(store, container)
         except PilotError as error:
             logger.warning("%s cannot be removed: %s.", container.name, error)
 
@@ -146,10 +146,10 @@ def _ending(container: Container) -> JSON:
 
 async def kill(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/kill?signal=."""
-    engine, name = request.app[STORE], request.match_info["id"]
+    store, name = request.app[STORE], request.match_info["id"]
     number = signal_number(request.query.get("signal", "KILL"))
-    if not engine.kill_early(name, number):
-        _signal(engine.find(name), number)
+    if not store.kill_early(name, number):
+        _signal(store.find(name), number)
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -236,11 +236,11 @@ async def remove(request: web.Request) -> web.Response:
 
 async def prune(request: web.Request) -> web.Response:
     """Serve POST /containers/prune?filters={"label": ...}: remove the stopped containers that have the labels."""
-    engine = request.app[STORE]
+    store = request.app[STORE]
     filters = _filters(request, "label")
-    stopped = [item for item in engine.containers.values() if not item.active and _passes(item, filters)]
+    stopped = [item for item in store.containers.values() if not item.active and _passes(item, filters)]
     for container in stopped:
-        await removal.remove(engine, container)
+        await removal.remove(store, container)
     return json_answer({"ContainersDeleted": [item.identifier for item in stopped], "SpaceReclaimed": 0})
 
 

@@ -72,7 +72,7 @@ def check_request(name: str, body: Mapping[str, Any]) -> None:
             )
 
 
-async def follow_starter(engine: ContainerStore, container: Container) -> None:
+async def follow_starter(store: ContainerStore, container: Container) -> None:
     """Remove a container that outlives its starter.
 
     A starter removes its own container. The startd removes that of a killed starter, but tries once. If the job has
@@ -87,7 +87,7 @@ async def follow_starter(engine: ContainerStore, container: Container) -> None:
             await first_of(removed, seconds=_STARTD_SECONDS)
         if not removed.done():
             logger.warning("%s has outlived its starter, process %d; removing it.", container.name, pid)
-            await remove(engine, container)
+            await remove(store, container)
     except PilotError as error:
         logger.warning("%s cannot be removed: %s.", container.name, error)
     finally:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 async def pull(request: web.Request) -> web.StreamResponse:
     """Serve POST /images/create: a stream of JSON lines."""
-    engine = request.app[STORE]
+    store = request.app[STORE]
     name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
     if not name:
         raise Refused("k8spilot can pull images, but not import them")
@@ -37,10 +37,10 @@ async def pull(request: web.Request) -> web.StreamResponse:
     await _say(response, f"Pulling from {name}")
     try:
         reference = Reference.parse(text)
-        engine.unused_credentials = reference.source if _has_credentials(request) else ""
-        engine.payload.begin(reference)
-        if (image := await engine.payload.pulled(reference)) is not None:
-            engine.remember(text, image)
+        store.unused_credentials = reference.source if _has_credentials(request) else ""
+        store.payload.begin(reference)
+        if (image := await store.payload.pulled(reference)) is not None:
+            store.remember(text, image)
     except PilotError as error:
         logger.info("The pull of %s does not start a bind: %s.", text, error)
     await _say(response, f"Status: Image is bound for {text}")
@@ -106,9 +106,9 @@ async def inspect(request: web.Request) -> web.Response:
 
 async def tag(request: web.Request) -> web.Response:
     """Serve POST /images/NAME/tag."""
-    engine = request.app[STORE]
+    store = request.app[STORE]
     repository, label = request.query.get("repo", ""), request.query.get("tag", "") or "latest"
-    engine.remember(f"{repository}:{label}", engine.image(request.match_info["name"]))
+    store.remember(f"{repository}:{label}", store.image(request.match_info["name"]))
     return web.Response(status=HTTPStatus.CREATED)
 
 

@@ -14,12 +14,10 @@ from k8spilot.docker.store import STORE
 
 async def next_job(request: web.Request) -> web.Response:
     """Answer when all processes and files of earlier jobs and of manual sessions are removed."""
-    engine = request.app[STORE]
-    await clear_slot(engine)
-    if not engine.payload.free:  # another client was faster, and must not see the files that arrive now
-        raise Untimely(
-            f"payload container {engine.payload.name} is {engine.payload.state.value}; no job can start in it"
-        )
-    await engine.payload.scrubbing.before_files()
-    await engine.payload.scrubbing.remove_sandboxes()
+    store = request.app[STORE]
+    await clear_slot(store)
+    if not store.payload.free:  # another client was faster, and must not see the files that arrive now
+        raise Untimely(f"payload container {store.payload.name} is {store.payload.state.value}; no job can start in it")
+    await store.payload.scrubbing.before_files()
+    await store.payload.scrubbing.remove_sandboxes()
     return web.Response(text="nothing is left of earlier jobs\n")

@@ -94,18 +94,18 @@ def _answer(status: HTTPStatus, message: str) -> web.Response:
     return json_answer({"message": message}, status=status)
 
 
-def application(engine: ContainerStore, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
+def application(store: ContainerStore, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
     """Return the application with the paths of the Engine API, with and without a version (HTCondor uses none).
 
     Args:
-        engine: the state behind the paths.
+        store: the state behind the paths.
         more: paths beside the Engine API.
         htcondors: path of HTCondor's own socket.
     """
     app = web.Application(middlewares=[_answer_errors, _restrict_htcondors], client_max_size=_BODY_LIMIT)
-    app[STORE] = engine
+    app[STORE] = store
     app[HTCONDORS_SOCKET] = htcondors
-    app[MEMORY] = engine.memory
+    app[MEMORY] = store.memory
     for route in (
         *system.ROUTES,
         *images.ROUTES,
@@ -143,12 +143,12 @@ def listen(path: Path, group: int | None = None) -> socket.socket:
 
 @asynccontextmanager
 async def serve(
-    engine: ContainerStore, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
+    store: ContainerStore, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
 ) -> AsyncIterator[None]:
     """Serve on sockets for as long as the context lasts, and close them. The arguments are those of `application`."""
     # A disconnect cancels the request: when a docker CLI is killed with its starter, no client remains to remove a
     # container.
-    app = application(engine, more, htcondors)
+    app = application(store, more, htcondors)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True)
     await runner.setup()
     assert runner.server is not None

@@ -213,7 +213,7 @@ class ContainerStore:
         raise NotFound(f"No such image: {name}")
 
 
-STORE: Final = web.AppKey("engine", ContainerStore)
+STORE: Final = web.AppKey("store", ContainerStore)
 
 HTCONDORS_SOCKET: Final = web.AppKey("htcondors_socket", str)
 """Path of the socket that only HTCondor's docker client knows."""

@@ -46,17 +46,17 @@ async def version(_request: web.Request) -> web.Response:
 
 async def info(request: web.Request) -> web.Response:
     """Serve GET /info."""
-    engine = request.app[STORE]
-    running = sum(container.running for container in engine.containers.values())
+    store = request.app[STORE]
+    running = sum(container.running for container in store.containers.values())
     return json_answer(
         {
-            "ID": engine.payload.name,
+            "ID": store.payload.name,
             "Name": platform.node(),
             "ServerVersion": k8spilot.__version__,
-            "Containers": len(engine.containers),
+            "Containers": len(store.containers),
             "ContainersRunning": running,
             "ContainersPaused": 0,
-            "ContainersStopped": len(engine.containers) - running,
+            "ContainersStopped": len(store.containers) - running,
             "Images": 0,
             "Driver": "kubernetes",
             "OSType": "linux",

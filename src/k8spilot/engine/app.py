@@ -19,7 +19,7 @@ from typing import Final
 
 from aiohttp import web
 
-from k8spilot.common import engine_api, logs
+from k8spilot.common import logs, pilot_api
 from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
@@ -126,7 +126,7 @@ class EngineApp:
 
     def _routes(self, parts: Components) -> list[web.RouteDef]:
         """Return the routes besides the Docker Engine API."""
-        routes = [*parts.telemetry.routes, web.get(engine_api.NEXT_JOB, next_job)]
+        routes = [*parts.telemetry.routes, web.get(pilot_api.NEXT_JOB, next_job)]
         if self._agent is not None:
             started = facts_route(lambda: start_of_life(self.pod.pod), self._agent.expect)
             routes += [*self._agent.routes, started]

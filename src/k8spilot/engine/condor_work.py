@@ -43,7 +43,9 @@ async def look_after_condor(
     *,
     is_first: bool,
 ) -> AsyncIterator[None]:
-    """Do that work for as long as the context lasts. At its end HTCondor has ended: its last log lines are read.
+    """Read HTCondor's logs and check its daemons while the context lasts.
+
+    At its end HTCondor has ended: its last log lines are read.
 
     Args:
         parts: parts of the engine.

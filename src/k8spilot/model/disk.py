@@ -13,8 +13,9 @@ _LEAST_BYTES: Final = MIB
 """A change of the free space that is no reason to look: others write to the node's disk, too."""
 _COUNTED: Final = "its sandbox, /tmp, /var/tmp and its changes of the image count"
 _QUIET: Final = 10
+"""Least time between two measurements, in durations of a measurement, while there is room."""
 _PRESSING: Final = 3
-"""Least time between two looks, in durations of a look: usually, and when the room may be full by now."""
+"""The same when the job may have used all of its room since the last measurement."""
 
 
 @dataclass(frozen=True, slots=True)

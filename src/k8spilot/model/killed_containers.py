@@ -2,8 +2,8 @@
 
 A job can kill that process, which has its uid. Such a job has no result, so that HTCondor runs it again, without end.
 The job is held when that happens to it again on the same pilot, or when it happens to job after job of its user. The
-kernel does not tell who sent a signal: something on the node may have killed an innocent job's container, twice. So a
-job is held only while this happens to the jobs of one user alone, and later if it happens to others, too.
+kernel does not tell who sent a signal: something on the node may have killed an innocent job's container, twice. So if
+containers of other users' jobs were killed lately, too, a job is held only after twice as many such deaths.
 """
 
 from dataclasses import dataclass

@@ -131,7 +131,7 @@ class Binder:
         has_words = self._changes.view(self._pod.pod).refused is not None
         if has_words or self._requests.may_come_late(image.digest, self._init_server.current):
             await self._pass_by_idle()
-        # Keep this until a container has started: after its pause the kubelet pulls a refused image again.
+        # A refused image stays here until a container has started: the kubelet pulls it again after its back-off.
         before, self.unfinished = self.unfinished, self.unfinished or image.reference
         try:
             binding = await self._change(image, wanted)

@@ -16,25 +16,25 @@ from k8spilot.model.image import Image
 from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEvent, PayloadState
 from k8spilot.model.reference import Reference, is_same
 from k8spilot.payload.abandoned_pull import AbandonedPull
-from k8spilot.payload.aftermath import Aftermath
+from k8spilot.payload.after_run import AfterRun
 from k8spilot.payload.background import Background
 from k8spilot.payload.bind import Bind, BindSteps, Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.disk_watch import DiskShare, DiskWatch
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
-from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.run import Run, RunTarget
 from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
+from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
 
 
 class PayloadContainer:
     """A slot's payload container.
 
-    The table that payload/machine.py applies says what is legal in which state, but not for which job: after a wait, or
-    in a late call, a method may see the state of another job. So each job has a `Bind` of its own, which it presents,
-    and which is compared with the container's.
+    The table that payload/state_machine.py applies says what is legal in which state, but not for which job: after a
+    wait, or in a late call, a method may see the state of another job. So each job has a `Bind` of its own, which it
+    presents, and which is compared with the container's.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PayloadContainer:
         )
         self.abandoned_pull = AbandonedPull(binder, listener, work.start, pace.patience_seconds)
         self._steps = BindSteps(lookup, binder, self.abandoned_pull, listener, work, pace)
-        self._aftermath = Aftermath(
+        self._after_run = AfterRun(
             binder, scrubber, self.scrubbing, self.abandoned_pull, work, listener, pace.idle_seconds
         )
         self._bind: Bind | None = None
@@ -114,7 +114,7 @@ class PayloadContainer:
                 f"payload container {self.name} is {self.state.value}: it takes one job at a time; "
                 "remove the last job first"
             )
-        self._aftermath.end()
+        self._after_run.end()
         self._machine.advance(PayloadEvent.PULL)
         self._run = None
         self.subject = replace(logs.subject(), attempt=uuid.uuid4().hex[:12])
@@ -193,10 +193,10 @@ class PayloadContainer:
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
-        target = RunTarget(self.name, identity, self._patience, watch, self._aftermath.tell_excess)
+        target = RunTarget(self.name, identity, self._patience, watch, self._after_run.tell_excess)
         self._run = run = Run(channel, self._pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
-        self._aftermath.expect_end(run)
+        self._after_run.expect_end(run)
         self._following = self._work.start(lambda: run.follow(command), "run")
         return run
 
@@ -213,7 +213,7 @@ class PayloadContainer:
 
     def return_to_idle(self) -> None:
         """Bind the idle image unless a job comes soon: an earlier engine has died with a job's image bound."""
-        self._aftermath.unbind(None)
+        self._after_run.unbind(None)
 
     def close(self) -> None:
         """Cancel all work, at the end of the pilot."""
@@ -244,4 +244,4 @@ class PayloadContainer:
         bind.change.cancel()
         self._bind = None
         self._machine.advance(PayloadEvent.REMOVE)
-        self._aftermath.unbind(self._run)
+        self._after_run.unbind(self._run)

@@ -26,7 +26,7 @@ _AGAIN_SECONDS: Final = 10.0
 _UNEXPLAINED_BYTES: Final = 16 * MIB
 """A loss of free space that the volumes do not explain, from which the image's file system is measured."""
 _SHARE: Final = 0.25
-"""Part of the job's room for the same."""
+"""The same threshold as a part of the room that the job has left. The larger of the two applies."""
 _FAR: Final = 0.5
 """Part of its limit below which a job that has just ended is not measured once more."""
 _IMAGE_SECONDS: Final = 60.0
@@ -97,7 +97,7 @@ class DiskWatch:
         self._going.set()
 
     async def last_look(self) -> str:
-        """Look once more after the job's end, if it may use more than it may by now."""
+        """Measure once more after the job's end, unless the job is known to be far from its limit."""
         limit, waited = self._limits.least, time.monotonic() - self._last.at
         if limit is None or (self._last.used + self._fallen() < limit * _FAR and waited < LONGEST_SECONDS):
             return ""

@@ -17,13 +17,13 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
-from k8spilot.payload.autopsy import Autopsy
 from k8spilot.payload.background import Background
 from k8spilot.payload.disk_watch import DiskWatch
 from k8spilot.payload.exec_session import ExecSession, launch
-from k8spilot.payload.machine import PayloadMachine
 from k8spilot.payload.scrub.scrubber import Scrubber
+from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.termination import TerminationObserver
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
 from k8spilot.payload_init.channel import Channel, Process
 
@@ -84,7 +84,7 @@ class Run:
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
         self._traffic = read_traffic()
-        self._autopsy = Autopsy(pod, place.name, place.identity, place.patience)
+        self._termination = TerminationObserver(pod, place.name, place.identity, place.patience)
 
     @property
     def usage(self) -> Usage:
@@ -302,7 +302,7 @@ class Run:
             PayloadKilled: nobody but the job can have killed payload-init.
             PayloadLost: the container ended for another reason.
         """
-        end = await self._autopsy.find(self.abandoned, self._last_usage.oom_kills, self.channel.deadly_signals)
+        end = await self._termination.find(self.abandoned, self._last_usage.oom_kills, self.channel.deadly_signals)
         if end.out_of_memory:
             return Outcome.killed_for_memory()
         if self._excess:

@@ -24,7 +24,7 @@ from k8spilot.preflight.gpus import found_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.settings import Settings
-from k8spilot.settings.names import ineffective
+from k8spilot.settings.unknown_variables import ineffective
 
 logger = logging.getLogger(__name__)
 

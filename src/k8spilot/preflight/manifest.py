@@ -17,9 +17,9 @@ from k8spilot.kube.client import ACCOUNT
 from k8spilot.preflight.container import CAPABILITIES
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
-from k8spilot.preflight.promises import is_placeholder, quantity
 from k8spilot.preflight.rights import RIGHTS, WISHES
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
+from k8spilot.preflight.slot_size import is_placeholder, quantity
 from k8spilot.settings import ENGINE, PILOT, Settings, variables
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from k8spilot.kube.pod import BIND, security_context
 from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.server import SOCKET
 from k8spilot.preflight.gpus import gpu_warnings
-from k8spilot.preflight.promises import size_faults, size_warnings
+from k8spilot.preflight.slot_size import size_faults, size_warnings
 from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
 
 PAYLOAD_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- in the payload container

@@ -9,10 +9,10 @@ from k8spilot.condor.folders import Folders
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
 from k8spilot.preflight.finding import Finding, fault, judged, warning
-from k8spilot.preflight.promises import placeholder_faults
+from k8spilot.preflight.slot_size import placeholder_faults
 from k8spilot.settings import Settings
-from k8spilot.settings.names import ineffective
 from k8spilot.settings.parsers import IMAGE
+from k8spilot.settings.unknown_variables import ineffective
 
 IGNORED: Final = "variables"
 """Subject of findings about variables that have no effect."""

@@ -13,7 +13,7 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 import k8spilot
-from k8spilot.common import engine_api
+from k8spilot.common import pilot_api
 from k8spilot.common.aio import restarting
 from k8spilot.gpu.monitoring.container import GpuMetrics
 from k8spilot.kube.client import Api
@@ -62,9 +62,9 @@ class Telemetry:
         self._status = Status(observed, recorders.slot, recorders.pool, settings.socket)
         self._text = (0.0, b"")
         self.routes = [
-            web.get(engine_api.STATUS, self._tell_status),
-            web.get(engine_api.GPUS, self._tell_gpus),
-            web.get(engine_api.INVENTORY, self._tell_inventory),
+            web.get(pilot_api.STATUS, self._tell_status),
+            web.get(pilot_api.GPUS, self._tell_gpus),
+            web.get(pilot_api.INVENTORY, self._tell_inventory),
             *self.gpu_metrics.routes,
         ]
         """Routes for the Docker socket, which only root and HTCondor can reach."""

@@ -19,7 +19,7 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload_init.server import PayloadInitServer
-from k8spilot.settings.names import ineffective
+from k8spilot.settings.unknown_variables import ineffective
 from k8spilot.telemetry import health
 from k8spilot.telemetry.metrics import wall_time
 from k8spilot.telemetry.pool_recorder import PoolRecorder

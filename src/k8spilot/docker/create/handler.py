@@ -50,7 +50,7 @@ _UNUSED_CREDENTIALS: Final = (
 
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/create: wait for the bind, and return its errors."""
-    engine, of_htcondor = request.app[STORE], is_htcondors(request)  # asked now: a closed connection has no name
+    store, of_htcondor = request.app[STORE], is_htcondors(request)  # asked now: a closed connection has no name
     body = await json_body(request)
     name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
     check_name(name)
@@ -59,51 +59,51 @@ async def create(request: web.Request) -> web.Response:
     try:
         if of_htcondor:
             check_request(name, body)
-        container = await _create_as(engine, name, body)
+        container = await _create_as(store, name, body)
         container.kept = keep(request)
-        _follow(engine, container, of_htcondor=of_htcondor)
+        _follow(store, container, of_htcondor=of_htcondor)
     except PilotError as error:
-        engine.listener.held(error, "create")
+        store.listener.held(error, "create")
         if subject_of(name).slot:
-            engine.tasks.create_task(engine.job_ends.refused(error, body), name=f"refusal of {name}")
+            store.tasks.create_task(store.job_ends.refused(error, body), name=f"refusal of {name}")
         raise
     finally:
         if container is None and of_htcondor:
-            engine.payload.give_up()  # the image that its starter has pulled: no other job will claim it
+            store.payload.give_up()  # the image that its starter has pulled: no other job will claim it
     return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
 
 
-def _follow(engine: ContainerStore, container: Container, *, of_htcondor: bool) -> None:
+def _follow(store: ContainerStore, container: Container, *, of_htcondor: bool) -> None:
     """Look after a new container until its end."""
     if container.specification.is_job:
-        engine.job_ends.judge(container)
-        engine.tasks.create_task(engine.job_ends.watch(container), name=f"end of {container.name}")
+        store.job_ends.judge(container)
+        store.tasks.create_task(store.job_ends.watch(container), name=f"end of {container.name}")
     if of_htcondor:
-        container.returner = lambda: engine.return_job(container)
-        engine.tasks.create_task(follow_starter(engine, container), name=f"starter of {container.name}")
+        container.returner = lambda: store.return_job(container)
+        store.tasks.create_task(follow_starter(store, container), name=f"starter of {container.name}")
     if container.returning is not None:
         container.lose(container.returning)
 
 
-async def _create_as(engine: ContainerStore, name: str, body: JSON) -> Container:
-    if name in engine.containers or name in engine.creating:
+async def _create_as(store: ContainerStore, name: str, body: JSON) -> Container:
+    if name in store.containers or name in store.creating:
         raise Untimely(f"the container name {name} is in use; remove that container first")
-    place = engine.place()
+    place = store.place()
     request = specification(body, place)
     if not request.is_job:
-        engine.check_room()
-    signalled = engine.begin_create(name)  # before the first wait: the name is taken from now on
+        store.check_room()
+    signalled = store.begin_create(name)  # before the first wait: the name is taken from now on
     try:
         if request.is_job:
             ad = JobAd.read(request.environment, place.execute)
             await _check_last_run(ad, place, signalled)
             request = _with_limits(request, ad, place)
-            await clear_slot(engine, but=name)
-        container = await _create(engine, name, request, signalled)
+            await clear_slot(store, but=name)
+        container = await _create(store, name, request, signalled)
     finally:
-        engine.end_create(name)
-    engine.containers[container.name] = container
-    engine.remember(request.image, container.image)
+        store.end_create(name)
+    store.containers[container.name] = container
+    store.remember(request.image, container.image)
     return container
 
 
@@ -142,13 +142,13 @@ async def _check_last_run(ad: JobAd, place: SlotLimits, signalled: asyncio.Futur
 
 
 async def _create(
-    engine: ContainerStore, name: str, request: Specification, signalled: asyncio.Future[int]
+    store: ContainerStore, name: str, request: Specification, signalled: asyncio.Future[int]
 ) -> Container:
     """Bind the image, and return its container.
 
     If the job was killed meanwhile, or its image is unavailable, return a container that will not run.
     """
-    payload, reference = engine.payload, Reference.parse(request.image)
+    payload, reference = store.payload, Reference.parse(request.image)
     stdio = Stdio(terminal=request.terminal, reads=request.reads)
     inert = Container(name, Image(reference, None), request, payload, _NEVER, stdio)
     binding = asyncio.ensure_future(payload.bound(reference))
@@ -163,16 +163,16 @@ async def _create(
             name, bind.image, request, payload, request.resolve(bind.image), stdio, bind, bind.subject
         )
     except BindError as error:
-        if not request.is_job or not engine.requeues(error):
-            if engine.unused_credentials == reference.source and isinstance(error, ImageError | ImageNotHere):
+        if not request.is_job or not store.requeues(error):
+            if store.unused_credentials == reference.source and isinstance(error, ImageError | ImageNotHere):
                 raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
             raise
         # The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
         logger.warning("%s goes back to the queue: %s.", name, error)
         if isinstance(error, NotHere):
-            engine.tasks.create_task(engine.listener.left(reference, error), name=f"refusal of {reference}")
+            store.tasks.create_task(store.listener.left(reference, error), name=f"refusal of {reference}")
         elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
-            engine.tasks.create_task(engine.job_ends.lost(), name=f"loss of {name}")
+            store.tasks.create_task(store.job_ends.lost(), name=f"loss of {name}")
         inert.returning = PayloadLost(str(error))
         return inert
     finally:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from k8spilot.common import engine_api
+from k8spilot.common import pilot_api
 from k8spilot.common.errors import ClusterError, ClusterRefused
 from k8spilot.gpu.monitoring import monitor_output
 from k8spilot.gpu.monitoring.device_access import VISIBLE, Attempt, Hopeless, attempts
@@ -101,7 +101,7 @@ class GpuMetrics:
         """Fault of the latest sampler."""
         self._faulty_since: float | None = None
         self._age = age
-        self.routes = [web.get(engine_api.GPU_MONITOR, self._monitor)]
+        self.routes = [web.get(pilot_api.GPU_MONITOR, self._monitor)]
 
     async def run(self, found: MonitoredGpus) -> None:
         """Measure until cancelled, or until measuring turns out to be impossible."""

@@ -1,6 +1,6 @@
 """The meter: sums the sampler's figures for HTCondor and Prometheus; pure, with the caller's clock.
 
-Unknown is never zero. An interval without figures counts like the intervals around it. An unknown figure is not
+Unknown is never zero. An average leaves out an interval without figures. A figure that was never known is not
 reported.
 """
 

@@ -73,7 +73,7 @@ class PayloadScrubber:
         """Do nothing: HTCondor's user owns the sandboxes, and starts starter.sh (condor/scripts) for each job."""
 
     async def clean(self, channel: Channel) -> None:
-        """Remove all leftovers. From now on payload-init can be killed, whatever the job does to it."""
+        """Remove all leftovers. First leash payload-init: the pilot can then kill it even if the job stops it."""
         try:
             await self._leash(channel)
             async with asyncio.timeout(SCRUB_SECONDS):

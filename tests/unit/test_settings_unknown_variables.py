@@ -4,8 +4,8 @@ import pytest
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.settings import Settings, variables
-from k8spilot.settings.foreign import FOREIGN
-from k8spilot.settings.names import ineffective
+from k8spilot.settings.other_pilots import FOREIGN
+from k8spilot.settings.unknown_variables import ineffective
 from tests.unit.test_settings import ENOUGH
 
 OSPOOL = (

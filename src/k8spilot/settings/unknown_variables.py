@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from k8spilot.settings.constants import PREFIX
 from k8spilot.settings.fields import variables
-from k8spilot.settings.foreign import FOREIGN, Foreign
+from k8spilot.settings.other_pilots import FOREIGN, Foreign
 
 _OF_THE_PILOT: Final = frozenset({"K8SPILOT_ENGINE_DEATHS", "K8SPILOT_FACTS", "K8SPILOT_BIND"})
 """Variables that parts of k8spilot set for each other."""

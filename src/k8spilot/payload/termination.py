@@ -30,7 +30,7 @@ class ContainerEnd:
     """Signal that ended its first process, if neither the cluster nor the kernel had a reason to send it; else 0."""
 
 
-class Autopsy:
+class TerminationObserver:
     """Finds out how one container ended. It begins while the container runs, to see what changes."""
 
     def __init__(self, pod: OwnPod, name: str, identity: str, patience: float) -> None:

@@ -12,7 +12,7 @@ from k8spilot.payload.run import Run
 from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
 
 
-class Aftermath:
+class AfterRun:
     """Work after each job of a payload container, until the next one."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Aftermath:
         # If the removal needs a container, replace a lost one at once: the kubelet would delay its restart.
         is_lost = self._scrubber.needs_container and run is not None and not run.channel.still_open()
         is_over = run is not None and run.exceeds
-        if is_over:  # before the kubelet measures it; the next job's files come after this, in any case
+        if is_over:  # before the kubelet measures the volumes, and evicts the pod
             self._work.start(self._scrubbing.before_files, "scrub")
             self.tell_excess("")
         self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._binder.rest)
