@@ -96,8 +96,10 @@ def test_who_follows_a_file_leaves_no_process_behind(tmp_path: Path) -> None:
     while not list(stream.lines()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    far_end = psutil.Process(stream._process.pid).children(recursive=True)
-    assert {"cat", "tail"} <= {one.name() for one in far_end}
+    far_end: list[psutil.Process] = []
+    while not {"cat", "tail"} <= {one.name() for one in far_end}:  # a shell that has forked is a bash until its exec
+        assert time.monotonic() < deadline
+        far_end = psutil.Process(stream._process.pid).children(recursive=True)
     stream.close()
     gone, alive = psutil.wait_procs(far_end, timeout=5)
     assert (len(gone), alive) == (len(far_end), [])
