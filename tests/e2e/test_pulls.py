@@ -1,5 +1,6 @@
 """Pulls that take long, fail for good, or fail for now."""
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ KILLED_SECONDS = 20
 
 AVOIDED_SECONDS = 600
 """How long a registry is avoided (docs/reference/failures/)."""
+
+FIRST_UPDATE_SECONDS = 3
+"""STARTER_INITIAL_UPDATE_INTERVAL of the pilot (condor/template.py)."""
 
 IDLE = 1
 """JobStatus."""
@@ -67,7 +71,11 @@ def test_a_job_does_not_run_before_its_image_is_there(pool: Pool, faulty: Faulty
     pulling = f"pulling {image.removeprefix('docker://')} since "
     until(lambda: pool.of_slot("K8SImageStatus").startswith(pulling), "the slot says what is pulled")
     submitted.look()
-    assert "ExecuteEvent" not in {event.kind for event in submitted.events}
+    at = {event.kind: event.at for event in submitted.events}
+    assert "JobTerminatedEvent" not in at
+    # The shadow writes an ExecuteEvent at the starter's first update, which comes while the image is still pulled.
+    early = FIRST_UPDATE_SECONDS - 1  # events have whole seconds
+    assert at.get("ExecuteEvent", math.inf) - at["FileTransferEvent"] >= early, at
     faulty.is_well()
     assert result(submitted).stdout == b"fine\n"
     until(lambda: pool.of_slot("K8SImageStatus") == "undefined", "the slot says no more that it is pulled")
