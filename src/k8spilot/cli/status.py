@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class NoPilot(Exception):
-    """Raised when no engine listens: there is no pilot here, or it has not come so far."""
+    """Raised when there is no engine: there is no pilot here, or its engine has not started yet."""
 
 
 def ask(path: str) -> Json:
@@ -36,7 +36,7 @@ def ask(path: str) -> Json:
         return dict(json.loads(unix_http.get(path, pilot_api.STATUS, _SECONDS)))
     except (FileNotFoundError, NotADirectoryError):
         if "POD_NAME" in os.environ:  # as manifests/pilot-pod.yaml sets it
-            words = "this pilot is not ready yet: it starts, or waits for its credentials; the pilot's log says more"
+            words = "this pilot is not ready yet: it starts or waits for credentials; the pilot's log says more"
         else:
             words = f"there is no pilot here: it would listen at {path}"
         raise NoPilot(words) from None
