@@ -9,12 +9,15 @@ import pytest
 
 from k8spilot.cli import status
 from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.docker.container import Container
+from k8spilot.docker.job_ends import JobEnds
 from k8spilot.payload import binder, usage
 from k8spilot.payload.scrub.from_pilot import PilotScrubber
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.terminals import Terminals
 from tests.engine.client import Job
-from tests.engine.rings import Simulated, eventually
+from tests.engine.rings import Simulated, eventually, simulated
+from tests.simulator.programs import Programs
 
 _IMAGES = itertools.cycle(["busybox", "debian"])
 KILL = "echo ready; sleep 0.2; kill -KILL -1"
@@ -196,3 +199,19 @@ async def test_the_third_job_in_a_row_that_is_lost_before_its_command_closes_the
             assert "the node may be overloaded" in answer.message
             await simulator.remove(name)
         await eventually(is_closed)
+
+
+async def test_a_defect_in_what_judges_ends_costs_no_job_and_not_the_engine(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_: JobEnds, container: Container) -> None:
+        raise LookupError(container.name)
+
+    monkeypatch.setattr(JobEnds, "watch", fail)
+    async with simulated(programs) as engine:
+        await ends(engine, "exit 0", "alice")
+        running = await begin(engine, "echo ready; exit 4", "bob", "13.0")
+        assert (await running.result()).code == 4
+        await engine.remove(running.name)
+        assert (await engine.shell(engine.image("busybox"), "exit 5", **of("carol"))).code == 5
+    assert "end of HTCJob12_0_slot1_PID1 failed; this is a defect of k8spilot." in caplog.text

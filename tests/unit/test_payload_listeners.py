@@ -48,6 +48,24 @@ class Notes(SlotListener):
         return note_later if inspect.iscoroutinefunction(getattr(SlotListener, method)) else note
 
 
+class Faulty(SlotListener):
+    """Fails in each method."""
+
+    def __init__(self) -> None:
+        for method in CALLS:
+            setattr(self, method, self._failing(method))
+
+    @staticmethod
+    def _failing(method: str) -> Any:
+        def fail(*_: Any) -> None:
+            raise LookupError(method)
+
+        async def fail_later(*_: Any) -> None:
+            fail()
+
+        return fail_later if inspect.iscoroutinefunction(getattr(SlotListener, method)) else fail
+
+
 def test_there_is_a_case_for_each_method() -> None:
     assert set(CALLS) == {name for name in vars(SlotListener) if not name.startswith("_")}
 
@@ -59,6 +77,16 @@ async def test_all_listeners_are_told_in_order(method: str) -> None:
     if told is not None:
         await told
     assert found == [(name, method, CALLS[method]) for name in ("first", "second")]
+
+
+@pytest.mark.parametrize("method", CALLS)
+async def test_a_listener_that_fails_costs_the_others_nothing(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    found: list[tuple[str, str, tuple[Any, ...]]] = []
+    told = getattr(Fanout([Faulty(), Notes(found, "second")]), method)(*CALLS[method])
+    if told is not None:
+        await told
+    assert found == [("second", method, CALLS[method])]
+    assert f"Faulty.{method} failed; this is a defect of k8spilot." in caplog.text
 
 
 @pytest.mark.parametrize("method", CALLS)

@@ -32,6 +32,11 @@ async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end:
         await asyncio.sleep(_RESTART_SECONDS)
 
 
+def named[T](work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task that has the coroutine's name. The caller waits for it and cancels it."""
+    return asyncio.create_task(work, name=getattr(work, "__qualname__", repr(work)))
+
+
 @asynccontextmanager
 async def side_by_side(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
     """Run `works` as tasks for as long as the context lasts, and cancel them at its end.
@@ -39,7 +44,7 @@ async def side_by_side(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[a
     If a task fails while the caller waits for another one, its PilotError is dropped; any other error is logged as a
     defect of k8spilot.
     """
-    tasks = [asyncio.ensure_future(work) for work in works]
+    tasks = [named(work) for work in works]
     try:
         yield tasks
     finally:
@@ -49,7 +54,14 @@ async def side_by_side(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[list[a
         for task in tasks:
             error = None if task.cancelled() else task.exception()
             if error is not None and not isinstance(error, PilotError):
-                logger.error("%s failed; this is a defect of k8spilot.", task.get_coro(), exc_info=error)
+                logger.error("%s failed; this is a defect of k8spilot.", task.get_name(), exc_info=error)
+
+
+async def completed[T](work: Coroutine[Any, Any, T]) -> T:
+    """Complete `work`, even if the caller is cancelled meanwhile; its result or failure is dropped then."""
+    task = named(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
 
 
 async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from aiohttp import WSMsgType, web
 
 from k8spilot.common import pilot_api
+from k8spilot.common.aio import named, side_by_side
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.startd_ad import StartdAd, Value
 from k8spilot.model.pool_state import LOG as POOL_LOG
@@ -85,7 +86,7 @@ class RemoteStartdAd(StartdAd):
     def end(self) -> None:
         """End HTCondor, as a SIGTERM to its container does. A second call acts as a second SIGTERM."""
         self._is_ending = True
-        task = asyncio.ensure_future(self._request({"end": True}))
+        task = named(self._request({"end": True}))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -114,13 +115,12 @@ class RemoteStartdAd(StartdAd):
         self._agent = agent
         self.expect()
         logger.info("The HTCondor agent is connected.")
-        resending = asyncio.ensure_future(self._resend())
         try:
-            async for message in agent:
-                if message.type is WSMsgType.TEXT:
-                    await self._handle(message.data)
+            async with side_by_side(self._resend()):
+                async for message in agent:
+                    if message.type is WSMsgType.TEXT:
+                        await self._handle(message.data)
         finally:
-            resending.cancel()
             if self._agent is agent:
                 self._agent = None
                 logger.info("The HTCondor agent has disconnected.")

@@ -19,6 +19,8 @@ import aiofiles
 from aiofiles.threadpool.binary import AsyncFileIO
 from asyncinotify import Inotify, Mask
 
+from k8spilot.common.aio import named
+
 logger = logging.getLogger(__name__)
 
 
@@ -171,7 +173,7 @@ async def _open(path: Path) -> AsyncFileIO:
 
 async def _to_its_end[T](work: Coroutine[Any, Any, T]) -> T:
     """Complete the opening or closing of a file, even if the caller is cancelled: a thread could skip it then."""
-    doing = asyncio.ensure_future(work)
+    doing = named(work)
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from k8spilot.common.aio import first_of, named, side_by_side
 from k8spilot.common.errors import PayloadLost
 from k8spilot.docker.container import Container
 from k8spilot.docker.containers import find
@@ -82,17 +83,14 @@ class Output:
 async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio.Event, input_: Input | None) -> None:
     """Serve an attached client until `settled`, or until it disconnects."""
     stdio.sinks.append(sink)
-    ends = [asyncio.ensure_future(hung_up(request)), asyncio.ensure_future(settled.wait())]
-    feeder = asyncio.ensure_future(_feed(stdio, input_)) if input_ is not None else None
+    feeding = [] if input_ is None else [_feed(stdio, input_)]
     try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        async with side_by_side(hung_up(request), settled.wait(), *feeding) as (gone, ended, *_):
+            await first_of(gone, ended)
     finally:
-        for work in (*ends, *([feeder] if feeder is not None else [])):
-            work.cancel()
         with contextlib.suppress(ValueError):  # it was removed after a failure
             stdio.sinks.remove(sink)
-    if feeder is not None and input_ is not None and settled.is_set():
-        await asyncio.wait([feeder])
+    if input_ is not None and settled.is_set():
         await _close(request, input_)
 
 
@@ -119,13 +117,9 @@ async def _join(
     request: web.Request, container: Container, output: Output, before: Lines, input_: Input | None
 ) -> None:
     """Write the output `before` now and all later output, until the end or until the client disconnects."""
-    works = [asyncio.ensure_future(_follow(container, output, before)), asyncio.ensure_future(hung_up(request))]
-    feeder = asyncio.ensure_future(_feed(container.stdio, input_, ends=False)) if input_ is not None else None
-    try:
-        await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for work in (*works, *([feeder] if feeder is not None else [])):
-            work.cancel()
+    feeding = [] if input_ is None else [_feed(container.stdio, input_, ends=False)]
+    async with side_by_side(_follow(container, output, before), hung_up(request), *feeding) as (following, gone, *_):
+        await first_of(following, gone)
 
 
 async def _follow(
@@ -146,13 +140,10 @@ async def _follow(
             await asyncio.shield(ready)
         await output.write_all(before)
         written.set()
-        ending = asyncio.ensure_future(container.settled.wait())
-        ending.add_done_callback(lambda _: follower.end())
-        try:
+        async with side_by_side(container.settled.wait()) as (ending,):
+            ending.add_done_callback(lambda _: follower.end())
             while (piece := await follower.next()) is not None:
                 await output.write(*piece)
-        finally:
-            ending.cancel()
     finally:
         with contextlib.suppress(ValueError):
             container.stdio.sinks.remove(sink)
@@ -170,7 +161,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
     request.protocol.be_patient()  # people may read slowly, page by page
     output = Output(response, container.stdio, wanted)
     if flag(request, "follow") and container.active:
-        preparing = asyncio.ensure_future(response.prepare(request))
+        preparing = named(response.prepare(request))
         await _follow(container, output, lines, preparing)  # from this step on, whatever the preparation takes
         await preparing
     else:

@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.aio import first_of
+from k8spilot.common.aio import completed, first_of, side_by_side
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker import removal, serializers
@@ -41,7 +41,7 @@ async def start(request: web.Request) -> web.Response:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
     if container.state is ContainerState.CREATED and container.returning is None:
         container.begin_start()
-        await removal.whole(_start(store, container))
+        await completed(_start(store, container))
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -70,7 +70,7 @@ async def _start(store: ContainerStore, container: Container) -> None:
         raise
     logger.info("%s runs.", container.name)
     if container.specification.removes_itself:
-        store.tasks.create_task(_remove_at_end(store, container), name=f"--rm of {container.name}")
+        store.background.start(lambda: _remove_at_end(store, container), f"--rm of {container.name}")
     if container.deferred is not None:
         with contextlib.suppress(Refused, PayloadLost):  # it has ended
             run.kill(container.deferred)
@@ -85,19 +85,14 @@ async def _is_vacated(container: Container, error: PayloadLost) -> bool:
 
 async def _released(container: Container) -> Run | None:
     """Release its command, unless it is killed first; return None then."""
-    releasing = asyncio.ensure_future(_release(container))
-    settled = asyncio.ensure_future(container.settled.wait())
-    try:
+    async with side_by_side(_release(container), container.settled.wait()) as (releasing, settled):
         await first_of(releasing, settled)
         if container.state is ContainerState.KILLED:
             return None
         if not releasing.done():
             raise Refused(f"container {container.name} was removed before it started")
-        return releasing.result()
-    finally:
-        releasing.cancel()
-        settled.cancel()
-        await asyncio.wait([releasing, settled])
+        run: Run = releasing.result()
+        return run
 
 
 async def _release(container: Container) -> Run:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from k8spilot.common.aio import first_of
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker.container import Container
 from k8spilot.docker.create.options import short
@@ -79,21 +79,17 @@ async def follow_starter(store: ContainerStore, container: Container) -> None:
     taken all processes of the pod, that fails, and the job would run on without a client until the next job.
     """
     pid = int(container.name.rpartition("PID")[2])
-    removed = asyncio.ensure_future(container.removed.wait())
-    ended = asyncio.ensure_future(_ended(pid))
-    try:
+    async with side_by_side(container.removed.wait(), _ended(pid)) as (removed, ended):
         await first_of(removed, ended)
         if not removed.done():
             await first_of(removed, seconds=_STARTD_SECONDS)
-        if not removed.done():
-            logger.warning("%s has outlived its starter, process %d; removing it.", container.name, pid)
+        if removed.done():
+            return
+        logger.warning("%s has outlived its starter, process %d; removing it.", container.name, pid)
+        try:
             await remove(store, container)
-    except PilotError as error:
-        logger.warning("%s cannot be removed: %s.", container.name, error)
-    finally:
-        for work in (removed, ended):
-            work.cancel()
-        await asyncio.wait([removed, ended])
+        except PilotError as error:
+            logger.warning("%s cannot be removed: %s.", container.name, error)
 
 
 async def _ended(pid: int) -> None:

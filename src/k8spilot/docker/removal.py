@@ -1,12 +1,10 @@
 """End of a container: the release of its resources."""
 
-import asyncio
 import itertools
 import logging
 import signal
-from collections.abc import Awaitable
-from typing import Any
 
+from k8spilot.common.aio import completed
 from k8spilot.common.errors import PayloadLost
 from k8spilot.docker.container import Container
 from k8spilot.docker.store import ContainerStore
@@ -27,7 +25,7 @@ async def remove(store: ContainerStore, container: Container) -> None:
     del store.containers[container.name]
     store.leaving[container.identifier] = container
     store.forget_executions(container)
-    await whole(_give_back(store, container))
+    await completed(_give_back(store, container))
 
 
 async def _give_back(store: ContainerStore, container: Container) -> None:
@@ -43,13 +41,6 @@ async def _give_back(store: ContainerStore, container: Container) -> None:
         del store.leaving[container.identifier]
         store.memory.give(container.kept)
         container.end_removal()
-
-
-async def whole(work: Awaitable[Any]) -> None:
-    """Complete `work`, even if the client disconnects in the middle; its failure is ignored then."""
-    doing = asyncio.ensure_future(work)
-    doing.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.shield(doing)
 
 
 async def clear_slot(store: ContainerStore, but: str = "", why: str = "HTCondor has begun another job") -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of, side_by_side
+from k8spilot.common.background import Background
 from k8spilot.common.errors import BindError, NotHere, NotNow, PilotError, Untimely
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.common.lru import LruDict
@@ -79,7 +80,7 @@ class ContainerStore:
         self.job_ends = JobEnds(listener)
         self.place = place
         """Returns the resources of the payload containers that jobs can request."""
-        self.tasks = tasks
+        self.background = Background("docker", tasks)
         self.memory = MemoryBudget(_MEMORY_BYTES)
         self.containers: dict[str, Container] = {}
         self.executions: OrderedDict[str, Execution] = OrderedDict()
@@ -106,7 +107,7 @@ class ContainerStore:
 
     def return_job(self, container: Container) -> None:
         """Make HTCondor vacate the job of a lost container."""
-        self.tasks.create_task(self._return(container), name=f"return of {container.name}")
+        self.background.start(lambda: self._return(container), f"return of {container.name}")
 
     async def _return(self, container: Container) -> None:
         if self._vacate is None:

@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs, pilot_api
-from k8spilot.common.aio import restarting
+from k8spilot.common.aio import restarting, side_by_side
 from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.condor.end_reason import EndReason
@@ -158,10 +158,6 @@ async def _run(settings: Settings) -> int:
         # The supervisor took the kubelet's SIGTERM as the first; a second one makes it hurry.
         hurry = partial(signal_supervisor, signal.SIGTERM) if "condor" in settings.services else app.end
         enough = settings.vacate_seconds + KILLING_SECONDS + MARGIN_SECONDS
-        hurried = asyncio.create_task(
-            watch_deletion(app.pod, enough=enough, last=_LAST_SECONDS, act=hurry), name="grace"
-        )
-        try:
+        watching = partial(watch_deletion, app.pod, enough=enough, last=_LAST_SECONDS, act=hurry)
+        async with side_by_side(restarting(watching, "the watch of the grace period", may_end=True)):
             return await app.run()
-        finally:
-            hurried.cancel()

@@ -3,9 +3,9 @@
 import asyncio
 from functools import partial
 
+from k8spilot.common.background import Background
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.abandoned_pull import AbandonedPull
-from k8spilot.payload.background import Background
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.run import Run

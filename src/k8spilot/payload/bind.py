@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from k8spilot.common import logs
+from k8spilot.common.background import Background
 from k8spilot.model.image import Image
 from k8spilot.model.payload_state import PayloadEvent
 from k8spilot.model.reference import Reference
 from k8spilot.payload.abandoned_pull import AbandonedPull
-from k8spilot.payload.background import Background
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.image_change import ImageChange
 from k8spilot.payload.image_lookup import ImageLookup

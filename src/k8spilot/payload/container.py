@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from k8spilot.common import logs
+from k8spilot.common.background import Background
 from k8spilot.common.errors import PayloadLost, PilotError, Refused, Untimely
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.command import Command
@@ -17,7 +18,6 @@ from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEv
 from k8spilot.model.reference import Reference, is_same
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload.after_run import AfterRun
-from k8spilot.payload.background import Background
 from k8spilot.payload.bind import Bind, BindSteps, Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.disk_watch import DiskShare, DiskWatch

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Final
 
-from k8spilot.common.aio import first_of, is_set
+from k8spilot.common.aio import first_of, is_set, side_by_side
 from k8spilot.common.errors import PayloadLost
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
@@ -87,8 +87,7 @@ class ExecSession:
         try:
             with self.stdio:
                 process = await launch(self._channel, self._number, self._command, self.stdio)
-                pump = asyncio.ensure_future(self.stdio.pump())
-                try:
+                async with side_by_side(self.stdio.pump()) as (pump,):
                     await first_of(process.exited, self._channel.closed)
                     if is_set(process.exited):
                         status = process.exited.result()
@@ -96,8 +95,6 @@ class ExecSession:
                     await self._drain(pump)
                     if self.problem:
                         await self.stdio.tell(self.problem)
-                finally:
-                    pump.cancel()
         except PayloadLost as error:
             logger.info("A command beside the job cannot run: %s.", error)
         finally:

@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, Literal
 
 from k8spilot.common.errors import ImageNotNow, NotHere, PilotError
@@ -90,10 +90,21 @@ class SlotListener:
 
 
 class Fanout(SlotListener):
-    """Calls several listeners, in their order. The code below creates its methods from SlotListener's."""
+    """Calls several listeners, in their order; a failure of one is logged and costs neither the others nor the job.
+
+    The code below creates its methods from SlotListener's.
+    """
 
     def __init__(self, listeners: Sequence[SlotListener]) -> None:
         self.listeners = listeners
+
+
+@contextmanager
+def _guarded(listener: SlotListener, name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        logger.exception("%s.%s failed; this is a defect of k8spilot.", type(listener).__name__, name)
 
 
 def _call_all(name: str, *, awaits: bool) -> Callable[..., Any]:
@@ -101,11 +112,13 @@ def _call_all(name: str, *, awaits: bool) -> Callable[..., Any]:
 
     def call(self: Fanout, *arguments: Any, **named: Any) -> None:
         for listener in self.listeners:
-            getattr(listener, name)(*arguments, **named)
+            with _guarded(listener, name):
+                getattr(listener, name)(*arguments, **named)
 
     async def call_and_wait(self: Fanout, *arguments: Any, **named: Any) -> None:
         for listener in self.listeners:
-            await getattr(listener, name)(*arguments, **named)
+            with _guarded(listener, name):
+                await getattr(listener, name)(*arguments, **named)
 
     return call_and_wait if awaits else call
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from k8spilot.common.aio import first_of, is_set
+from k8spilot.common.aio import first_of, is_set, side_by_side
+from k8spilot.common.background import Background
 from k8spilot.common.errors import PayloadKilled, PayloadLost, PilotError, Refused, first_cause
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
-from k8spilot.payload.background import Background
 from k8spilot.payload.disk_watch import DiskWatch
 from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.scrub.scrubber import Scrubber
@@ -281,17 +281,14 @@ class Run:
 
     async def _drain(self, pump: asyncio.Task[None]) -> None:
         """Wait for the rest of the output while a client reads it. Its writers are dead by now."""
-        abandoned = asyncio.ensure_future(self.abandoned.wait())
-        try:
-            while not pump.done() and not self.abandoned.is_set():
+        async with side_by_side(self.abandoned.wait()) as (abandoned,):
+            while not pump.done() and not abandoned.done():
                 before = self._stdio.carried
                 await first_of(pump, abandoned, seconds=_DRAIN_SECONDS)
                 if not pump.done() and self._stdio.carried == before and not self._stdio.writing:
                     logger.warning("The job's output does not end with its processes; closing it.")
                     break
-        finally:
-            abandoned.cancel()
-            pump.cancel()
+        pump.cancel()
 
     async def _find_end(self) -> Outcome:
         """Return the outcome of a container that ended without payload-init's report.

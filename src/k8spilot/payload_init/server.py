@@ -14,6 +14,7 @@ from typing import Final, Self
 
 import psutil
 
+from k8spilot.common.aio import named
 from k8spilot.common.peer_credentials import peer_of
 from k8spilot.payload_init.channel import Channel
 
@@ -103,7 +104,7 @@ class PayloadInitServer:
         if self.current is not None:
             self.current.release()
         self.current = channel
-        greeting = asyncio.ensure_future(self._greet(channel))
+        greeting = named(self._greet(channel))
         self._greetings.add(greeting)
         greeting.add_done_callback(self._greetings.discard)
 

@@ -4,13 +4,14 @@ import asyncio
 import logging
 import secrets
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.aio import first_of, side_by_side
+from k8spilot.common.aio import completed, first_of, named, side_by_side
 from k8spilot.common.errors import (
     BindError,
     ClusterError,
@@ -29,7 +30,7 @@ from k8spilot.docker.create.job_ad import JobAd
 from k8spilot.docker.create.specification import SlotLimits, Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
-from k8spilot.docker.removal import clear_slot, whole
+from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, subject_of
 from k8spilot.model.command import Command
 from k8spilot.model.disk import DiskLimits
@@ -65,7 +66,7 @@ async def create(request: web.Request) -> web.Response:
     except PilotError as error:
         store.listener.held(error, "create")
         if subject_of(name).slot:
-            store.tasks.create_task(store.job_ends.refused(error, body), name=f"refusal of {name}")
+            store.background.start(partial(store.job_ends.refused, error, body), f"refusal of {name}")
         raise
     finally:
         if container is None and of_htcondor:
@@ -77,10 +78,10 @@ def _follow(store: ContainerStore, container: Container, *, of_htcondor: bool) -
     """Look after a new container until its end."""
     if container.specification.is_job:
         store.job_ends.judge(container)
-        store.tasks.create_task(store.job_ends.watch(container), name=f"end of {container.name}")
+        store.background.start(lambda: store.job_ends.watch(container), f"end of {container.name}")
     if of_htcondor:
         container.returner = lambda: store.return_job(container)
-        store.tasks.create_task(follow_starter(store, container), name=f"starter of {container.name}")
+        store.background.start(lambda: follow_starter(store, container), f"starter of {container.name}")
     if container.returning is not None:
         container.lose(container.returning)
 
@@ -151,7 +152,7 @@ async def _create(
     payload, reference = store.payload, Reference.parse(request.image)
     stdio = Stdio(terminal=request.terminal, reads=request.reads)
     inert = Container(name, Image(reference, None), request, payload, _NEVER, stdio)
-    binding = asyncio.ensure_future(payload.bound(reference))
+    binding = named(payload.bound(reference))
     container: Container | None = None
     try:
         await first_of(signalled, binding)
@@ -170,9 +171,9 @@ async def _create(
         # The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
         logger.warning("%s goes back to the queue: %s.", name, error)
         if isinstance(error, NotHere):
-            store.tasks.create_task(store.listener.left(reference, error), name=f"refusal of {reference}")
+            store.background.start(partial(store.listener.left, reference, error), f"refusal of {reference}")
         elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
-            store.tasks.create_task(store.job_ends.lost(), name=f"loss of {name}")
+            store.background.start(store.job_ends.lost, f"loss of {name}")
         inert.returning = PayloadLost(str(error))
         return inert
     finally:
@@ -180,5 +181,5 @@ async def _create(
             binding.cancel()
             await asyncio.wait([binding])
         if container is None and not binding.cancelled() and binding.exception() is None:
-            await whole(payload.remove(binding.result()))  # no container owns this bind
+            await completed(payload.remove(binding.result()))  # no container owns this bind
     return container

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from k8spilot.common.aio import restarting
 from k8spilot.common.peer_credentials import peer_of
 from k8spilot.gpu.monitoring.protocol import SIZE, Figures, Hello, Nonsense, figures, hello
 from k8spilot.gpu.monitoring.sampler import END, GO, RENEW, SOCKET
@@ -63,7 +64,9 @@ class SamplerServer:
         except OSError:
             self._socket.close()
             raise
-        self._serving = asyncio.create_task(self._serve(), name="GPU sampler's socket")
+        self._serving = asyncio.create_task(
+            restarting(self._serve, "the GPU sampler's socket"), name="GPU sampler's socket"
+        )
         return self
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Background tasks of one payload container; their failures do not end the pilot."""
+"""Background tasks whose failures do not end the pilot, and with it a running job."""
 
 import asyncio
 import logging
@@ -14,11 +14,17 @@ logger = logging.getLogger(__name__)
 class Background:
     """Starts tasks, and keeps at most one delayed task."""
 
-    def __init__(self, of: str, tasks: asyncio.TaskGroup, subject: Callable[[], logs.Subject]) -> None:
+    def __init__(self, of: str, tasks: asyncio.TaskGroup, subject: Callable[[], logs.Subject] = logs.subject) -> None:
+        """Initialize.
+
+        Args:
+            of: owner, which begins the tasks' names.
+            tasks: group in which the tasks run.
+            subject: returns the subject of a new task's log lines; without it, that of the caller.
+        """
         self._of = of
         self._tasks = tasks
         self._subject = subject
-        """Subject of the log lines at present."""
         self._later: asyncio.Future[None] | None = None
 
     def start[T](self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> asyncio.Future[T]:
