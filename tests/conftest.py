@@ -1,15 +1,19 @@
 """What all tests share."""
 
+import asyncio
 import fcntl
 import gc
+import inspect
 import os
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+import k8spilot
 from lab.api import Lab
 from lab.errors import LabError
 from lab.levels import Level
@@ -25,6 +29,7 @@ for _number in (signal.SIGHUP, signal.SIGQUIT):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+PACKAGE: Final = Path(k8spilot.__file__).parent
 LOG: Final = "log of the pilot"
 EVENTS: Final = "events"
 PODS: Final = "pods"
@@ -102,7 +107,10 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `nightly`, unless the expression of `-m` names it."""
+    """Watch coroutines' tasks. Leave out what is marked `nightly`, unless the expression of `-m` names it."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.fixturenames.insert(0, no_task_is_left_running.__name__)  # the first to be set up ends last
     if "nightly" in (config.getoption("markexpr") or ""):
         return
     left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
@@ -118,6 +126,21 @@ def what_is_left_open_is_told_here() -> Iterator[None]:
     """
     yield
     gc.collect()
+
+
+@pytest.fixture
+async def no_task_is_left_running() -> AsyncIterator[None]:
+    """Fail a test after which tasks of k8spilot run: its event loop would cancel them without a word."""
+    yield
+    left = [task for task in asyncio.all_tasks() if _is_of(PACKAGE, task)]
+    if left:  # what was cancelled just now needs a turn of the loop
+        await asyncio.wait(left, timeout=1)
+    assert [task for task in left if not task.done()] == []
+
+
+def _is_of(package: Path, task: "asyncio.Task[Any]") -> bool:
+    """Whether its coroutine is of the package."""
+    return any(Path(frame.f_code.co_filename).is_relative_to(package) for frame in task.get_stack(limit=1))
 
 
 @pytest.fixture(scope="session")
