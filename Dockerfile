@@ -76,7 +76,10 @@ RUN usermod --home / --shell /bin/bash nobody && rm -f /etc/passwd- /etc/shadow-
 # Where nothing is root (components/restricted), HTCondor runs as condor, whose number the manifest has to name, and the
 # engine as an account of its own.
 RUN test "$(id -u condor):$(id -g condor)" = 101:101 \
- && echo 'k8spilot:*:64100:101::/nonexistent:/usr/sbin/nologin' >>/etc/passwd
+ && echo 'k8spilot:*:64100:101::/nonexistent:/usr/sbin/nologin' >>/etc/passwd \
+ && for number in $(seq 64); do \
+      echo "job$number:*:$((64300 + number)):$((64300 + number))::/:/bin/bash" >>/etc/passwd; \
+    done
 COPY --from=builder /opt/k8spilot /opt/k8spilot
 COPY --from=builder /installed /
 COPY requirements.txt /opt/k8spilot/

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from k8spilot.cli.slots import with_slots
 from lab.api import Lab
 from lab.errors import LabError
 from lab.phases import CLEAN_UP, PILOT, phase
@@ -26,18 +27,25 @@ def deploy(
     name: str = "pilot",
     environment: Mapping[str, str] | None = None,
     overlay: Mapping[str, Any] | None = None,
+    *,
+    slots: int = 1,
 ) -> None:
     """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
 
     `environment` is added to the pilot container's variables, `overlay` are more fields of its kustomization;
-    `components` in it are names of folders in components/. Raises LabError.
+    `components` in it are names of folders in components/. `slots` is the number of payload containers, which share the
+    resources of the one in the manifest. Raises LabError.
     """
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
     delete(lab, name)
-    lab.kubectl(
-        "apply", "-k", str(write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay))
-    )
+    folder = write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay)
+    if slots == 1:
+        lab.kubectl("apply", "-k", str(folder))
+    else:
+        manifest = folder / "several.yaml"
+        manifest.write_text(with_slots(lab.kubectl("kustomize", str(folder)), slots))
+        lab.kubectl("apply", "-f", str(manifest))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):
         if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:
@@ -143,8 +151,8 @@ def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _runs(pod: dict[str, Any]) -> bool:
     running = {status["name"] for status in _statuses(pod) if "running" in status["state"]}
-    asked = {one["name"] for one in pod["spec"]["initContainers"]}
-    return {"payload", "pilot", "engine"} & (asked | {"pilot"}) <= running
+    sidecars = {one["name"] for one in pod["spec"]["initContainers"] if one.get("restartPolicy") == "Always"}
+    return sidecars | {"pilot"} <= running
 
 
 def _why(pod: dict[str, Any]) -> str:

@@ -14,8 +14,9 @@ import aiohttp
 
 from k8spilot.kube.backoff import retry
 from k8spilot.kube.client import Access, Api, ApiRefusal
-from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import container
+from k8spilot.settings.slots import BIND
 
 PAYLOAD = "payload"
 PATIENCE_SECONDS = 120.0
@@ -88,7 +89,9 @@ class SimulatedPilot:
             self._binds += 1
             wanted = f"registry.example.org/image:job-{self._binds}@sha256:{'0' * 64}"
             began = time.monotonic()
-            await retry(partial(self._pod.set_image, PAYLOAD, wanted, uuid.uuid4().hex), PATIENCE_SECONDS)
+            await retry(
+                partial(self._pod.set_image, Sidecar(PAYLOAD, BIND), wanted, uuid.uuid4().hex), PATIENCE_SECONDS
+            )
 
             def runs(pod: dict[str, Any]) -> bool | None:
                 now = container(pod, PAYLOAD)

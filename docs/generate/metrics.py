@@ -17,6 +17,7 @@ from docs.generate.sources import (
     Meter,
     Metrics,
     Now,
+    NowOfSlot,
     PayloadState,
     families,
 )
@@ -86,12 +87,10 @@ def exposed() -> Iterator[Metric]:
     meter.take(Figures(5.0, "", {_GPU: DeviceFigures(1.0, 5.0, 1, 1, 2, (process,))}))
     now = Now(
         version="0",
-        state=PayloadState.RUNNING,
+        slots=[NowOfSlot("payload", PayloadState.RUNNING, datetime.now(UTC), datetime.now(UTC))],
         restarts=0,
         requests={("patch", "200"): 1},
         heard=0.0,
-        running_since=datetime.now(UTC),
-        pulling_since=datetime.now(UTC),
     )
     text = Metrics().text(now, families(meter, True, lambda _pid: True)).decode()
     yield from text_string_to_metric_families(text)

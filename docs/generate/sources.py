@@ -10,7 +10,7 @@ from k8spilot.settings.fields import Settings, variables
 from k8spilot.settings.other_pilots import FOREIGN, Foreign
 from k8spilot.settings.reference import default_of, documented
 from k8spilot.telemetry.gpu_metrics import families
-from k8spilot.telemetry.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now
+from k8spilot.telemetry.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now, NowOfSlot
 
 __all__ = [
     "BIND_RESULTS",
@@ -25,6 +25,7 @@ __all__ = [
     "Meter",
     "Metrics",
     "Now",
+    "NowOfSlot",
     "PayloadState",
     "Settings",
     "app",

@@ -103,7 +103,7 @@ def test_a_job_does_not_outlive_its_starter(ground: Ground) -> None:
     jobs.command("condor_hold")
     until(lambda: not ground.processes(), "nothing of the job runs any more", 60)
     until(
-        lambda: json.loads(ground.inside("k8spilot status --json; true"))["slot"]["state"] == "idle",
+        lambda: json.loads(ground.inside("k8spilot status --json; true"))["slots"][0]["state"] == "idle",
         "the payload container is nobody's",
     )
     ground.is_fit()

@@ -82,13 +82,13 @@ def test_the_kubelet_finds_a_pilot_ready(pool: Pool) -> None:
 def test_the_status_tells_of_the_job_that_runs(pool: Pool) -> None:
     running = pool.shell("sleep 60")
     running.wait("ExecuteEvent")
-    until(lambda: status(pool)["slot"]["state"] == "running", "it runs")
+    until(lambda: status(pool)["slots"][0]["state"] == "running", "it runs")
     found = status(pool)
     assert found["fit"], found["problems"]
-    assert found["slot"]["job"] == f"{running.cluster}.0"
-    condor = found["htcondor"]
-    assert (condor["state"], condor["job"]) == ("Claimed", f"{running.cluster}.0")
-    assert condor["to_die"] > condor["to_retire"]
+    assert found["slots"][0]["job"] == f"{running.cluster}.0"
+    claim = found["slots"][0]["htcondor"]
+    assert (claim["state"], claim["job"]) == ("Claimed", f"{running.cluster}.0")
+    assert found["htcondor"]["to_die"] > found["htcondor"]["to_retire"]
     assert found["pool"]["in_pool"]
     text = pool.inside("k8spilot status")
     assert f"in the pool as slot1@lab.{pool.pod} of {pool.lab.pool_host}" in text

@@ -16,7 +16,7 @@ settings = Settings.from_environment()
 assert asyncio.run(LocalStartdAd(Folders.of(settings), settings).set(json.loads(sys.argv[1])))
 ' '{attributes}'"""
 
-CLEAR = {"K8SAvoidedImages": None, "K8SAvoidUntil": None, "K8SImageStatus": None}
+CLEAR = {"K8SAvoidedImages": None, "K8SAvoidUntil": None, "K8SSlots": None}
 
 
 def say(pool: Pool, attributes: Mapping[str, object]) -> None:
@@ -33,12 +33,12 @@ def slot(pool: Pool) -> Iterator[Pool]:
 
 def test_what_is_set_is_seen_soon_and_stays(slot: Pool) -> None:
     status = "pulling docker.io/x since 12:00:03"
-    say(slot, {"K8SImageStatus": status})
+    say(slot, {"K8SSlots": {"c1": {"ImageStatus": status}}})
     until(lambda: slot.of_slot("K8SImageStatus") == status, "users see what is set")
     slot.inside("condor_reconfig")
     assert result(slot.shell("true")).code == 0  # the startd has updated its ad for claim, job and end
     assert slot.of_slot("K8SImageStatus") == status
-    say(slot, {"K8SImageStatus": None})
+    say(slot, {"K8SSlots": {"c1": {"ImageStatus": None}}})
     until(lambda: slot.of_slot("K8SImageStatus") == "undefined", "users see that it is over")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +43,8 @@ class Engine(Client, ABC):
 class Simulated(Engine):
     """In the simulator."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster.settings.socket)
+    def __init__(self, cluster: Cluster, slot: int = 0) -> None:
+        super().__init__(cluster.settings.slots[slot].socket)
         self.cluster = cluster
 
     def image(self, name: str) -> str:
@@ -71,6 +71,18 @@ async def simulated(programs: Programs, **settings: Any) -> AsyncIterator[Simula
                 yield engine
             finally:
                 await engine.remove_all()
+
+
+@asynccontextmanager
+async def several_slots(programs: Programs, number: int, **settings: Any) -> AsyncIterator[list[Simulated]]:
+    """The slots of a simulated pod with several payload containers."""
+    async with simulate(programs, payload_containers=number, **settings) as cluster, AsyncExitStack() as ends:
+        slots = [await ends.enter_async_context(Simulated(cluster, slot)) for slot in range(number)]
+        try:
+            yield slots
+        finally:
+            for slot in slots:
+                await slot.remove_all()
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:

@@ -252,7 +252,7 @@ class AnyOrder(RuleBasedStateMachine):
         async def is_free() -> bool:
             await self.engine.remove_all()
             await self.engine.ask("POST", f"/containers/{NOBODY}/kill", params={"signal": "KILL"})  # ends a pull
-            slot.update((await self.engine.ask("GET", pilot_api.STATUS, version="")).json["slot"])
+            slot.update((await self.engine.ask("GET", pilot_api.STATUS, version="")).json["slots"][0])
             return bool(slot["state"] == "idle" and all(one.done() for one in self.begun))
 
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.engine import components
+from k8spilot.engine import slots
 from k8spilot.model import disk
 from k8spilot.payload import disk_meter, disk_watch
 from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
@@ -35,7 +35,7 @@ async def slot(programs: Programs) -> AsyncIterator[Simulated]:
 async def watched_inside(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Simulated]:
     """The same with payload-init as the meter, as where the engine is not root; it looks often and waits shortly."""
     meter = InsideDiskMeter(Path("/k8spilot/bin/slow"), [Path("/tmp")], lambda: ["/tmp", "/var/tmp"])
-    monkeypatch.setattr(components, "build_disk_meter", lambda *_, **__: meter)
+    monkeypatch.setattr(slots, "build_disk_meter", lambda *_, **__: meter)
     monkeypatch.setattr(disk, "LONGEST_SECONDS", 0.3)
     monkeypatch.setattr(disk_meter, "_SECONDS", 1)
     monkeypatch.setattr(disk_meter, "_END_SECONDS", 1.0)
@@ -176,7 +176,7 @@ async def test_output_of_the_program_that_measures_without_end_is_no_figure_and_
     endless = shutil.which("yes")
     assert endless is not None
     flooded = InsideDiskMeter(Path(endless), [Path("/tmp")], list)
-    monkeypatch.setattr(components, "build_disk_meter", lambda *_, **__: flooded)
+    monkeypatch.setattr(slots, "build_disk_meter", lambda *_, **__: flooded)
     await watched_inside.cluster.restart_pilot()
     job = await begun(watched_inside, "sleep 60")
 

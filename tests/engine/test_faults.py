@@ -7,11 +7,13 @@ import pytest
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.engine import components
+from k8spilot.kube.own_pod import Sidecar
 from k8spilot.payload import listeners, run
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.settings import Settings
+from k8spilot.settings.slots import BIND
 from tests.engine.rings import Engine, Simulated, simulated
 from tests.simulator.cluster import simulate
 from tests.simulator.pod import payload_image, payload_status
@@ -185,7 +187,9 @@ async def test_a_job_that_eats_all_memory_is_out_of_memory_on_the_node(node: Eng
 async def test_a_container_that_the_kubelet_stops_under_its_job_has_no_result(simulator: Simulated) -> None:
     job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; exec sleep 60")
     await job.until_output(b"ready")
-    await simulator.cluster.pilot.pod.set_image("payload", simulator.image("debian"), "0")  # somebody with kubectl
+    await simulator.cluster.pilot.pod.set_image(
+        Sidecar("payload", BIND), simulator.image("debian"), "0"
+    )  # somebody with kubectl
     result = await job.result()
     assert "no result" in result.error
     await simulator.remove(job.name)
@@ -218,7 +222,7 @@ async def test_a_pod_of_the_same_name_is_somebody_elses(programs: Programs, seen
             cluster.server.drop_watches()
         await cluster.server.replace("6f1f7e53-0000-4000-8000-000000000001")
         with suppress(ClusterError):
-            await cluster.pilot.pod.set_image("payload", "registry.test:5000/debian:forky", "0")
+            await cluster.pilot.pod.set_image(Sidecar("payload", BIND), "registry.test:5000/debian:forky", "0")
         await asyncio.wait_for(cluster.ended.wait(), 10)
         assert payload_image(cluster.server.pod) == image
 

@@ -17,7 +17,7 @@ from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
 JOB: dict[str, Any] = {"Labels": {"org.htcondorproject": "True"}}
-SINCE = "k8spilot_given_up_bind_timestamp_seconds"
+SINCE = 'k8spilot_given_up_bind_timestamp_seconds{container="payload"}'
 
 
 @pytest.fixture(autouse=True)

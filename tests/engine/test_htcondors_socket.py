@@ -19,7 +19,7 @@ LABELS = {"org.htcondorproject": "True"}
 @pytest.fixture
 async def door(simulator: Simulated) -> AsyncIterator[Client]:
     """HTCondor's socket."""
-    async with Client(simulator.cluster.settings.htcondor_socket) as client:
+    async with Client(simulator.cluster.settings.slots[0].htcondor_socket) as client:
         yield client
 
 
@@ -64,7 +64,7 @@ async def test_a_job_that_is_refused_after_its_pull_leaves_the_slot_idle(
     body = {"Image": image, "Cmd": ["true"], "Labels": LABELS, **option}
     assert (await door.ask("POST", "/containers/create", body, {"name": unique_name()})).status in (400, 409)
     found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
-    assert found["slot"]["state"] == "idle"
+    assert found["slots"][0]["state"] == "idle"
 
 
 async def test_the_next_job_takes_the_slot_from_what_was_created_by_hand(door: Client, simulator: Simulated) -> None:

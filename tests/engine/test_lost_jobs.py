@@ -19,7 +19,7 @@ KILL = "echo ready; sleep 0.2; kill -KILL $PPID; sleep 60"
 @pytest.fixture
 async def door(simulator: Simulated) -> AsyncIterator[Client]:
     """HTCondor's socket."""
-    async with Client(simulator.cluster.settings.htcondor_socket) as client:
+    async with Client(simulator.cluster.settings.slots[0].htcondor_socket) as client:
         yield client
 
 

@@ -60,7 +60,7 @@ async def test_a_job_that_is_lost_is_counted_and_told(programs: Programs) -> Non
             engine.image("busybox"), "echo ready; exec sleep 60", name="HTCJob12_3_slot1_PID77"
         )
         await job.until_output(b"ready")
-        assert (await metrics(address))["k8spilot_job_start_timestamp_seconds"] > 1e9
+        assert (await metrics(address))['k8spilot_job_start_timestamp_seconds{container="payload"}'] > 1e9
         assert engine.cluster.kubelet.container is not None
         engine.cluster.kubelet.container.kill_first()
         await job.result()
@@ -68,7 +68,7 @@ async def test_a_job_that_is_lost_is_counted_and_told(programs: Programs) -> Non
         event = await told(engine, "JobLost")
         assert event["type"] == "Warning"
         assert event["message"].startswith("Job 12.3 was lost: ")
-        assert "k8spilot_job_start_timestamp_seconds" not in await metrics(address)
+        assert 'k8spilot_job_start_timestamp_seconds{container="payload"}' not in await metrics(address)
 
 
 async def test_states_are_one_and_the_others_zero(programs: Programs) -> None:
@@ -77,7 +77,9 @@ async def test_states_are_one_and_the_others_zero(programs: Programs) -> None:
         await job.until_output(b"ready")
         found = {name: value for name, value in (await metrics(address)).items() if name.startswith("k8spilot_state")}
         assert len(found) == len(PayloadState)
-        assert {name for name, value in found.items() if value} == {'k8spilot_state{state="running"}'}
+        assert {name for name, value in found.items() if value} == {
+            'k8spilot_state{container="payload",state="running"}'
+        }
 
 
 async def test_an_engine_that_serves_is_healthy_and_ready(programs: Programs) -> None:
@@ -236,7 +238,7 @@ async def test_the_status_says_which_variables_have_no_effect(
 async def test_the_status_says_what_runs_and_what_went_wrong(simulator: Simulated) -> None:
     path = str(simulator.path)
     found = await asyncio.to_thread(status.ask, path)
-    assert (found["fit"], found["slot"]["state"], found["last_fault"]) == (True, "idle", None)
+    assert (found["fit"], found["slots"][0]["state"], found["last_fault"]) == (True, "idle", None)
     body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
     await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob11_0_slot1_PID1"})
     job = await simulator.begin_shell(
@@ -244,7 +246,7 @@ async def test_the_status_says_what_runs_and_what_went_wrong(simulator: Simulate
     )
     await job.until_output(b"ready")
     found = await asyncio.to_thread(status.ask, path)
-    slot = found["slot"]
+    (slot,) = found["slots"]
     assert (slot["state"], slot["job"], slot["image"]) == ("running", "12.3", simulator.image("busybox"))
     assert slot["attempt"] in simulator.cluster.kubelet.starts[-1]
     assert (found["last_fault"]["what"], found["last_fault"]["job"]) == ("ImageRefused", "11.0")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import PilotError
+from k8spilot.kube.own_pod import Sidecar
 from k8spilot.payload.scrub.from_pilot import Leftovers
+from k8spilot.settings.slots import BIND
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 from tests.engine.rings import Engine, Simulated, eventually, simulated
 from tests.simulator.pod import payload_image, payload_status
@@ -114,7 +116,7 @@ async def test_a_reference_that_comes_back_would_back_off(simulator: Simulated) 
     """The trap itself, so that the tests above prove something: the simulated kubelet has it, too."""
     cluster = simulator.cluster
     for image in ("busybox", "debian", "busybox"):
-        await cluster.pilot.pod.set_image("payload", simulator.image(image), "0")
+        await cluster.pilot.pod.set_image(Sidecar("payload", BIND), simulator.image(image), "0")
         await cluster.server.until(lambda pod: payload_status(pod)["image"] == payload_image(pod))
     assert payload_status(cluster.server.pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert cluster.kubelet.back_offs == 1

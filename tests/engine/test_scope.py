@@ -76,7 +76,7 @@ async def test_a_job_reaches_no_abstract_socket_outside_of_its_container(
     result = await simulator.run(simulator.image("debian"), "perl", "-e", REACH, served)
     assert result.stdout == b"1 1 1 1 ", result  # EPERM
     found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
-    assert found["payload_scoped"] is True
+    assert found["slots"][0]["payload_scoped"] is True
 
 
 async def test_a_job_and_what_runs_beside_it_reach_each_others_abstract_sockets(engine: Engine) -> None:

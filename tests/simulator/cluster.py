@@ -18,10 +18,10 @@ from k8spilot.kube.client import Access, Api
 from k8spilot.payload_init.install import TIDY
 from k8spilot.settings import Settings
 from k8spilot.supervisor.supervisor import GONE
-from tests.simulator.api_server import ApiServer
+from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import own_uid
 from tests.simulator.images import DEVICES, HOST, Images
-from tests.simulator.kubelet import Kubelet, Timing, Volumes
+from tests.simulator.kubelet import Kubelet, Node, Timing, Volumes
 from tests.simulator.pod import NAME, NAMESPACE, payload_status, pilot_pod
 from tests.simulator.programs import Programs
 
@@ -33,7 +33,8 @@ class Cluster:
     """The simulated node; its parts are for tests to look at and to break."""
 
     server: ApiServer
-    kubelet: Kubelet
+    kubelets: list[Kubelet]
+    """One for each payload container, which take turns."""
     images: Images
     volumes: Volumes
     settings: Settings
@@ -42,6 +43,15 @@ class Cluster:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the pilot has ended, by itself or not."""
     _running: "asyncio.Task[int] | None" = None
+
+    @property
+    def kubelet(self) -> Kubelet:
+        """The one of the first payload container."""
+        return self.kubelets[0]
+
+    def all_run(self, pod: Pod) -> bool:
+        """Whether the status shows all payload containers running."""
+        return all("running" in payload_status(pod, slot.container)["state"] for slot in self.settings.slots)
 
     async def start_pilot(self) -> None:
         """Run a pilot, as the supervisor does with the engine."""
@@ -69,12 +79,12 @@ class Cluster:
         await self.start_pilot()
 
     def processes(self) -> list[str]:
-        """Command lines of what runs under the payload's uid, but payload-init itself."""
-        found = []
+        """Command lines of what runs under the payloads' uids, but payload-init itself."""
+        found, uids = [], {slot.uid for slot in self.settings.slots}
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 command = " ".join(process.cmdline())
-                if process.uids().real == self.settings.payload_uid and "payload-init" not in command:
+                if process.uids().real in uids and "payload-init" not in command:
                     found.append(command)
         return found
 
@@ -117,7 +127,7 @@ async def simulate(
             cluster.api = await parts.enter_async_context(Api(access(cluster.server)))
             await cluster.start_pilot()
             parts.push_async_callback(cluster.stop_pilot)
-            await cluster.server.until(lambda pod: "running" in payload_status(pod)["state"])
+            await cluster.server.until(cluster.all_run)
             yield cluster
     finally:
         shutil.rmtree(folder)
@@ -132,19 +142,7 @@ async def _put_together(
 ) -> Cluster:
     timing, own = node
     uid = own_uid()
-    volumes = _make_volumes(folder, programs)
-    images = _make_images(folder / "registry", programs, own)
-    path = os.environ["PATH"]
-    os.environ["PATH"] = f"{images.programs}:{path}"  # the pilot finds `skopeo` there
-    parts.callback(os.environ.__setitem__, "PATH", path)
-    idle = images.find("registry.test:5000/k8spilot:test")
-    assert idle is not None
-    server = ApiServer(pilot_pod(idle, uid, own.limits))
-    await parts.enter_async_context(server.serve())
-    containers = folder / "containers"
-    containers.mkdir()
-    kubelet = Kubelet(server, images, programs, volumes, containers, uid, timing)
-    await _run(kubelet.run(), parts)
+    volumes = Volumes(folder / "exchange", folder / "execute", folder / "tmp", folder / "var-tmp")
     settings = Settings(
         **{
             "pod_name": NAME,
@@ -162,17 +160,34 @@ async def _put_together(
             **changed,
         }
     )
-    return Cluster(server, kubelet, images, volumes, settings)
+    _make_volumes(volumes, settings, programs)
+    images = _make_images(folder / "registry", programs, own)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{images.programs}:{path}"  # the pilot finds `skopeo` there
+    parts.callback(os.environ.__setitem__, "PATH", path)
+    idle = images.find("registry.test:5000/k8spilot:test")
+    assert idle is not None
+    server = ApiServer(pilot_pod(idle, settings.slots, own.limits))
+    await parts.enter_async_context(server.serve())
+    containers = folder / "containers"
+    containers.mkdir()
+    local = Node(images, programs, volumes, containers, timing)
+    kubelets = [Kubelet(server, local, slot) for slot in settings.slots]
+    for kubelet in kubelets:
+        await _run(kubelet.run(), parts)
+    return Cluster(server, kubelets, images, volumes, settings)
 
 
-def _make_volumes(folder: Path, programs: Programs) -> Volumes:
-    volumes = Volumes(folder / "exchange", folder / "execute", folder / "tmp", folder / "var-tmp")
+def _make_volumes(volumes: Volumes, settings: Settings, programs: Programs) -> None:
     for path in (volumes.exchange, volumes.execute, volumes.tmp, volumes.var_tmp):
         path.mkdir()
         path.chmod(0o1777)
+        for slot in settings.slots:
+            (path / slot.sub_path).mkdir(exist_ok=True)
+            (path / slot.sub_path).chmod(0o1777)
     volumes.exchange.chmod(0o755)
-    shutil.copytree(programs.payload_init.parent, volumes.exchange / "bin", ignore=shutil.ignore_patterns("container"))
-    return volumes
+    for folder in {settings.exchange, *(slot.exchange for slot in settings.slots)}:
+        shutil.copytree(programs.payload_init.parent, folder / "bin", ignore=shutil.ignore_patterns("container"))
 
 
 def _make_images(folder: Path, programs: Programs, idle: Idle) -> Images:

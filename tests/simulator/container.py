@@ -16,14 +16,16 @@ from tests.simulator.programs import Programs
 
 _FIRST_UID: Final = 47000
 _UIDS: Final = 10_000
+_OF_A_POD: Final = 4
 
 
 def own_uid() -> int:
     """A uid for the containers of this test process, which no other test process that runs now has.
 
-    container.c takes no uid outside of this range, and says why.
+    The next ones are for further payload containers of its pod. container.c takes no uid outside of this range, and
+    says why.
     """
-    return _FIRST_UID + os.getpid() % _UIDS
+    return _FIRST_UID + os.getpid() * _OF_A_POD % _UIDS
 
 
 def now() -> str:

@@ -16,10 +16,11 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from k8spilot.settings import SlotSettings
 from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import LocalContainer, now
 from tests.simulator.images import Images, LocalImage
@@ -69,34 +70,36 @@ class Volumes:
     tmp: Path
     var_tmp: Path
 
-    def mounts(self) -> Iterator[str]:
-        """As the payload container has them (manifests/pilot-pod.yaml)."""
-        yield f"{self.exchange}:/k8spilot:ro"
-        yield f"{self.execute}:/var/lib/condor/execute"
-        yield f"{self.tmp}:/tmp"
-        yield f"{self.var_tmp}:/var/tmp"
+    def mounts(self, part: str = "") -> Iterator[str]:
+        """As the payload container has them (manifests/pilot-pod.yaml); one of several has a `part` of each."""
+        yield f"{self.exchange / part}:/k8spilot:ro"
+        yield f"{self.execute / part}:{Path('/var/lib/condor/execute') / part}"
+        yield f"{self.tmp / part}:/tmp"
+        yield f"{self.var_tmp / part}:/var/tmp"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the kubelets of a pod's payload containers share."""
+
+    images: Images
+    programs: Programs
+    volumes: Volumes
+    folder: Path
+    """Of its containers."""
+    timing: Timing
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one that changes something: a kubelet changes one thing of a pod at a time, pulls included."""
 
 
 class Kubelet:
-    """Runs the payload container of the pod in `server`. Tests may look at what it did."""
+    """Runs a payload container of the pod in `server`. Tests may look at what it did."""
 
-    def __init__(
-        self,
-        server: ApiServer,
-        images: Images,
-        programs: Programs,
-        volumes: Volumes,
-        folder: Path,
-        uid: int,
-        timing: Timing,
-    ) -> None:
+    def __init__(self, server: ApiServer, node: Node, slot: SlotSettings) -> None:
         self._server = server
-        self._images = images
-        self._programs = programs
-        self._volumes = volumes
-        self._folder = folder
-        self._uid = uid
-        self._timing = timing
+        self._node = node
+        self._timing = node.timing
+        self._slot = slot
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starts: Counter[str] = Counter()
@@ -124,7 +127,9 @@ class Kubelet:
         try:
             while True:
                 await self._awake.wait()
-                if await self._sync():
+                async with self._node.turn:
+                    is_changed = await self._sync()
+                if is_changed:
                     await asyncio.sleep(self._timing.relist)
                     continue
                 await self._wake.wait()
@@ -155,11 +160,14 @@ class Kubelet:
         """Do what is to be done by now."""
         self._awake.set()
 
+    def _wanted(self, pod: Pod) -> str:
+        return payload_image(pod, self._slot.container)
+
     async def _watch_spec(self) -> None:
         seen = [""]
         while True:
-            pod = await self._server.until(lambda pod: payload_image(pod) != seen[-1], seconds=1e9)
-            seen.append(payload_image(pod))
+            pod = await self._server.until(lambda pod: self._wanted(pod) != seen[-1], seconds=1e9)
+            seen.append(self._wanted(pod))
             self._wake.set()
 
     async def _sync(self) -> bool:
@@ -167,7 +175,7 @@ class Kubelet:
         if self._server.deleted:
             return False
         pod = self._server.pod
-        wanted = payload_image(pod)
+        wanted = self._wanted(pod)
         running = self.container is not None and self.container.running
         if running and self.container is not None and self.container.image == wanted:
             return False
@@ -180,16 +188,16 @@ class Kubelet:
         for repository, pulled in self._held.items():
             if wanted.startswith(repository):
                 await pulled.wait()
-        image = self._images.find(wanted)
+        image = self._node.images.find(wanted)
         failure = self._pull_error(wanted, image)
         if image is None or failure is not None:
             self._refuse(wanted, failure or Failure("not found", "ErrImagePull", 1))
             return False
         self._failing = ""
         if self._is_backing_off(wanted):
-            self._wait(wanted, "CrashLoopBackOff", "back-off restarting failed container payload")
+            self._wait(wanted, "CrashLoopBackOff", f"back-off restarting failed container {self._slot.container}")
             return False
-        await self._start(wanted, image, payload_bind(pod))
+        await self._start(wanted, image, payload_bind(pod, self._slot.bind_annotation))
         return True
 
     def _is_backing_off(self, wanted: str) -> bool:
@@ -211,13 +219,13 @@ class Kubelet:
 
     async def _start(self, wanted: str, image: LocalImage, bind: str) -> None:
         container = await LocalContainer.start(
-            self._programs,
-            self._folder,
-            uid=self._uid,
+            self._node.programs,
+            self._node.folder,
+            uid=self._slot.uid,
             groups=image.groups,
             image=wanted,
             image_id=f"{image.repository}@{image.digest}",
-            mounts=[*image.mounts, *self._volumes.mounts()],
+            mounts=[*image.mounts, *self._node.volumes.mounts(self._slot.sub_path)],
             environment={
                 "PATH": _PATH,
                 "HOME": "/",
@@ -298,7 +306,7 @@ class Kubelet:
         message = f'Back-off pulling image "{wanted}": ErrImagePull: {failure.words}' if again else failure.words
 
         def show() -> None:
-            if payload_image(self._server.pod) == wanted:
+            if self._wanted(self._server.pod) == wanted:
                 self._wait(wanted, reason, message)
 
         self._later(self._timing.pull_error, show)
@@ -306,7 +314,7 @@ class Kubelet:
 
     def _show(self, change: Callable[[dict[str, Any]], None]) -> None:
         def update(pod: Pod) -> None:
-            change(payload_status(pod))
+            change(payload_status(pod, self._slot.container))
             pod["status"]["lastSeen"] = now()
 
         self._spawn(self._server.update(update))

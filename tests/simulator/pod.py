@@ -1,12 +1,15 @@
 """The pilot's pod as the API server has it, made from the project's own manifest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any, Final
 
 import yaml
 
+from k8spilot.cli.slots import multiply
+from k8spilot.settings import SlotSettings
+from k8spilot.settings.slots import BIND
 from tests.simulator.images import REGISTRY, LocalImage
 from tests.simulator.programs import CHECKOUT
 
@@ -15,13 +18,20 @@ NAME: Final = "pilot"
 PAYLOAD: Final = "payload"
 
 
-def pilot_pod(idle: LocalImage, uid: int, limits: Mapping[str, str] | None = None) -> dict[str, Any]:
+def pilot_pod(
+    idle: LocalImage, slots: Sequence[SlotSettings], limits: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The pod after its start: `install` has ended, `payload` is about to run the idle image, `pilot` runs."""
     pod = deepcopy(_manifest())
+    if len(slots) > 1:
+        payload = next(one for one in pod["spec"]["initContainers"] if one["name"] == PAYLOAD)
+        payload["resources"]["limits"]["cpu"] = str(len(slots))
+        multiply(pod["spec"], len(slots))
+    uids = {slot.container: slot.uid for slot in slots}
     pod["metadata"] |= {"name": NAME, "namespace": NAMESPACE, "uid": "6f1f7e53-0000-4000-8000-000000000000"}
     for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
         container["image"] = idle.reference
-        if container["name"] == PAYLOAD:
+        if (uid := uids.get(container["name"])) is not None:
             container["securityContext"] |= {"runAsUser": uid, "runAsGroup": uid}
             container["resources"]["limits"] |= limits or {}
     pod["status"] = {
@@ -29,7 +39,10 @@ def pilot_pod(idle: LocalImage, uid: int, limits: Mapping[str, str] | None = Non
         "startTime": "2026-01-01T00:00:00Z",
         "initContainerStatuses": [
             {"name": "install", "image": idle.reference, "restartCount": 0, "state": {"terminated": {"exitCode": 0}}},
-            {"name": PAYLOAD, "image": idle.reference, "imageID": "", "restartCount": 0, "state": {"waiting": {}}},
+            *(
+                {"name": name, "image": idle.reference, "imageID": "", "restartCount": 0, "state": {"waiting": {}}}
+                for name in uids
+            ),
         ],
         "containerStatuses": [
             {
@@ -52,17 +65,17 @@ def _manifest() -> dict[str, Any]:
     return dict(pod)
 
 
-def payload_image(pod: dict[str, Any]) -> str:
+def payload_image(pod: dict[str, Any], name: str = PAYLOAD) -> str:
     """The image that the spec asks for."""
-    return next(str(one["image"]) for one in pod["spec"]["initContainers"] if one["name"] == PAYLOAD)
+    return next(str(one["image"]) for one in pod["spec"]["initContainers"] if one["name"] == name)
 
 
-def payload_bind(pod: dict[str, Any]) -> str:
+def payload_bind(pod: dict[str, Any], annotation: str = BIND) -> str:
     """What the manifest's variable K8SPILOT_BIND is, by the downward API."""
-    return str((pod["metadata"].get("annotations") or {}).get("k8spilot/bind", ""))
+    return str((pod["metadata"].get("annotations") or {}).get(annotation, ""))
 
 
-def payload_status(pod: dict[str, Any]) -> dict[str, Any]:
+def payload_status(pod: dict[str, Any], name: str = PAYLOAD) -> dict[str, Any]:
     """The payload container's status; a part of `pod`."""
-    status: dict[str, Any] = next(one for one in pod["status"]["initContainerStatuses"] if one["name"] == PAYLOAD)
+    status: dict[str, Any] = next(one for one in pod["status"]["initContainerStatuses"] if one["name"] == name)
     return status

@@ -22,6 +22,19 @@ from k8spilot.settings import Settings
 NOW = datetime.now(UTC)
 
 
+def slot(**other: Any) -> dict[str, Any]:
+    moment = (datetime.now(UTC) - timedelta(minutes=5, seconds=3)).isoformat()
+    return {
+        "name": "slot1", "container": "payload", "state": "running", "since": moment, "image": "busybox",
+        "attempt": "0a1b", "job": "12.0", "job_since": moment, "payload_init": True, "payload_scoped": True,
+        "htcondor": {
+            "name": "slot1@x", "state": "Claimed", "activity": "Busy", "job": "12.0", "user": "alice@x",
+            "since": moment,
+        },
+        **other,
+    }  # fmt: skip
+
+
 def found(**other: Any) -> dict[str, Any]:
     moment = (datetime.now(UTC) - timedelta(minutes=5, seconds=3)).isoformat()
     return {
@@ -30,17 +43,12 @@ def found(**other: Any) -> dict[str, Any]:
         "pod": "pilots/pilot",
         "version": "1.2",
         "engine": {"since": moment, "restarts": 1},
-        "slot": {
-            "container": "payload", "state": "running", "since": moment, "image": "busybox", "attempt": "0a1b",
-            "job": "12.0", "job_since": moment,
-        },
+        "slots": [slot()],
         "htcondor": {
-            "up": True, "name": "slot1@x", "state": "Claimed", "activity": "Busy", "job": "12.0", "user": "alice@x",
-            "since": moment, "to_retire": "2026-12-05T00:00:00+00:00", "to_die": "2026-12-06T00:00:00+00:00",
+            "up": True, "to_retire": "2026-12-05T00:00:00+00:00", "to_die": "2026-12-06T00:00:00+00:00",
             "retiring": False,
         },
         "api": {"reachable": True, "away_since": None, "last_contact": moment, "requests": 3},
-        "payload_init": True,
         "last_fault": None,
         "faults": [],
         **other,
@@ -87,7 +95,7 @@ def test_the_exit_status_says_whether_it_is_fit(
         result = CliRunner().invoke(app, ["status"])
     assert result.exit_code == code
     assert ("it is not well" in result.stdout) is not fit
-    assert re.search(r"job       12.0, runs for 5 min \d+ s", result.stdout)
+    assert re.search(r"  job     12.0, runs for 5 min \d+ s", result.stdout)
 
 
 def test_where_there_is_no_pilot_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +160,7 @@ def test_it_is_fast_since_it_imports_little() -> None:
 
 @pytest.mark.parametrize(("scoped", "lines"), [(True, 0), (None, 0), (False, 1)])
 def test_that_jobs_reach_sockets_of_the_pods_other_containers_is_shown(scoped: bool | None, lines: int) -> None:
-    assert status.text(found(payload_scoped=scoped)).count("abstract sockets") == lines
+    assert status.text(found(slots=[slot(payload_scoped=scoped)])).count("abstract sockets") == lines
 
 
 def test_the_pools_view_of_the_slot_is_shown() -> None:
@@ -167,3 +175,10 @@ def test_the_pools_view_of_the_slot_is_shown() -> None:
     out = {**pool, "in_pool": False, "last_update": None, "problem": "cm: no such host"}
     assert "pool      NOT in the pool for 5 min 3 s" in status.text(found(pool=out)).splitlines()
     assert "pool  " not in status.text(found())
+
+
+def test_each_slot_of_several_is_shown_by_its_name() -> None:
+    idle = slot(name="slot2", container="payload-2", state="idle", image=None, job=None, job_since=None, htcondor=None)
+    text = status.text(found(slots=[slot(), idle]))
+    assert re.search(r"^slot1     running for 5 min \d+ s\n  job     12.0,", text, re.MULTILINE)
+    assert re.search(r"^slot2     idle for 5 min \d+ s, without a job$", text, re.MULTILINE)

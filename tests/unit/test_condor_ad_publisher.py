@@ -9,7 +9,7 @@ import pytest
 
 from k8spilot.common import logs
 from k8spilot.common.errors import ClusterRefused, ImageNotHere, ImageNotNow, NotHere
-from k8spilot.condor.ad_publisher import AdPublisher
+from k8spilot.condor.ad_publisher import AdPublisher, PublishedAds
 from k8spilot.condor.startd_ad import StartdAd, Value
 from k8spilot.model import avoided_images
 from k8spilot.model.reference import Reference
@@ -35,19 +35,29 @@ class Ad(StartdAd):
         self.changed.set()
         return True
 
-    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
+    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         return None
 
     @property
     def seconds(self) -> float:
         """For how long no job is taken."""
-        until = self.told["K8SApiAwayUntil"]
-        return 0 if until is None else float(until) - time.time()
+        return self.number("K8SApiAwayUntil") - time.time() if self.told["K8SApiAwayUntil"] else 0
+
+    def number(self, name: str) -> float:
+        """A number that was told."""
+        value = self.told[name]
+        assert isinstance(value, int)
+        return value
+
+
+def publisher(ad: Ad, number: int = 1) -> AdPublisher:
+    """The publisher of a slot."""
+    return AdPublisher(PublishedAds(ad, cast("Any", None)), number)
 
 
 async def test_the_slot_is_closed_for_as_long_as_any_reason_lasts() -> None:
     ad = Ad()
-    listener = AdPublisher(ad, cast("Any", None))
+    listener = publisher(ad)
     await listener.away("pull", 100)
     assert 98 < ad.seconds <= 100
     await listener.away("pull", 10)
@@ -62,7 +72,7 @@ async def test_the_slot_is_closed_for_as_long_as_any_reason_lasts() -> None:
 
 async def test_a_reason_that_nobody_takes_back_ends_by_itself() -> None:
     ad = Ad()
-    listener = AdPublisher(ad, cast("Any", None))
+    listener = publisher(ad)
     await listener.away("remains", -1)
     assert ad.told == {"K8SApiAwayUntil": None}
     await listener.back("api")
@@ -83,15 +93,15 @@ async def test_what_was_not_available_is_avoided_and_no_more_than_that(
     error: NotHere | ImageNotNow, avoided: str
 ) -> None:
     ad, image = Ad(), Reference.parse("registry.example:5000/a/b:1")
-    listener = AdPublisher(ad, cast("Any", None))
+    listener = publisher(ad)
     await (listener.left(image, error) if isinstance(error, NotHere) else listener.unavailable(image, error))
     assert ad.told["K8SAvoidedImages"] == avoided
-    assert 598 < float(ad.told["K8SAvoidUntil"] or 0) - time.time() <= 600
+    assert 598 < ad.number("K8SAvoidUntil") - time.time() <= 600
 
 
 async def test_several_are_avoided_at_a_time() -> None:
     ad = Ad()
-    listener = AdPublisher(ad, cast("Any", None))
+    listener = publisher(ad)
     for name in ("a.example/x", "b.example/x", "a.example/x"):
         await listener.unavailable(Reference.parse(name), ImageNotNow("no answer", "registry"))
     assert ad.told["K8SAvoidedImages"] == "b.example,a.example"
@@ -99,8 +109,9 @@ async def test_several_are_avoided_at_a_time() -> None:
 
 async def test_a_name_whose_time_is_over_is_withdrawn_while_another_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
     ad = Ad()
-    listener = AdPublisher(ad, cast("Any", None))
-    withdrawing = asyncio.create_task(listener.withdraw_avoided())
+    ads = PublishedAds(ad, cast("Any", None))
+    listener = AdPublisher(ads, 1)
+    withdrawing = asyncio.create_task(ads.withdraw_avoided())
     monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.3)
     await listener.unavailable(Reference.parse("a.example/x"), ImageNotNow("no answer", "registry"))
     monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.6)
@@ -119,18 +130,34 @@ async def test_a_name_whose_time_is_over_is_withdrawn_while_another_is_avoided(m
 
 async def test_a_black_hole_is_told_until_when_it_is_one() -> None:
     ad = Ad()
-    await AdPublisher(ad, cast("Any", None)).black_hole(600, "jobs fail")
-    assert 598 < float(ad.told["K8SBlackHoleUntil"] or 0) - time.time() <= 600
+    await publisher(ad).black_hole(600, "jobs fail")
+    assert 598 < ad.number("K8SBlackHoleUntil") - time.time() <= 600
 
 
-async def test_a_job_that_uses_too_much_disk_is_named_until_it_is_gone() -> None:
+async def test_a_job_that_uses_too_much_disk_is_named_in_its_slot_until_it_is_gone() -> None:
     ad = Ad()
-    listener = AdPublisher(ad, cast("Any", None))
-    logs.about(logs.Subject(job="7.3", slot="slot1"))
-    await listener.excess("it wrote too much")
-    since = ad.told.pop("K8SHoldSince")
-    assert ad.told == {"K8SHoldJob": "7.3", "K8SHoldReason": "it wrote too much"}
-    assert isinstance(since, int)
-    assert abs(since - time.time()) < 3
-    await listener.excess("")
-    assert ad.told == {"K8SHoldJob": None, "K8SHoldReason": None, "K8SHoldSince": None}
+    ads = PublishedAds(ad, cast("Any", None))
+    slots = {number: AdPublisher(ads, number) for number in (1, 2)}
+    for number, slot in slots.items():
+        logs.about(logs.Subject(job=f"7.{number}", slot=f"slot{number}"))
+        await slot.excess("it wrote too much")
+    told = cast("dict[str, dict[str, Any]]", ad.told["K8SSlots"])
+    assert [(told[name]["HoldJob"], told[name]["HoldReason"]) for name in ("c1", "c2")] == [
+        ("7.1", "it wrote too much"), ("7.2", "it wrote too much")
+    ]  # fmt: skip
+    assert all(abs(one["HoldSince"] - time.time()) < 3 for one in told.values())
+    await slots[1].excess("")
+    assert told["c1"] == {"HoldJob": None, "HoldReason": None, "HoldSince": None}
+    assert told["c2"]["HoldJob"] == "7.2"
+
+
+async def test_a_slot_whose_reason_is_over_does_not_open_what_another_closes() -> None:
+    ad = Ad()
+    ads = PublishedAds(ad, cast("Any", None))
+    slots = {number: AdPublisher(ads, number) for number in (1, 2)}
+    for slot in slots.values():
+        await slot.away("pull", 100)
+    await slots[1].back("pull")
+    assert ad.seconds > 98
+    await slots[2].back("pull")
+    assert ad.seconds == 0

@@ -92,7 +92,7 @@ async def test_the_engine_changes_the_ad_and_asks_for_it(settings: Settings, fol
         await eventually(lambda: slot.there)
         assert await slot.set({"K8SImageStatus": "bound"})
         assert 'K8SImageStatus = "bound"' in _ad(folders)
-        assert await slot.look(["State"]) == {"State": "Claimed", "JobId": "7.1"}
+        assert await slot.look(["State"]) == [{"State": "Claimed", "JobId": "7.1"}]
         assert await slot.vacate("7.1")
         assert not await slot.vacate("7.2")
     assert not slot.there

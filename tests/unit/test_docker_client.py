@@ -40,12 +40,12 @@ def create(
     ]
 
 
-def installed(folder: Path, client: str, execute: Path | None = None, extra: Sequence[str] = ()) -> Path:
+def installed(folder: Path, client: str, rootless: bool = False, extra: Sequence[str] = ()) -> Path:
     """Make it, with `client` as docker's own, which finds the number of its call in $calls."""
     own, lines = folder / "docker", folder / "docker-client"
     own.write_text(f'#!/bin/sh\necho "$*" >> {folder}/asked; calls=$(wc -l < {folder}/asked)\n{client}\n')
     lines.write_text(script("docker-client").read_text().replace("sleep 3", "sleep 0.01"))
-    values = {"docker": str(own), "execute": str(execute or ""), "extra": shlex.join(extra)}
+    values = {"docker": str(own), "rootless": "yes" if rootless else "", "extra": shlex.join(extra)}
     (folder / "programs.settings").write_text(assignments(values))
     own.chmod(0o755)
     lines.chmod(0o755)
@@ -55,12 +55,13 @@ def installed(folder: Path, client: str, execute: Path | None = None, extra: Seq
 def docker(
     folder: Path, client: str, *arguments: str, execute: Path | None = None, extra: Sequence[str] = ()
 ) -> "subprocess.CompletedProcess[str]":
-    """Make it, and run it."""
-    return run(installed(folder, client, execute, extra), *arguments)
+    """Make it, and run it; `execute` is the slot's folder where HTCondor is not root."""
+    return run(installed(folder, client, execute is not None, extra), *arguments, execute=execute)
 
 
-def run(program: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
+def run(program: Path, *arguments: str, execute: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "_CONDOR_EXECUTE": str(execute or "")}
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
 def asked(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import BindError, ClusterError
+from k8spilot.kube.own_pod import Sidecar
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binder import Binder
@@ -27,7 +28,14 @@ async def _never(*_: object) -> NoReturn:
 def _binder() -> Binder:
     """One whose pod never changes, and whose API server is never away."""
     pod = SimpleNamespace(until=_never, connectivity=SimpleNamespace(lasting=_never))
-    return Binder("payload", cast("Any", pod), cast("Any", None), cast("Any", None), lambda: "", frozenset)
+    return Binder(
+        Sidecar("payload", "k8spilot/bind"),
+        cast("Any", pod),
+        cast("Any", None),
+        cast("Any", None),
+        lambda: "",
+        frozenset,
+    )
 
 
 def _change() -> ImageChange:

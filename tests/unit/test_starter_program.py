@@ -15,14 +15,22 @@ HTCONDOR, JOB = 47001, 47003
 
 
 def started(
-    tmp_path: Path, engine: str, *arguments: str, is_root: bool = False, **variables: str
+    tmp_path: Path, engine: str, *arguments: str, is_root: bool = False, starter: str = "/bin/echo", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run what the startd runs for a job, with an engine that answers as a program does."""
     program = tmp_path / "starter"
     program.write_text(script("starter").read_text())
-    values = {"starter": "/bin/echo", "python": engine, "temporary": str(tmp_path / "tmp"), "tidy": "./bin/tidy"}
-    values["execute"] = "" if is_root else str(tmp_path / "slot")
+    values = {"starter": starter, "python": engine, "tidy": "./bin/tidy"}
+    values["rootless"] = "" if is_root else "yes"
     (tmp_path / "programs.settings").write_text(assignments(values))
+    for number, folder in enumerate(("slot", "slot-2"), 1):
+        of_slot = {
+            "execute": str(tmp_path / folder),
+            "slot_socket": f"{number}.sock",
+            "docker_host": f"unix://{number}",
+            "temporary": str(tmp_path / ("tmp" if number == 1 else "tmp-2")),
+        }
+        (tmp_path / f"slot-{number}.settings").write_text(assignments(of_slot))
     environment = {**os.environ, **variables}
     return subprocess.run(
         ["sh", program, *arguments], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
@@ -48,6 +56,32 @@ def test_where_nobody_is_root_a_starter_finds_nothing_of_one_that_was_killed(lef
     assert [path.name for path in (leftovers / "slot").iterdir()] == ["dir_77.recover"]
     assert list((leftovers / "tmp").iterdir()) == []
     assert (leftovers / "beside/file").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        (("-f", "-a", "slot2", "10.0.0.1"), 2),
+        (("-f", "-local-name", "slot_type_1", "-a", "slot1_2", "10.0.0.1"), 2),
+        (("-f", "-a", "slot1"), 1),
+        (("-f", "slot2"), 1),
+        (("-classad",), 1),
+    ],
+)
+def test_a_starter_has_its_slots_docker_socket_and_folder(
+    tmp_path: Path, arguments: tuple[str, ...], number: int
+) -> None:
+    program = tmp_path / "environment"
+    program.write_text('#!/bin/sh\necho "$K8SPILOT_SLOT $DOCKER_HOST $_CONDOR_EXECUTE"\n')
+    program.chmod(0o755)
+    folder = tmp_path / ("slot" if number == 1 else "slot-2")
+    said = started(tmp_path, "true", *arguments, is_root=True, starter=str(program)).stdout
+    assert said == f"{number} unix://{number} {folder}\n"
+
+
+def test_a_starter_of_an_unknown_slot_does_not_run(tmp_path: Path) -> None:
+    done = started(tmp_path, "true", "-a", "slot3", is_root=True)
+    assert (done.returncode != 0, done.stdout) == (True, "")
 
 
 def test_without_the_engines_word_there_is_no_starter(leftovers: Path) -> None:

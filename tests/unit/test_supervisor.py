@@ -34,14 +34,14 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 def _kept(engine: str | None, condor: str | None) -> Iterator["subprocess.Popen[bytes]"]:
     scripts = {"engine": engine, "condor": condor}
     plan = {
-        name: {"argv": ["sh", "-c", text], "env": dict(os.environ), "inherits": name == "engine"}
+        name: {"argv": ["sh", "-c", text], "env": dict(os.environ), "sockets": 2 if name == "engine" else 0}
         for name, text in scripts.items()
         if text is not None
     }
     file = Path("plan")
-    file.write_bytes(marshal.dumps(plan))
-    # As cli/run.py leaves it: the sockets at 3 and 4, the plan at 5.
-    shell = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{supervisor.__file__}" 5'
+    file.write_bytes(marshal.dumps({**plan, "sockets": 2}))
+    # As cli/run.py leaves it: the plan at 3, the sockets after it.
+    shell = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{supervisor.__file__}"'
     with subprocess.Popen(["sh", "-c", shell], stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -86,9 +86,9 @@ def test_an_engine_that_dies_is_started_again_and_htcondor_lives_on(start: Start
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a process namespace")
 def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_pod(tmp_path: Path) -> None:
-    plan = {"engine": None, "condor": {"argv": ["sh", "-c", CONDOR], "env": dict(os.environ), "inherits": False}}
-    (tmp_path / "plan").write_bytes(marshal.dumps(plan))
-    program = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{supervisor.__file__}" 5'
+    plan = {"engine": None, "condor": {"argv": ["sh", "-c", CONDOR], "env": dict(os.environ), "sockets": 0}}
+    (tmp_path / "plan").write_bytes(marshal.dumps({**plan, "sockets": 2}))
+    program = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{supervisor.__file__}"'
     pod = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", program]
     with subprocess.Popen(pod, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         eventually((tmp_path / "condor").exists)
@@ -203,7 +203,7 @@ def test_an_engine_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pyt
 
 def test_htcondor_does_not_get_the_docker_socket(start: Start) -> None:
     process = start(
-        "test -e /proc/self/fd/3 && touch has; exec sleep 9", "test -e /proc/self/fd/3 || touch not; exec sleep 9"
+        "test -e /proc/self/fd/4 && touch has; exec sleep 9", "test -e /proc/self/fd/4 || touch not; exec sleep 9"
     )
     eventually(lambda: Path("has").exists() and Path("not").exists())
     assert process.poll() is None

@@ -31,7 +31,7 @@ from k8spilot.model.reference import Reference
 from k8spilot.telemetry import exporter as door
 from k8spilot.telemetry import health
 from k8spilot.telemetry.event_recorder import EventRecorder
-from k8spilot.telemetry.metrics import Metrics, Now
+from k8spilot.telemetry.metrics import Metrics, Now, NowOfSlot
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ async def test_an_event_that_cannot_be_made_does_not_stop_the_next(caplog: pytes
 
 
 def now(**other: Any) -> Now:
-    return Now(**{"version": "1.2", "state": PayloadState.IDLE, "restarts": 0, **other})
+    return Now(**{"version": "1.2", "slots": [NowOfSlot("payload", PayloadState.IDLE)], "restarts": 0, **other})
 
 
 async def recorder() -> tuple[SlotRecorder, Told, Callable[[], str]]:
@@ -277,9 +277,9 @@ def test_requests_are_read_where_they_are_counted() -> None:
 
 def test_a_job_that_runs_has_its_beginning_there() -> None:
     began = datetime(2026, 11, 21, tzinfo=UTC)
-    running = Metrics().text(now(state=PayloadState.RUNNING, running_since=began)).decode()
-    assert "\nk8spilot_job_start_timestamp_seconds 1.7952192e+09\n" in running
-    assert "\nk8spilot_job_start_timestamp_seconds " not in Metrics().text(now()).decode()
+    running = Metrics().text(now(slots=[NowOfSlot("payload", PayloadState.RUNNING, began)])).decode()
+    assert '\nk8spilot_job_start_timestamp_seconds{container="payload"} 1.7952192e+09\n' in running
+    assert "\nk8spilot_job_start_timestamp_seconds{" not in Metrics().text(now()).decode()
 
 
 def test_one_address_gets_a_few_connections_and_all_together_some_more() -> None:

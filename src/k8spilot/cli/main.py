@@ -69,14 +69,15 @@ def install(
         Path, typer.Option(envvar="K8SPILOT_EXCHANGE", metavar="FOLDER", help="The exchange volume.")
     ] = Path("/k8spilot"),
     source: Annotated[Path, typer.Option(metavar="FILE", help="The payload-init to copy.")] = PAYLOAD_INIT,
-    sandboxes: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also make this folder, for the jobs' sandboxes.")
+    folder: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="Also make this folder, which a payload container mounts; repeatable."),
     ] = None,
 ) -> None:
     """Copy payload-init to the exchange volume, where the payload container runs it."""
     from k8spilot.payload_init.install import install as copy  # noqa: PLC0415
 
-    typer.echo(f"installed {copy(source, exchange, sandboxes)}")
+    typer.echo(f"installed {copy(source, exchange, folder or ())}")
 
 
 @app.command(epilog="Example: kubectl kustomize my-overlay | k8spilot check --manifest -")
@@ -137,6 +138,20 @@ def manifests() -> None:
     if sys.stdout.isatty():
         raise SettingsError("the manifests are a tar archive; pipe them into a file or into `tar x`")
     write(sys.stdout.buffer)
+
+
+@app.command(epilog="Example: kubectl kustomize my-overlay | k8spilot slots 4 | kubectl apply -f -")
+def slots(
+    number: Annotated[int, typer.Argument(min=2, max=64, metavar="NUMBER", help="Number of payload containers.")],
+    manifest: Annotated[str, typer.Argument(metavar="FILE", help="The rendered manifest; - for standard input.")] = "-",
+) -> None:
+    """Give the pod of a rendered manifest several payload containers, each for one job at a time.
+
+    They share the resources of the one that the manifest has. The result goes to standard output.
+    """
+    from k8spilot.cli.slots import with_slots  # noqa: PLC0415
+
+    typer.echo(with_slots(_text_of(manifest), number), nl=False)
 
 
 @gpu.command()

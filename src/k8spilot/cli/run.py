@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from k8spilot.common import logs
 from k8spilot.common.errors import PilotError
@@ -29,9 +29,6 @@ from k8spilot.preflight.cluster import Cluster
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import Settings
 from k8spilot.supervisor import supervisor
-
-_PLAN: Final = supervisor.DOCKER_SOCKETS[-1] + 1
-"""Descriptor of the supervisor's plan."""
 
 
 def start() -> NoReturn:
@@ -59,7 +56,11 @@ def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
     plan: dict[str, Any] = {}
     if "engine" in settings.services:
         facts: dict[str, Any] = {"started": start_of_life(cluster.pod), "attributes": cluster.attributes()}
-        child = {"name": "engine", "inherits": True, "argv": [sys.executable, "-P", "-m", "k8spilot.engine"]}
+        child = {
+            "name": "engine",
+            "sockets": len(settings.sockets),
+            "argv": [sys.executable, "-P", "-m", "k8spilot.engine"],
+        }
     else:
         facts = asyncio.run(agent.facts(settings.socket))
         child = {"name": "agent", "argv": [sys.executable, "-P", "-m", "k8spilot.condor.agent"]}
@@ -74,23 +75,22 @@ def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
 
 
 def _become_supervisor(settings: Settings, plan: dict[str, Any]) -> NoReturn:
-    if "engine" in settings.services:
-        group = _group("condor")
-        listening = [listen(path, group).detach() for path in settings.sockets]
-    else:
-        listening = [os.open(os.devnull, os.O_RDONLY) for _ in settings.sockets]
+    group = _group("condor")
+    paths = settings.sockets if "engine" in settings.services else ()
+    listening = [listen(path, group).detach() for path in paths]
     text = os.memfd_create("plan", 0)
-    os.write(text, marshal.dumps(plan))
+    os.write(text, marshal.dumps({**plan, "sockets": len(paths)}))
     os.lseek(text, 0, os.SEEK_SET)
-    # Duplicate the descriptors above 10 first, so that dup2 does not overwrite one of them. Only the descriptors at
-    # their final numbers are inherited.
-    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (*listening, text)]
-    for end, number in zip(ends, (*supervisor.DOCKER_SOCKETS, _PLAN), strict=True):
+    # Duplicate the descriptors above their final numbers first, so that dup2 does not overwrite one of them. Only the
+    # descriptors at their final numbers are inherited.
+    beyond = supervisor.SOCKETS + len(paths)
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, beyond) for end in (text, *listening)]
+    for end, number in zip(ends, range(supervisor.PLAN, beyond), strict=True):
         os.dup2(end, number, inheritable=True)
-    os.closerange(_PLAN + 1, 1024)
+    os.closerange(beyond, 1024)
     # A core dump of any later process, including HTCondor's, would contain tokens.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    command = [sys.executable, "-IS", supervisor.__file__, str(_PLAN)]
+    command = [sys.executable, "-IS", supervisor.__file__]
     os.execve(sys.executable, command, _without_secrets())  # noqa: S606
 
 

@@ -52,23 +52,19 @@ def ask(path: str) -> Json:
 def text(status: Json) -> str:
     """Return the status as text for people."""
     lines = ["fit" if status["fit"] else "NOT FIT", *(f"  {problem}" for problem in status["problems"])]
-    if "slot" not in status:
+    if "slots" not in status:
         return "\n".join(lines)
     lines[0] += f": pilot {status['pod']}, k8spilot {status['version']}"
-    slot, engine = status["slot"], status["engine"]
-    if slot["job"] or slot["image"]:
-        lines.append(f"slot      {slot['state']} for {_age(slot['since'])}")
-        lines.append(f"job       {slot['job'] or 'not known yet'}{_since(', runs for ', slot['job_since'])}")
-        lines.append(f"image     {slot['image']} (attempt {slot['attempt']})")
-    else:
-        lines.append(f"slot      {slot['state']} for {_age(slot['since'])}, without a job")
+    slots, engine = status["slots"], status["engine"]
+    for slot in slots:
+        lines += _slot(slot, "slot" if len(slots) == 1 else slot["name"])
     lines.append(f"HTCondor  {_condor(status['htcondor'])}")
     if pool := status.get("pool"):
         lines.append(f"pool      {_pool(pool)}")
     if (gpus := status.get("gpus")) and (gpus["usable"] or gpus["problem"]):
         lines.append(f"GPUs      {gpus['words']}")
     lines.append(f"API       {_api(status['api'])}")
-    if status.get("payload_scoped") is False:
+    if any(slot["payload_scoped"] is False for slot in slots):
         lines.append(
             "payload   can reach abstract sockets of the other containers: Linux 6.12 with Landlock would prevent that"
         )
@@ -81,12 +77,26 @@ def text(status: Json) -> str:
     return "\n".join(lines)
 
 
+def _slot(slot: Json, title: str) -> list[str]:
+    lines = [f"{title:<9} {slot['state']} for {_age(slot['since'])}"]
+    if slot["job"] or slot["image"]:
+        lines.append(f"  job     {slot['job'] or 'not known yet'}{_since(', runs for ', slot['job_since'])}")
+        lines.append(f"  image   {slot['image']} (attempt {slot['attempt']})")
+    else:
+        lines[0] += ", without a job"
+    if found := slot["htcondor"]:
+        job = f", job {found['job']} of {found.get('user', 'somebody')}" if "job" in found else ""
+        lines.append(
+            f"  claim   {found.get('state')}/{found.get('activity')}{_since(' for ', found.get('since'))}{job}"
+        )
+    return lines
+
+
 def _condor(found: Json | None) -> str:
     if found is None:
         return "does not run here (K8SPILOT_SERVICES)"
     if not found["up"]:
         return "does not answer"
-    job = f", job {found['job']} of {found.get('user', 'somebody')}" if "job" in found else ""
     ends = (
         [f"takes {'no new jobs' if found['retiring'] else 'jobs until ' + found['to_retire']}"]
         if "to_retire" in found
@@ -94,7 +104,7 @@ def _condor(found: Json | None) -> str:
     )
     if "to_die" in found:
         ends.append(f"ends {found['to_die']} at the latest")
-    return "; ".join([f"{found.get('state')}/{found.get('activity')}{_since(' for ', found.get('since'))}{job}", *ends])
+    return "; ".join(["runs", *ends])
 
 
 def _pool(pool: Json) -> str:

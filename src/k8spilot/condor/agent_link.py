@@ -74,10 +74,10 @@ class RemoteStartdAd(StartdAd):
         self._attributes.update(attributes)
         return bool(await self._request({"set": dict(attributes)}))
 
-    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
+    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Make the HTCondor agent query the startd."""
         answer = await self._request({"look": list(attributes)})
-        return answer if isinstance(answer, dict) else None
+        return [ad for ad in answer if isinstance(ad, dict)] if isinstance(answer, list) else None
 
     async def vacate(self, job: str) -> bool:
         """Make the HTCondor agent vacate the job."""

@@ -5,7 +5,7 @@ Settings has checked every value from outside: no value here can end a string or
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import k8spilot
@@ -13,6 +13,7 @@ from k8spilot.condor import extra_attributes, image_expressions
 from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
+from k8spilot.condor.slot_ads import OWN, own
 from k8spilot.condor.template import ROOTLESS, TEMPLATE
 from k8spilot.gpu.monitoring.monitor_output import METRICS
 from k8spilot.settings import KILLING_SECONDS, Settings
@@ -46,7 +47,7 @@ def render(
     *,
     started: int,
     passwords: bool = False,
-    slot_user: str = "nobody",
+    slot_users: Sequence[str] | None = None,
     rootless: bool = False,
     facts: Mapping[str, str] | None = None,
 ) -> str:
@@ -58,7 +59,7 @@ def render(
         started: start of the pod, in seconds since the epoch. The lifetime counts from here, so that a restart in place
             does not begin a new lifetime.
         passwords: whether there is a pool password to authenticate with.
-        slot_user: name of the account with the payload container's uid.
+        slot_users: names of the accounts with the payload containers' uids, one for each slot; without it, `nobody`.
         rootless: whether HTCondor runs without root.
         facts: further attributes of the slot's ad, names and texts; texts with special characters are left out.
 
@@ -81,7 +82,7 @@ def render(
         **_slot(settings),
         **_life(settings),
         methods="IDTOKENS, PASSWORD, FS" if passwords else "IDTOKENS, FS",
-        user=slot_user,
+        users=_users(settings, slot_users or ["nobody"] * len(settings.slots)),
         # The sshd of a session would run as HTCondor's own account and read its configuration from the sandbox.
         ssh=not rootless,
         rootless=ROOTLESS if rootless else "",
@@ -89,6 +90,12 @@ def render(
         attributes="\n".join(f"{name} = {value}" for name, value in attributes),
         names=" ".join(name for name, _ in attributes),
     )
+
+
+def _users(settings: Settings, accounts: Sequence[str]) -> str:
+    """Return the accounts of each slot's jobs (jic_shadow.cpp, initUserPrivNoOwner)."""
+    pairs = zip(settings.slots, accounts, strict=True)
+    return "\n".join(f"{slot.name.upper()}_USER = {account}" for slot, account in pairs)
 
 
 def pod_of(settings: Settings, machine: str) -> str:
@@ -164,9 +171,10 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
 
 def _slot(settings: Settings) -> dict[str, object]:
     return {
-        "cpus": settings.num_cpus or settings.payload_cpus,
-        "memory": _memory(settings),
-        "disk": f"DISK = {settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
+        "slots": len(settings.slots),
+        "cpus": len(settings.slots) * (settings.num_cpus or settings.payload_cpus or 0),
+        "memory": len(settings.slots) * _memory(settings),
+        "disk": f"DISK = {len(settings.slots) * settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
         "environment": _job_environment(settings),
         "threads": " ".join(_THREADS),
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
@@ -175,7 +183,7 @@ def _slot(settings: Settings) -> dict[str, object]:
 
 
 def _memory(settings: Settings) -> int:
-    """Return the slot's memory in MiB. Settings has checked that it is known."""
+    """Return a slot's memory in MiB. Settings has checked that it is known."""
     return settings.memory or settings.payload_memory_mb or 0
 
 
@@ -249,6 +257,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         *image_expressions.attributes(settings, pool),
         *((name, "True") for name in osg),
         *_of_the_node(),
+        *((name, own(part)) for name, part in OWN.items()),
         ("IsBlackHole", "time() < (MY.K8SBlackHoleUntil ?: 0)"),
         ("ACCEPT_JOBS_FOR_HOURS", f"{settings.accept_jobs_for_hours:g}"),
         ("ACCEPT_IDLE_MINUTES", f"{settings.accept_idle_minutes:g}"),

@@ -17,6 +17,8 @@ _PASSED_ON = frozenset(
 def environment(settings: Settings, folders: Folders, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of HTCondor's daemons, and of the docker CLI that they run.
 
+    A starter has its own slot's DOCKER_HOST (scripts/starter.sh).
+
     Of `inherited` it contains only the variables of _PASSED_ON and HTCondor's own overrides (_CONDOR_...).
     """
     own = {name: value for name, value in inherited.items() if name in _PASSED_ON or name.startswith("_CONDOR_")}
@@ -27,6 +29,6 @@ def environment(settings: Settings, folders: Folders, inherited: Mapping[str, st
         **own,
         "HOME": "/root" if os.geteuid() == 0 else "/nonexistent",
         "CONDOR_CONFIG": str(folders.config),
-        "DOCKER_HOST": f"unix://{settings.htcondor_socket}",
+        "DOCKER_HOST": f"unix://{settings.slots[0].htcondor_socket}",
         "DOCKER_CONFIG": str(folders.docker_config),
     }

@@ -17,17 +17,19 @@ class Folders:
     """Paths of HTCondor's files in the pilot container, below `root` (/ outside tests)."""
 
     execute_volume: Path
-    """Volume that the payload container mounts at the same path."""
+    """Volume of which the payload containers mount a part at the same path."""
     root: Path = Path("/")
+    sandboxes: tuple[Path, ...] = ()
+    """EXECUTE of the starters of each slot. One slot has the startd's own EXECUTE."""
 
     @classmethod
     def of(cls, settings: Settings) -> "Folders":
         """Return the folders of the pilot container."""
-        return cls(execute_volume=settings.execute)
+        return cls(execute_volume=settings.execute, sandboxes=tuple(slot.execute for slot in settings.slots))
 
     @property
     def execute(self) -> Path:
-        """EXECUTE: the jobs' sandboxes."""
+        """EXECUTE of the startd. In a pod with several slots it stays empty: each starter has its slot's."""
         return self.execute_volume / "slot"
 
     @property
@@ -110,9 +112,13 @@ class Folders:
         """Settings of those programs for this pilot, as shell assignments."""
         return self.private / "programs.settings"
 
+    def slot_settings(self, number: int) -> Path:
+        """Return the settings of those programs for one slot."""
+        return self.private / f"slot-{number}.settings"
+
     @property
     def sessions(self) -> Path:
-        """Folder with one file for each session that may run beside a job. The session's client locks its file."""
+        """Folder with a file for each session that may run beside a slot's job. The session's client locks its file."""
         return self.private / "sessions"
 
     @property
@@ -180,7 +186,7 @@ class Folders:
         if os.geteuid() == 0:
             os.chown(self.execute_volume, 0, 0)
             self.execute_volume.chmod(0o755)
-        for folder in (self.local, self.log, self.lock, self.run, self.spool, self.execute):
+        for folder in (self.local, self.log, self.lock, self.run, self.spool, self.execute, *self.sandboxes):
             # A starter that transfers a job's output as the job's user must not be able to read other users'
             # environments in a log.
             _make(folder, 0o700 if folder in (self.log, self.spool) else 0o755)

@@ -28,9 +28,9 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
     for left in (folders.end_reason, folders.was_in_pool):
         left.unlink(missing_ok=True)
     passwords = credentials.install(settings, folders)
-    user = _account(settings.payload_uid)
+    users = [_account(slot.uid) for slot in settings.slots]
     text = config.render(
-        settings, folders, started=started, passwords=passwords, slot_user=user, facts=facts, rootless=not is_root
+        settings, folders, started=started, passwords=passwords, slot_users=users, facts=facts, rootless=not is_root
     )
     write(folders.config, text, 0o644)
     programs.install(settings, folders, rootless=not is_root)

@@ -53,17 +53,24 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
         "docker": str(DOCKER),
         "extra": shlex.join(extra),
         "starter": str(STARTER if settings.confine_starter and rootless else _CONDOR_STARTER),
-        "execute": str(folders.execute) if rootless else "",
-        "temporary": " ".join(_TEMPORARY),
         "tidy": str(_TIDY),
         "python": sys.executable,
         "client": unix_http.__file__,
         "socket": str(settings.socket),
+        "rootless": "yes" if rootless else "",
         "next_job": pilot_api.NEXT_JOB,
         "inventory": pilot_api.INVENTORY,
         "gpu_monitor": pilot_api.GPU_MONITOR,
     }
     write(folders.program_settings, assignments(values), 0o644)
+    for slot in settings.slots:
+        of_slot = {
+            "execute": str(slot.execute),
+            "temporary": " ".join(f"{folder}/{slot.sub_path}".rstrip("/") for folder in _TEMPORARY),
+            "slot_socket": str(slot.socket),
+            "docker_host": f"unix://{slot.htcondor_socket}",
+        }
+        write(folders.slot_settings(slot.number), assignments(of_slot), 0o644)
     headers = json.dumps({"HttpHeaders": {SENDS_CREDENTIALS: "true"}})
     write(folders.docker_config_of_senders / "config.json", headers, 0o644)
     for program in folders.programs:

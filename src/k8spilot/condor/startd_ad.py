@@ -1,9 +1,9 @@
-"""The slot's ad: attributes that the pilot changes while the startd runs.
+"""The slots' ads: attributes that the pilot changes while the startd runs.
 
-`condor_update_machine_ad` adds attributes to the ad of the running startd. The startd keeps them until it ends, and
-sends them to the collector. The startd evaluates START for an incoming job against another copy, which is up to two
-minutes old. A query refreshes that copy (ResMgr.cpp, compute_dynamic). A failure here never ends a pilot: a failed
-update is a line in the log.
+`condor_update_machine_ad` adds attributes to the ads of all slots of the running startd. The startd keeps them until it
+ends, and sends them to the collector. The startd evaluates START for an incoming job against another copy, which is up
+to two minutes old. A query refreshes that copy (ResMgr.cpp, compute_dynamic). A failure here never ends a pilot: a
+failed update is a line in the log.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-Value = str | bool | int | float | None
+Scalar = str | bool | int | float | None
+Value = Scalar | Mapping[str, Mapping[str, Scalar]]
+"""Value of an attribute; a mapping is an ad of ads."""
 
 _TOOL_SECONDS: Final = 10.0
 _OFFLINE: Final = "OfflineUniverses"
@@ -53,14 +55,14 @@ class StartdAd(ABC):
         """
 
     @abstractmethod
-    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
-        """Return attributes of the slot from the running startd, or None if it does not answer."""
+    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return attributes of each slot from the running startd, or None if it does not answer."""
 
     async def vacate(self, job: str) -> bool:
-        """Make the startd end the slot's job at once, which goes back to the queue. Return whether it will.
+        """Make the startd end a job at once, which goes back to the queue. Return whether it will.
 
         Args:
-            job: HTCondor's cluster.proc; another job of the slot is left alone.
+            job: HTCondor's cluster.proc; the jobs of other slots are left alone.
         """
         return False
 
@@ -108,27 +110,29 @@ class LocalStartdAd(StartdAd):
             logger.warning("The slot's ad could not be updated with %s: %s", ", ".join(attributes), fault)
         return not fault
 
-    async def look(self, attributes: Sequence[str]) -> dict[str, Any] | None:
+    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Query the startd."""
-        command = (self._programs[1], "-direct", machine_name(self._settings), "-limit", "1", "-json")
+        command = (self._programs[1], "-direct", machine_name(self._settings), "-json")
         try:
             async with asyncio.timeout(_TOOL_SECONDS):
                 status, output = await output_of(
                     self._settings, self.folders, *command, "-attributes", ",".join(attributes)
                 )
-            return dict(json.loads(output)[0]) if status == 0 else None
+            return [dict(ad) for ad in json.loads(output)] or None if status == 0 else None
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
 
     async def vacate(self, job: str) -> bool:
-        """Vacate the jobs of this startd, which has one slot, if it has that job. HTCondor's tool names no job."""
+        """Vacate the slot that has the job. HTCondor's tool names no job; without a slot's name it means all slots."""
         try:
             async with asyncio.timeout(_TOOL_SECONDS):
-                found = await self.look(["JobId"])
-                if found is not None and found.get("JobId") != job:
-                    logger.info("The slot does not have job %s any more, and need not vacate it.", job)
+                ads = await self.look(["Name", "JobId"])
+                names = [str(ad.get("Name")) for ad in ads or () if ad.get("JobId") == job]
+                if ads is not None and not names:
+                    logger.info("No slot has job %s any more, and need not vacate it.", job)
                     return False
-                fault = await self._run(self._vacate, "-fast") if found is not None else "it does not show its slot"
+                slot = names if ads is not None and len(ads) > 1 else []
+                fault = await self._run(self._vacate, "-fast", *slot) if ads is not None else "it shows no slot"
         except (OSError, TimeoutError) as error:
             fault = str(error) or f"the startd did not answer within {_TOOL_SECONDS:.0f} s"
         if fault:
@@ -158,7 +162,7 @@ class LocalStartdAd(StartdAd):
             file.writelines(f"{name} = {_literal(value)}\n" for name, value in attributes.items())
             file.flush()
             fault = await self._run(update, file.name)
-        return fault or await self._run(query, "-direct", machine_name(self._settings), "-limit", "1", "-af", "Name")
+        return fault or await self._run(query, "-direct", machine_name(self._settings), "-af", "Name")
 
     async def _run(self, *command: str) -> str:
         """Run one of HTCondor's tools. Return its message if it fails, or an empty string."""
@@ -166,11 +170,13 @@ class LocalStartdAd(StartdAd):
         return "" if status == 0 else " ".join(output.split()) or f"{command[0]} ended with {status}"
 
 
-def _literal(value: Value) -> str:
+def _literal(value: Value | Mapping[str, Scalar]) -> str:
     """Return `value` in the old ClassAd syntax on one line. A backslash is literal there except before a quote."""
     if value is None:
         return "undefined"
     if isinstance(value, bool | int | float):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"[ {'; '.join(f'{name} = {_literal(part)}' for name, part in value.items())} ]"
     plain = " ".join(value.split()).replace("\\", "/").replace('"', "'")
     return f'"{plain}"'

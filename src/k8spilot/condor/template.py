@@ -61,13 +61,13 @@ ALLOW_DAEMON = condor@* condor_pool@* condor@password
 ALLOW_NEGOTIATOR = condor@* condor_pool@* condor@password
 ALLOW_ADMINISTRATOR = condor@* condor_pool@* condor@password root@$$(UID_DOMAIN)
 
-# --- The slot: one payload container runs one job ---
+# --- The slots: each payload container runs one job ---
 NUM_CPUS = $cpus
 MEMORY = $memory
 $disk
-NUM_SLOTS = 1
-NUM_SLOTS_TYPE_1 = 1
-SLOT_TYPE_1 = 100%
+NUM_SLOTS = $slots
+NUM_SLOTS_TYPE_1 = $slots
+SLOT_TYPE_1 = 1/$slots
 SLOT_TYPE_1_PARTITIONABLE = False
 # A job that uses more disk than it may is held, with the code of OSPool's pilots (21, 104). Otherwise the kubelet would
 # evict the pod, and the job would run again. HTCondor measures the sandbox only, and every few minutes. The engine
@@ -92,10 +92,10 @@ RunBenchmarks = False
 $gpu_monitor
 
 # --- The job: in the payload container, as that container's user ---
-# All jobs have that user: everything of the last job must be removed before the next job's files arrive.
+# All jobs of a slot have that user: everything of the last job must be removed before the next job's files arrive.
 STARTER = $starter
 STARTER_ALLOW_RUNAS_OWNER = False
-SLOT1_USER = $user
+$users
 # No dedicated account: HTCondor would attribute all processes of that user to the job, including payload-init.
 DEDICATED_EXECUTE_ACCOUNT_REGEXP =
 # The payload container has the pod's resources. The pilot container cannot create cgroups.

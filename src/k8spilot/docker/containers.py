@@ -20,7 +20,7 @@ from k8spilot.docker.container import Container
 from k8spilot.docker.create import handler
 from k8spilot.docker.json_http import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
-from k8spilot.docker.store import JSON, STORE, ContainerStore
+from k8spilot.docker.store import JSON, ContainerStore, store_of
 from k8spilot.model.container_state import ContainerState
 from k8spilot.payload.run import Run
 
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 def find(request: web.Request) -> Container:
     """Return the container that the path names. Log lines of the request are about its job."""
-    container = request.app[STORE].find(request.match_info["id"])
+    container = store_of(request).find(request.match_info["id"])
     logs.about(container.subject)
     return container
 
 
 async def start(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/start: release the job."""
-    store, container = request.app[STORE], find(request)
+    store, container = store_of(request), find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
     if container.state is ContainerState.CREATED and container.returning is None:
@@ -141,7 +141,7 @@ def _ending(container: Container) -> JSON:
 
 async def kill(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/kill?signal=."""
-    store, name = request.app[STORE], request.match_info["id"]
+    store, name = store_of(request), request.match_info["id"]
     number = signal_number(request.query.get("signal", "KILL"))
     if not store.kill_early(name, number):
         _signal(store.find(name), number)
@@ -216,7 +216,7 @@ async def listing(request: web.Request) -> web.Response:
     """Serve GET /containers/json."""
     filters = _filters(request, "label", "name", "id", "status")
     everything = flag(request, "all") or "status" in filters
-    shown = [item for item in request.app[STORE].containers.values() if everything or item.running]
+    shown = [item for item in store_of(request).containers.values() if everything or item.running]
     return json_answer([serializers.summary(item) for item in shown if _passes(item, filters)])
 
 
@@ -225,13 +225,13 @@ async def remove(request: web.Request) -> web.Response:
     container = find(request)
     if container.active and not flag(request, "force"):
         raise Refused(f"container {container.name} runs; stop it first, or remove it with force")
-    await removal.remove(request.app[STORE], container)
+    await removal.remove(store_of(request), container)
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def prune(request: web.Request) -> web.Response:
     """Serve POST /containers/prune?filters={"label": ...}: remove the stopped containers that have the labels."""
-    store = request.app[STORE]
+    store = store_of(request)
     filters = _filters(request, "label")
     stopped = [item for item in store.containers.values() if not item.active and _passes(item, filters)]
     for container in stopped:

@@ -14,7 +14,7 @@ from k8spilot.docker.containers import find
 from k8spilot.docker.create.specification import execution_command
 from k8spilot.docker.hijack import take_over
 from k8spilot.docker.json_http import json_answer, json_body, keep
-from k8spilot.docker.store import STORE
+from k8spilot.docker.store import store_of
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.stdio import Stdio
 
@@ -36,7 +36,7 @@ async def create(request: web.Request) -> web.Response:
     command = execution_command(container.command, body, is_job=container.specification.is_job)
     execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
     execution.kept = keep(request)
-    request.app[STORE].add_execution(execution)
+    store_of(request).add_execution(execution)
     return json_answer({"Id": execution.identifier}, status=HTTPStatus.CREATED)
 
 
@@ -91,7 +91,7 @@ async def resize(request: web.Request) -> web.Response:
 
 
 def _find(request: web.Request) -> Execution:
-    return request.app[STORE].execution(request.match_info["id"])
+    return store_of(request).execution(request.match_info["id"])
 
 
 ROUTES: Final = [

@@ -72,10 +72,10 @@ class Connection(LimitedRequestHandler):
         """Finish the response. An unread large answer stays in memory, so it must get room first."""
         body = resp.body if isinstance(resp, web.Response) else None
         size = len(body) if isinstance(body, bytes) and len(body) > _LARGE and isinstance(request, web.Request) else 0
-        if not size:
+        if not size or MEMORY not in request:
             return await super().finish_response(request, resp, start_time)
         assert isinstance(request, web.Request)
-        memory = request.app[MEMORY]
+        memory = request[MEMORY]
         if not memory.take(size):
             return await super().finish_response(request, no_room("answer"), start_time)
         try:

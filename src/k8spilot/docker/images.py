@@ -16,7 +16,7 @@ from aiohttp import web
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker.json_http import json_answer
-from k8spilot.docker.store import STORE, NotFound
+from k8spilot.docker.store import NotFound, store_of
 from k8spilot.model.reference import Reference
 from k8spilot.registry.image_index import architecture
 from k8spilot.settings import SENDS_CREDENTIALS
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 async def pull(request: web.Request) -> web.StreamResponse:
     """Serve POST /images/create: a stream of JSON lines."""
-    store = request.app[STORE]
+    store = store_of(request)
     name, tag = request.query.get("fromImage", ""), request.query.get("tag", "")
     if not name:
         raise Refused("k8spilot can pull images, but not import them")
@@ -79,7 +79,7 @@ async def listing(_request: web.Request) -> web.Response:
 
 async def inspect(request: web.Request) -> web.Response:
     """Serve GET /images/NAME/json."""
-    image = request.app[STORE].image(request.match_info["name"])
+    image = store_of(request).image(request.match_info["name"])
     return json_answer(
         {
             "Id": image.identifier,
@@ -106,7 +106,7 @@ async def inspect(request: web.Request) -> web.Response:
 
 async def tag(request: web.Request) -> web.Response:
     """Serve POST /images/NAME/tag."""
-    store = request.app[STORE]
+    store = store_of(request)
     repository, label = request.query.get("repo", ""), request.query.get("tag", "") or "latest"
     store.remember(f"{repository}:{label}", store.image(request.match_info["name"]))
     return web.Response(status=HTTPStatus.CREATED)
@@ -115,7 +115,7 @@ async def tag(request: web.Request) -> web.Response:
 async def remove(request: web.Request) -> web.Response:
     """Serve DELETE /images/NAME: forget the name; the kubelet removes layers."""
     name = request.match_info["name"]
-    request.app[STORE].forget(name)
+    store_of(request).forget(name)
     return json_answer([{"Untagged": name}])
 
 

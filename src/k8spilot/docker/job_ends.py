@@ -48,7 +48,7 @@ def _result(container: Container) -> Outcome | None:
 
 
 class JobEnds:
-    """Judges the ends of one slot's jobs, and tells the listener."""
+    """Judges the ends of a pilot's jobs, and tells the listener."""
 
     def __init__(self, listener: SlotListener) -> None:
         self._listener = listener

@@ -12,8 +12,8 @@ from k8spilot.common.errors import PilotError
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.common.untrusted_json import VALUES_BYTES, read_json
 
-MEMORY: Final = web.AppKey("memory", MemoryBudget)
-"""Memory budget of request data that is kept."""
+MEMORY: Final = web.RequestKey("memory", MemoryBudget)
+"""Key of the memory budget of a request's data."""
 
 CHARGE: Final = web.RequestKey("charge", int)
 """Key of the bytes that a request has reserved of the budget."""
@@ -69,7 +69,7 @@ async def json_body(request: web.Request) -> dict[str, Any]:
 
 async def _read(request: web.Request) -> bytes:
     """Return the body, if there is room in memory. The request keeps its memory until `release`, or passes it on."""
-    body, memory = bytearray(), request.app[MEMORY]
+    body, memory = bytearray(), request[MEMORY]
     limit: int = request.client_max_size
     while data := await request.content.readany():
         if len(body) + len(data) > limit:
@@ -100,7 +100,8 @@ def _charge(request: web.Request) -> int:
 
 def release(request: web.Request) -> None:
     """Return the memory of the request's data to the budget."""
-    request.app[MEMORY].give(_charge(request))
+    if MEMORY in request:
+        request[MEMORY].give(_charge(request))
 
 
 def flag(request: web.Request, name: str, *, unset: bool = False) -> bool:

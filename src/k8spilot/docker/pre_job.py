@@ -9,12 +9,12 @@ from aiohttp import web
 
 from k8spilot.common.errors import Untimely
 from k8spilot.docker.removal import clear_slot
-from k8spilot.docker.store import STORE
+from k8spilot.docker.store import store_of
 
 
 async def next_job(request: web.Request) -> web.Response:
     """Answer when all processes and files of earlier jobs and of manual sessions are removed."""
-    store = request.app[STORE]
+    store = store_of(request)
     await clear_slot(store)
     if not store.payload.free:  # another client was faster, and must not see the files that arrive now
         raise Untimely(f"payload container {store.payload.name} is {store.payload.state.value}; no job can start in it")

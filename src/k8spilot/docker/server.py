@@ -4,21 +4,23 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from k8spilot.common.errors import PilotError, Refused
-from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler
+from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler, MemoryBudget
 from k8spilot.docker import attach, containers, executions, images, stats, system
 from k8spilot.docker.hijack import Connection
 from k8spilot.docker.htcondor_socket import SERVED
 from k8spilot.docker.json_http import MEMORY, BadRequest, json_answer, release
-from k8spilot.docker.store import HTCONDORS_SOCKET, STORE, ContainerStore, NotFound, is_htcondors
+from k8spilot.docker.store import ENDPOINT, Endpoint, NotFound, is_htcondors
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ _CLOSE_SECONDS: Final = 2.0
 _BACKLOG: Final = 128
 _CONNECTIONS: Final = 128
 _OF_ONE_USER: Final = 96
-"""Connections of one user. A job of HTCondor has a handful. At the limit the user's idle connections are closed."""
+"""Connections of one user to one socket. A job of HTCondor has a handful. At the limit the user's idle one closes."""
 
 _INTERNAL_ERROR: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _STATUS: Final = {
@@ -44,7 +46,8 @@ _QUIET: Final = logging.getLogger("k8spilot.docker.access")
 """aiohttp's line for every request. This module logs errors, and payload/ logs their meaning for a job."""
 _QUIET.disabled = True
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_SHARED_BYTES: Final = 1024 * 1024
+"""Memory for requests that are about no slot."""
 
 
 @web.middleware
@@ -79,33 +82,58 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         release(request)
 
 
+def _choose_slot(endpoints: Mapping[str, Endpoint], more: Collection[str]) -> Middleware:
+    """Return the middleware that gives a request the slot of its socket.
+
+    Args:
+        endpoints: path of a socket -> its slot. Other sockets serve the paths of `more` only.
+        more: paths beside the Engine API.
+    """
+    shared = MemoryBudget(_SHARED_BYTES)
+
+    @web.middleware
+    async def choose_slot(request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert request.transport is not None
+        endpoint = endpoints.get(str(request.transport.get_extra_info("sockname")))
+        if endpoint is not None:
+            request[ENDPOINT], request[MEMORY] = endpoint, endpoint.store.memory
+            return await handler(request)
+        request[MEMORY] = shared
+        if (path := _path_of(request)) and path not in {*more, "/_ping"}:
+            sockets = ", ".join(path for path, one in endpoints.items() if not one.of_htcondor)
+            raise BadRequest(f"this pod has several slots, and each has a Docker socket of its own: {sockets}")
+        return await handler(request)
+
+    return choose_slot
+
+
 @web.middleware
 async def _restrict_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Serve on HTCondor's own socket only the requests of HTCondor."""
-    if is_htcondors(request):
-        resource = request.match_info.route.resource
-        path = resource.canonical.removeprefix("/{version}") if resource is not None else ""
-        if path not in SERVED.get(request.method, ()):
-            raise web.HTTPNotFound
+    if is_htcondors(request) and _path_of(request) not in SERVED.get(request.method, ()):
+        raise web.HTTPNotFound
     return await handler(request)
+
+
+def _path_of(request: web.Request) -> str:
+    """Return the path of a request's route, without the version; empty if there is no such route."""
+    resource = request.match_info.route.resource
+    return "" if resource is None else resource.canonical.removeprefix("/{version}")
 
 
 def _answer(status: HTTPStatus, message: str) -> web.Response:
     return json_answer({"message": message}, status=status)
 
 
-def application(store: ContainerStore, more: Sequence[web.RouteDef] = (), htcondors: str = "") -> web.Application:
+def application(endpoints: Mapping[str, Endpoint], more: Sequence[web.RouteDef] = ()) -> web.Application:
     """Return the application with the paths of the Engine API, with and without a version (HTCondor uses none).
 
     Args:
-        store: the state behind the paths.
+        endpoints: path of a socket -> its slot. Other sockets serve the paths of `more` only.
         more: paths beside the Engine API.
-        htcondors: path of HTCondor's own socket.
     """
-    app = web.Application(middlewares=[_answer_errors, _restrict_htcondors], client_max_size=_BODY_LIMIT)
-    app[STORE] = store
-    app[HTCONDORS_SOCKET] = htcondors
-    app[MEMORY] = store.memory
+    choose_slot = _choose_slot(endpoints, {route.path for route in more})
+    app = web.Application(middlewares=[_answer_errors, choose_slot, _restrict_htcondors], client_max_size=_BODY_LIMIT)
     for route in (
         *system.ROUTES,
         *images.ROUTES,
@@ -143,25 +171,22 @@ def listen(path: Path, group: int | None = None) -> socket.socket:
 
 @asynccontextmanager
 async def serve(
-    store: ContainerStore, listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = (), htcondors: str = ""
+    endpoints: Mapping[str, Endpoint], listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = ()
 ) -> AsyncIterator[None]:
     """Serve on sockets for as long as the context lasts, and close them. The arguments are those of `application`."""
     # A disconnect cancels the request: when a docker CLI is killed with its starter, no client remains to remove a
     # container.
-    app = application(store, more, htcondors)
+    app = application(endpoints, more)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True)
     await runner.setup()
     assert runner.server is not None
     loop, manager = asyncio.get_running_loop(), runner.server
-    door, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
     servers = []
     for listener in listening:
         listener.setblocking(False)
-        servers.append(
-            await loop.create_server(
-                lambda: Connection(door, idle, manager, loop=loop, access_log=_QUIET), sock=listener
-            )
-        )
+        door, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
+        connection = partial(Connection, door, idle, manager, loop=loop, access_log=_QUIET)
+        servers.append(await loop.create_server(connection, sock=listener))
     try:
         yield
     finally:

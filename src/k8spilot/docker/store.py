@@ -55,32 +55,31 @@ class Creation:
 
 
 class ContainerStore:
-    """State behind the Docker sockets.
-
-    `slots` has a payload container for each slot; there is one at present.
-    """
+    """State behind the Docker sockets of one slot."""
 
     def __init__(
         self,
-        slots: list[PayloadContainer],
+        payload: PayloadContainer,
         place: Callable[[], SlotLimits],
         tasks: asyncio.TaskGroup,
         listener: SlotListener,
+        job_ends: JobEnds,
         *,
         holds_refused: bool = False,
         vacate: Callable[[str], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
-        self.slots = slots
+        self.payload = payload
+        """The slot's payload container."""
         self._vacate = vacate
         """Makes HTCondor vacate a job of the slot, and returns whether it will; None without HTCondor."""
         self._holds_refused = holds_refused
         """Whether HTCondor holds jobs whose image cannot run at this site."""
         self.listener = listener
         """Listener for jobs that HTCondor will hold."""
-        self.job_ends = JobEnds(listener)
+        self.job_ends = job_ends
         self.place = place
         """Returns the resources of the payload containers that jobs can request."""
-        self.background = Background("docker", tasks)
+        self.background = Background(payload.name, tasks)
         self.memory = MemoryBudget(_MEMORY_BYTES)
         self.containers: dict[str, Container] = {}
         self.executions: OrderedDict[str, Execution] = OrderedDict()
@@ -94,11 +93,6 @@ class ContainerStore:
         """Name of a container, and the signal that arrived during the pull of its image. Before its `create` there is
         no object that could have this state."""
         self._images: LruDict[str, Image] = LruDict(_IMAGES)
-
-    @property
-    def payload(self) -> PayloadContainer:
-        """Payload container for the next job. One is enough for a pod with one slot."""
-        return self.slots[0]
 
     def check_room(self) -> None:
         """Raise Untimely at the maximum number of containers. HTCondor has one job at a time."""
@@ -214,16 +208,30 @@ class ContainerStore:
         raise NotFound(f"No such image: {name}")
 
 
-STORE: Final = web.AppKey("store", ContainerStore)
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A socket of the engine."""
 
-HTCONDORS_SOCKET: Final = web.AppKey("htcondors_socket", str)
-"""Path of the socket that only HTCondor's docker client knows."""
+    store: ContainerStore
+    """Containers of its slot."""
+    of_htcondor: bool = False
+    """Whether only HTCondor's docker client knows it."""
+
+
+ENDPOINT: Final = web.RequestKey("endpoint", Endpoint)
+"""Key of the socket of a request (docker/server.py sets it)."""
+
+
+def store_of(request: web.Request) -> ContainerStore:
+    """Return the containers of the slot to which the request's socket belongs."""
+    endpoint: Endpoint = request[ENDPOINT]
+    return endpoint.store
 
 
 def is_htcondors(request: web.Request) -> bool:
-    """Return whether a request came through HTCondor's own socket."""
-    assert request.transport is not None
-    return str(request.transport.get_extra_info("sockname")) == request.app[HTCONDORS_SOCKET]
+    """Return whether a request came through a socket of HTCondor's own."""
+    endpoint: Endpoint | None = request.get(ENDPOINT)
+    return endpoint is not None and endpoint.of_htcondor
 
 
 JSON = dict[str, Any]

@@ -8,7 +8,7 @@ from aiohttp import web
 
 import k8spilot
 from k8spilot.docker.json_http import json_answer
-from k8spilot.docker.store import STORE
+from k8spilot.docker.store import store_of
 from k8spilot.registry.image_index import architecture
 
 API_VERSION: Final = "1.45"
@@ -46,7 +46,7 @@ async def version(_request: web.Request) -> web.Response:
 
 async def info(request: web.Request) -> web.Response:
     """Serve GET /info."""
-    store = request.app[STORE]
+    store = store_of(request)
     running = sum(container.running for container in store.containers.values())
     return json_answer(
         {

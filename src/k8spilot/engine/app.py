@@ -27,8 +27,9 @@ from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.folders import Folders
 from k8spilot.docker.pre_job import next_job
 from k8spilot.docker.server import listen, serve
-from k8spilot.engine.components import Components, EngineContext, build
+from k8spilot.engine.components import Components, build
 from k8spilot.engine.condor_work import look_after_condor
+from k8spilot.engine.slots import EngineContext
 from k8spilot.engine.startup import deaths
 from k8spilot.gpu.monitoring.container import MonitoredGpus
 from k8spilot.kube.client import Access, Api
@@ -38,7 +39,7 @@ from k8spilot.kube.pod import start_of_life
 from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
 from k8spilot.payload.scrub.processes import own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
-from k8spilot.supervisor.supervisor import DOCKER_SOCKETS, DONE, GONE
+from k8spilot.supervisor.supervisor import DONE, GONE, SOCKETS
 
 logger = logging.getLogger(__name__)
 
@@ -114,13 +115,14 @@ class EngineApp:
         async with AsyncExitStack() as ends:
             parts = await build(self._context, tasks, ends)
             listening = self._listening or [listen(path) for path in self._settings.sockets]
-            socket_of_condor = str(self._settings.htcondor_socket)
-            await ends.enter_async_context(serve(parts.store, listening, self._routes(parts), socket_of_condor))
+            endpoints = {path: one for slot in parts.slots for path, one in slot.endpoints.items()}
+            await ends.enter_async_context(serve(endpoints, listening, self._routes(parts)))
             await ends.enter_async_context(parts.telemetry.telling(tasks, lambda: self._reason.words))
             ends.callback(tasks.create_task(self._note_deletion(), name="deletion of the own pod").cancel)
             ends.callback(tasks.create_task(_measure_gpus(parts), name="GPU metrics").cancel)
             self.serving.set()
-            logger.info("Serving the Docker Engine API on %s.", self._settings.socket)
+            sockets = ", ".join(str(slot.socket) for slot in self._settings.slots)
+            logger.info("Serving the Docker Engine API on %s.", sockets)
             async with look_after_condor(parts, tasks, self._settings, self._reason, self.end, is_first=deaths() == 0):
                 await self._stop.wait()
 
@@ -134,7 +136,7 @@ class EngineApp:
 
 
 async def _measure_gpus(parts: Components) -> None:
-    verdict = parts.gpus.verdict
+    verdict = parts.slots[0].observed.gpus.verdict
     measured = MonitoredGpus(verdict.strategy, verdict.expected, [device.uuid for device in verdict.usable])
     await restarting(partial(parts.telemetry.gpu_metrics.run, measured), "the GPU metrics", may_end=True)
 
@@ -153,7 +155,7 @@ def main() -> int:
 async def _run(settings: Settings) -> int:
     async with Api(Access.in_cluster()) as api:
         signal_supervisor = partial(os.kill, os.getppid())
-        listening = [socket.socket(fileno=end) for end in DOCKER_SOCKETS]
+        listening = [socket.socket(fileno=SOCKETS + place) for place in range(len(settings.sockets))]
         app = EngineApp(settings, api, own_cgroup(), listening, end=partial(signal_supervisor, DONE))
         # The supervisor took the kubelet's SIGTERM as the first; a second one makes it hurry.
         hurry = partial(signal_supervisor, signal.SIGTERM) if "condor" in settings.services else app.end

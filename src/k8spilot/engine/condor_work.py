@@ -21,7 +21,6 @@ from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
 from k8spilot.engine.components import Components
 from k8spilot.settings import Settings
-from k8spilot.telemetry.service import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ async def look_after_condor(
         is_first: whether this is the first engine of its container.
     """
     looking = restarting(parts.images.follow, "the list of the node's images", may_end=True)
-    handler = _line_handler(parts.telemetry, parts.store, reason)
+    handler = _line_handler(parts, reason)
     slot = parts.startd_ad
 
     def end_outside_the_pool(why: str) -> None:
@@ -121,16 +120,20 @@ def _cancelled_at_end(work: Sequence[asyncio.Task[None]]) -> Iterator[None]:
             task.cancel()
 
 
-def _line_handler(telemetry: Telemetry, store: ContainerStore, reason: EndReason) -> LineHandler:
+def _line_handler(parts: Components, reason: EndReason) -> LineHandler:
     """Return the handler for each log line of HTCondor's daemons, and for reports about the daemons."""
 
     async def handle_line(log: str, line: str) -> None:
         reason.handle_line(log, LogLine.of(line))
-        await telemetry.handle_line(log, line)
+        await parts.telemetry.handle_line(log, line)
         if log == JOB_LOG:
-            # A failure is in the log, and the next job's starter repeats the removal. A long removal continues.
-            with suppress(PilotError, TimeoutError):
-                async with asyncio.timeout(_CLEAR_SECONDS):
-                    await clear_slot(store, why="HTCondor's daemons hang")
+            await asyncio.gather(*(_clear(slot.store) for slot in parts.slots))
 
     return handle_line
+
+
+async def _clear(store: ContainerStore) -> None:
+    """End a slot's job. A failure is in the log; the next job's starter repeats the removal. A long one continues."""
+    with suppress(PilotError, TimeoutError):
+        async with asyncio.timeout(_CLEAR_SECONDS):
+            await clear_slot(store, why="HTCondor's daemons hang")

@@ -12,7 +12,7 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.payload.gpu_discovery import discover
 from k8spilot.payload.scrub.processes import kill_outside
 from k8spilot.payload_init.server import PayloadInitServer
-from k8spilot.settings import Settings
+from k8spilot.settings import Settings, SlotSettings
 from k8spilot.supervisor.supervisor import DEATHS
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 
@@ -35,11 +35,12 @@ def open_folders(settings: Settings) -> None:
     """
     if os.geteuid() != 0:
         return
-    for folder in (settings.exchange, settings.gpu_metrics):
+    several = [] if settings.slots[0].is_only else settings.scratch_folders
+    for folder in (settings.exchange, *(slot.exchange for slot in settings.slots), settings.gpu_metrics, *several):
         if folder.is_dir():
             folder.chmod(0o755)
     # As any /tmp: a job could change the attributes of a folder that is not sticky (xattr(7)).
-    for folder in settings.scratch_folders:
+    for folder in [folder for slot in settings.slots for folder in slot.scratch_folders]:
         folder.chmod(0o1777)
 
 
@@ -59,7 +60,7 @@ async def see_pod(settings: Settings, pod: OwnPod) -> None:
         ) from None
 
 
-async def hear_payload(settings: Settings, init_server: PayloadInitServer, cgroup: str | None) -> bool:
+async def hear_payload(slot: SlotSettings, init_server: PayloadInitServer, cgroup: str | None) -> bool:
     """Wait for payload-init, so that the first bind knows which container it ends.
 
     After the death of an engine, payload-init has killed its job when the connection ended. A payload-init that its job
@@ -68,8 +69,8 @@ async def hear_payload(settings: Settings, init_server: PayloadInitServer, cgrou
     restart.
 
     Args:
-        settings: settings of the pilot.
-        init_server: server of payload-init.
+        slot: the slot.
+        init_server: server of its payload-init.
         cgroup: cgroup of the pilot container, whose processes are spared; None outside of a container.
 
     Returns:
@@ -80,11 +81,11 @@ async def hear_payload(settings: Settings, init_server: PayloadInitServer, cgrou
             await init_server.until(lambda _: True)
             return False
     # An earlier engine of this pod may have had a job: each engine looks for GPUs before that.
-    had_jobs = deaths() > 0 or GpuRecord.load(settings.exchange) is not None
-    killed = kill_outside(settings.payload_uid, cgroup) if cgroup is not None and had_jobs else 0
+    had_jobs = deaths() > 0 or GpuRecord.load(slot.exchange) is not None
+    killed = kill_outside(slot.uid, cgroup) if cgroup is not None and had_jobs else 0
     logger.warning(
         "payload-init of container %s has not connected within %.0f s; killed %d processes there.",
-        settings.payload_container,
+        slot.container,
         _PAYLOAD_SECONDS,
         killed,
     )
@@ -92,11 +93,11 @@ async def hear_payload(settings: Settings, init_server: PayloadInitServer, cgrou
 
 
 async def find_gpus(
-    settings: Settings, pod: OwnPod, init_server: PayloadInitServer, recorder: SlotRecorder
+    pod: OwnPod, slot: SlotSettings, init_server: PayloadInitServer, recorder: SlotRecorder
 ) -> GpuRecord:
-    """Find the pod's GPUs. Report a fault once in a pod's life; the status shows it always."""
+    """Find the GPUs of a slot's payload container. Report a fault once in a pod's life; the status shows it always."""
     began = asyncio.get_running_loop().time()
-    gpus, new = await discover(pod.pod, settings.payload_container, init_server, settings.exchange)
+    gpus, new = await discover(pod.pod, slot.container, init_server, slot.exchange)
     if gpus.verdict.problem:
         recorder.gpus_doubtful(gpus.words, new=new)
     seconds = asyncio.get_running_loop().time() - began

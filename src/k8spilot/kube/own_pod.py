@@ -5,6 +5,7 @@ A patch names the value that it replaces, so that a late patch cannot undo a lat
 
 import asyncio
 import re
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -30,6 +31,15 @@ _OF_THE_PILOT: Final = re.compile(rf'\bcannot patch resource "pods"|{NOT_READY.p
 endpoints/handlers/responsewriters/errors.go)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A native sidecar of the pod, whose image changes."""
+
+    name: str
+    annotation: str
+    """Annotation of the pod that names the last change."""
+
+
 class OwnPod(PodReflector):
     """The pod of this process, which it follows and changes."""
 
@@ -41,11 +51,11 @@ class OwnPod(PodReflector):
         self._patching = asyncio.Lock()
         """Keeps the order of patches."""
 
-    async def set_image(self, container: str, image: str, bind: str, cost: str = BUSY_COST) -> dict[str, Any] | None:
-        """Request another image of the native sidecar `container`. Return when the API server has accepted it.
+    async def set_image(self, sidecar: Sidecar, image: str, bind: str, cost: str = BUSY_COST) -> dict[str, Any] | None:
+        """Request another image of a native sidecar. Return when the API server has accepted it.
 
         Args:
-            container: name of the sidecar.
+            sidecar: the sidecar.
             image: reference of the image.
             bind: new name of this change, hexadecimal digits, which its container gets.
             cost: deletion cost of the pod from now on (kube/pod.py).
@@ -61,7 +71,7 @@ class OwnPod(PodReflector):
         self.expect_change()
         try:
             async with self._patching, asyncio.timeout(reflector.REQUEST_SECONDS):
-                answer = await self._patch(container, image, bind, cost)
+                answer = await self._patch(sidecar, image, bind, cost)
         except TimeoutError:
             fault = ClusterError(f"no answer within {reflector.REQUEST_SECONDS:.0f} s")
         except ClusterError as error:
@@ -70,18 +80,20 @@ class OwnPod(PodReflector):
             await self.connectivity.note("patch", "")
             self.watch_now()
             return answer
-        words = f"the image of container {container} in pod {self.namespace}/{self.name} cannot be changed now: {fault}"
+        words = (
+            f"the image of container {sidecar.name} in pod {self.namespace}/{self.name} cannot be changed now: {fault}"
+        )
         await self.connectivity.note("patch", words)
         raise _like(fault, words) from fault
 
-    async def _patch(self, container: str, image: str, bind: str, cost: str) -> dict[str, Any] | None:
+    async def _patch(self, sidecar: Sidecar, image: str, bind: str, cost: str) -> dict[str, Any] | None:
         """Change the image from its known value; if it has another one, read the pod and try again."""
-        place, now = image_of(self.pod, container)
+        place, now = image_of(self.pod, sidecar.name)
         if now == image:
             await self._list()  # the watch's view may be stale
         extras = self._extras
         for _ in range(_CONFLICTS):
-            place, now = image_of(self.pod, container)
+            place, now = image_of(self.pod, sidecar.name)
             if now == image:
                 return None
             parts = [clear_managed_fields_operations(self.pod), deletion_cost_operations(self.pod, cost)][:extras]
@@ -91,7 +103,7 @@ class OwnPod(PodReflector):
                 {"op": "test", "path": "/metadata/uid", "value": self._uid},
                 {"op": "test", "path": place, "value": now},
                 {"op": "replace", "path": place, "value": image},
-                set_bind_operations(self.pod, bind),
+                set_bind_operations(self.pod, sidecar.annotation, bind),
                 *more,
             ]
             try:
@@ -105,7 +117,8 @@ class OwnPod(PodReflector):
                 return answer
             await self._list()
             # Another image by now, or annotations that were added or removed: the patch was made for another state.
-            is_same = image_of(self.pod, container)[1] == now and set_bind_operations(self.pod, bind) in changes
+            naming = set_bind_operations(self.pod, sidecar.annotation, bind)
+            is_same = image_of(self.pod, sidecar.name)[1] == now and naming in changes
             if refusal.status != HTTPStatus.CONFLICT and is_same:
                 if more:
                     extras -= 1 if extras > 1 and parts[-1] else extras

@@ -26,9 +26,6 @@ START_REASONS: Final = frozenset(
 """Reasons of a waiting container that cannot be started (pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
 
 
-BIND: Final = "k8spilot/bind"
-"""Annotation of the pod: the name of the last change of the payload container's image."""
-
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of the pod, an integer: a ReplicaSet that is scaled down deletes the pods with the lowest cost first. The
 values here are all that components/own-pod admits."""
@@ -160,20 +157,20 @@ def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
     raise ClusterError(f"the pod has no native sidecar {name}; its manifest is not k8spilot's")
 
 
-def set_bind_operations(pod: dict[str, Any], bind: str) -> dict[str, Any]:
+def set_bind_operations(pod: dict[str, Any], annotation: str, bind: str) -> dict[str, Any]:
     """Return the operation that names a change of image, in the same patch (JSON Patch, RFC 6902).
 
     The kubelet creates a container from one state of the pod, for its image as well as its variables (kuberuntime's
     generateContainerConfig): the payload container gets the name of its change through the downward API.
     """
     if not pod["metadata"].get("annotations"):
-        return {"op": "add", "path": "/metadata/annotations", "value": {BIND: bind}}
-    return {"op": "add", "path": f"/metadata/annotations/{BIND.replace('/', '~1')}", "value": bind}
+        return {"op": "add", "path": "/metadata/annotations", "value": {annotation: bind}}
+    return {"op": "add", "path": f"/metadata/annotations/{annotation.replace('/', '~1')}", "value": bind}
 
 
-def bind_of(pod: dict[str, Any]) -> str:
-    """Return the name of the last change; empty without one."""
-    return str((pod["metadata"].get("annotations") or {}).get(BIND, ""))
+def bind_of(pod: dict[str, Any], annotation: str) -> str:
+    """Return the name of the last change, which an annotation has; empty without one."""
+    return str((pod["metadata"].get("annotations") or {}).get(annotation, ""))
 
 
 def deletion_cost_operations(pod: dict[str, Any], cost: str) -> list[dict[str, Any]]:

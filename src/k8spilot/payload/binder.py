@@ -27,7 +27,7 @@ from k8spilot.common.errors import (
     PilotError,
 )
 from k8spilot.kube.backoff import BackOff, retry
-from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import IDLE_COST, bind_of
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
@@ -55,7 +55,7 @@ class Binder:
 
     def __init__(
         self,
-        name: str,
+        sidecar: Sidecar,
         pod: OwnPod,
         init_server: PayloadInitServer,
         registry: Registry,
@@ -63,7 +63,8 @@ class Binder:
         groups: Callable[[], frozenset[int]],
         patience: float = 120.0,
     ) -> None:
-        self.name = name
+        self.name = sidecar.name
+        self._sidecar = sidecar
         self._pod = pod
         self._init_server = init_server
         self._idle = idle
@@ -72,7 +73,7 @@ class Binder:
         self._patience = patience
         """Seconds to wait for an unavailable API server, and for a registry that the kubelet cannot reach."""
         self._requests = ImageRequests()
-        self._changes = ChangeObserver(name, pod, registry, self._requests, patience)
+        self._changes = ChangeObserver(sidecar.name, pod, registry, self._requests, patience)
         self.unfinished: Reference | None = None
         """Image of a change that has started, but has no container yet. The kubelet may be pulling it, and handles no
         other change of the pod until the pull ends."""
@@ -246,7 +247,7 @@ class Binder:
 
         async def change(name: str) -> dict[str, Any] | None:
             try:
-                return await self._pod.set_image(self.name, wanted, name, IDLE_COST)
+                return await self._pod.set_image(self._sidecar, wanted, name, IDLE_COST)
             except ClusterRefused as error:
                 # Even the pilot's own image is refused: the next job is not at fault, and must not come here.
                 await self._pod.connectivity.note("patch", str(error))
@@ -260,7 +261,7 @@ class Binder:
 
     async def _change(self, image: Image, wanted: str) -> ImageChange:
         return await self._changed(
-            image, wanted, lambda name: retry(partial(self._pod.set_image, self.name, wanted, name), self._patience)
+            image, wanted, lambda name: retry(partial(self._pod.set_image, self._sidecar, wanted, name), self._patience)
         )
 
     async def _changed(
@@ -279,7 +280,7 @@ class Binder:
             return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
         # It was requested before: by an attempt whose answer was lost, or, for an idle image without a digest, by an
         # unbind.
-        return replace(binding, name=bind_of(self._pod.pod))
+        return replace(binding, name=bind_of(self._pod.pod, self._sidecar.annotation))
 
     async def _arrive(
         self, binding: ImageChange, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]

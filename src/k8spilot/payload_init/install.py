@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +20,20 @@ TERMINATION_LOG: Final = Path("bin/kubelet/termination-log")
 counts, and writable for everybody. No job can reach it: only the user of the install container can enter the folder."""
 
 
-def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path:
+def _make(folder: Path) -> None:
+    """Make a folder, and its parent with the mode of the volume, as the kubelet makes a subPath (kubelet_pods.go)."""
+    if not folder.parent.exists():
+        folder.parent.mkdir()
+        folder.parent.chmod(folder.parent.parent.stat().st_mode)
+    folder.mkdir(mode=0o755, exist_ok=True)
+
+
+def install(source: Path, exchange: Path, folders: Iterable[Path] = ()) -> Path:
     """Copy payload-init from `source`, and tidy from the same folder, into the volume at `exchange`. Return its path.
 
-    Create the mount point of the termination log, which the runtime cannot create in a read-only volume. Create the
-    folder `sandboxes`, if it is given: a subPath must exist before its mount.
+    Create the mount point of the termination log, which the runtime cannot create in a read-only volume. Create
+    `folders`, parts of volumes that payload containers mount: a subPath must exist before its mount, and a mount point
+    in a read-only volume, too.
 
     The files are renamed into place, so that a starting container sees a whole file or none.
 
@@ -39,8 +49,8 @@ def install(source: Path, exchange: Path, sandboxes: Path | None = None) -> Path
         log.parent.mkdir(mode=0o700, exist_ok=True)
         log.parent.chmod(0o700)
         log.touch(mode=0o600)
-        if sandboxes is not None:
-            sandboxes.mkdir(mode=0o755, exist_ok=True)
+        for folder in folders:
+            _make(folder)
         for program in (source.with_name(TIDY.name), source):
             aside = target.with_name(f"{program.name}.new")
             shutil.copyfile(program, aside)

@@ -110,8 +110,8 @@ async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -
                 findings += await cluster_findings(settings, api, cluster)
         except PreflightError as error:
             findings.append(fault("API", str(error)))
-        if (gpus := found_finding(settings.exchange)) is not None:
-            findings.append(gpus)
+        gpus = [found_finding(slot.exchange) for slot in settings.slots]
+        findings += [finding for finding in gpus if finding is not None]
     checks = [registry_finding(settings, cluster.pod)]
     if "condor" in settings.services:
         findings.append(_pool_credentials(settings))

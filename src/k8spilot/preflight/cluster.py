@@ -20,7 +20,7 @@ from k8spilot.kube.pod import container
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
 from k8spilot.preflight.pod_spec import group_warnings, shape_faults, shape_warnings
 from k8spilot.preflight.rights import rights_findings
-from k8spilot.settings import PILOT, Settings
+from k8spilot.settings import PILOT, Settings, SlotSettings
 
 CLOCK_SECONDS: Final = 300
 """Largest accepted clock difference in seconds. Tokens of Kubernetes and HTCondor depend on the clock; Kerberos and
@@ -132,7 +132,7 @@ async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding
     return [
         *judged("pod", (f"in the pod {name}, {message}" for message in faults), f"{name} has what a pilot needs"),
         *(warning("pod", f"in the pod {name}, {message}") for message in warnings),
-        *await _processes(settings, api, facts.pod),
+        *[finding for slot in settings.slots for finding in await _processes(settings, slot, api, facts.pod)],
     ]
 
 
@@ -140,13 +140,13 @@ async def _read_pod(settings: Settings, api: Api) -> Json:
     return await api.read("get", f"/api/v1/namespaces/{settings.pod_namespace}/pods/{settings.pod_name}")
 
 
-async def _processes(settings: Settings, api: Api, pod: Json) -> list[Finding]:
+async def _processes(settings: Settings, slot: SlotSettings, api: Api, pod: Json) -> list[Finding]:
     """Check whether the payload's processes are visible, while the pod's status shows its container running."""
     if not pod.get("spec", {}).get("shareProcessNamespace"):
         return []
-    name, until = settings.payload_container, time.monotonic() + _VISIBLE_SECONDS
+    name, until = slot.container, time.monotonic() + _VISIBLE_SECONDS
     while (view := container(pod, name)) is not None and view.running:
-        if settings.payload_uid in _uids():
+        if slot.uid in _uids():
             return [good("processes", f"processes of the container {name} are visible")]
         if time.monotonic() > until:
             return [

@@ -140,11 +140,12 @@ def _user(settings: Settings) -> Iterator[str]:
         held = int(re.findall(r"^CapEff:\s*([0-9a-f]+)", _STATUS.read_text(), re.MULTILINE)[0], 16)
         if missing := [name for name, number in CAPABILITIES.items() if not held >> number & 1]:
             yield f"the pilot lacks the capabilities {', '.join(missing)}; add them in its securityContext"
-    if not _is_known(settings.payload_uid):
-        yield (
-            f"the image has no account with the uid {settings.payload_uid} (K8SPILOT_PAYLOAD_UID), which HTCondor "
-            "needs to run jobs; use 65534, or add a line to /etc/passwd"
-        )
+    for slot in settings.slots:
+        if not _is_known(slot.uid):
+            yield (
+                f"the image has no account with the uid {slot.uid} (K8SPILOT_PAYLOAD_UID), which HTCondor needs to run "
+                "jobs; use one that it has, or add a line to /etc/passwd"
+            )
 
 
 def _good_user(settings: Settings) -> str:

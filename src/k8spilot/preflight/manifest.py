@@ -171,7 +171,8 @@ def _pilot_faults(pilot: Json, spec: Json, environment: Mapping[str, str]) -> It
 _PLACES: Final = frozenset(
     name for name, field in variables().items()
     if field.name in (
-        "exchange", "execute", "scratch_folders", "payload_container", "payload_uid", "payload_gid", "metrics_port",
+        "exchange", "execute", "scratch_folders", "metrics_port",
+        "payload_containers", "payload_container", "payload_uid", "payload_gid",
     )
 )  # fmt: skip
 

@@ -8,22 +8,20 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from k8spilot.kube.pod import BIND, security_context
+from k8spilot.gpu.discovery.pod_request import PodRequest
+from k8spilot.kube.pod import security_context
 from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.server import SOCKET
 from k8spilot.preflight.gpus import gpu_warnings
+from k8spilot.preflight.pod_volumes import by_name, mounts_of, volume_faults
 from k8spilot.preflight.slot_size import size_faults, size_warnings
-from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings
-
-PAYLOAD_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- in the payload container
-CLEANED_OTHERWISE: Final = ("/dev/shm",)  # noqa: S108
-"""Writable mounts of the payload container that the pilot empties without mounting them."""
+from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings, SlotSettings
 
 _STRICT_SINCE: Final = 33
 """First Kubernetes 1.x with supplementalGroupsPolicy by default (KEP-3619)."""
 
-_BIND: Final = ("K8SPILOT_BIND", f"metadata.annotations['{BIND}']")
-"""Variable that payload-init sends in its hello (payload-init.c), and the field of its value."""
+_BIND: Final = "K8SPILOT_BIND"
+"""Variable that payload-init sends in its hello (payload-init.c)."""
 
 Json = dict[str, Any]
 
@@ -36,7 +34,7 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
         settings: settings of the pilot.
     """
     spec: Json = pod.get("spec", {})
-    regular, init = _by_name(spec.get("containers")), _by_name(spec.get("initContainers"))
+    regular, init = by_name(spec.get("containers")), by_name(spec.get("initContainers"))
     faults: list[str] = []
     if not spec.get("shareProcessNamespace"):
         faults.append("set shareProcessNamespace: true; otherwise jobs cannot be signalled and measured")
@@ -47,14 +45,8 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
         faults.append(
             f"set terminationGracePeriodSeconds to {needed} or more; otherwise evicted jobs are killed at once"
         )
-    name = settings.payload_container
-    payload = init.get(name)
-    if name in regular:
-        faults.append(f"make {name} an init container with restartPolicy: Always; otherwise the pod never completes")
-    elif payload is None:
-        faults.append(f"add an init container {name} with restartPolicy: Always, in which the jobs run")
-    elif payload.get("restartPolicy") != "Always":
-        faults.append(f"set restartPolicy: Always for the init container {name}; otherwise the pilot never starts")
+    for slot in settings.slots:
+        faults += _place_faults(slot.container, regular, init)
     if PILOT not in regular:
         faults.append(f"give the name {PILOT} to the container that runs k8spilot")
         return faults
@@ -63,17 +55,28 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
     faults += _probe_faults(engine, settings)
     if engine is not pilot:
         faults += _apart_faults(engine, pilot, spec, settings)
-    if payload is not None:
-        faults += _order_faults(payload, spec, settings)
-        faults += _program_faults(payload, settings)
-        faults += _payload_faults(payload, spec, settings)
-        faults += _volume_faults(payload, pilot, engine, spec, settings)
+    for slot in settings.slots:
+        if (payload := init.get(slot.container)) is not None:
+            faults += _order_faults(payload, slot, spec, settings)
+            faults += _program_faults(payload, slot, settings)
+            faults += _payload_faults(payload, slot, spec, settings)
+            faults += volume_faults(payload, slot, pilot, engine, spec, settings)
     return faults
+
+
+def _place_faults(name: str, regular: dict[str, Json], init: dict[str, Json]) -> Iterator[str]:
+    """Check that a payload container is a native sidecar."""
+    if name in regular:
+        yield f"make {name} an init container with restartPolicy: Always; otherwise the pod never completes"
+    elif name not in init:
+        yield f"add an init container {name} with restartPolicy: Always, in which the jobs run"
+    elif init[name].get("restartPolicy") != "Always":
+        yield f"set restartPolicy: Always for the init container {name}; otherwise the pilot never starts"
 
 
 def has_condor(spec: Json, settings: Settings) -> bool:
     """Return whether HTCondor runs in the pod, in the engine's container or in its own."""
-    return "condor" in settings.services or ENGINE in _by_name(spec.get("initContainers"))
+    return "condor" in settings.services or ENGINE in by_name(spec.get("initContainers"))
 
 
 def _apart_faults(engine: Json, pilot: Json, spec: Json, settings: Settings) -> Iterator[str]:
@@ -81,16 +84,17 @@ def _apart_faults(engine: Json, pilot: Json, spec: Json, settings: Settings) -> 
     if engine.get("restartPolicy") != "Always":
         yield f"set restartPolicy: Always for the init container {ENGINE}; otherwise {PILOT} never starts"
     uids = [security_context(container, spec).get("runAsUser") for container in (engine, pilot)]
-    if None in uids or len({*uids, settings.payload_uid}) < 3:
+    of_jobs = {slot.uid for slot in settings.slots}
+    if None in uids or len({*uids, *of_jobs}) < 2 + len(of_jobs):
         yield (
             f"set runAsUser to different numbers for {ENGINE} and {PILOT}, and to others than the jobs' "
-            f"{settings.payload_uid}; otherwise one can read the other's files"
+            f"{', '.join(map(str, sorted(of_jobs)))}; otherwise one can read the other's files"
         )
     engine_secrets = set(_secrets_in(engine, spec))
     for secret in sorted(set(_secrets_in(pilot, spec)) & engine_secrets):
         yield f"give the secret {secret} to only one of {ENGINE} and {PILOT}"
-    exchange = _mounts(engine).get(str(settings.exchange))
-    volumes = _by_name(spec.get("volumes"))
+    exchange = mounts_of(engine).get(str(settings.exchange))
+    volumes = by_name(spec.get("volumes"))
     for mount in pilot.get("volumeMounts", []):
         if exchange is not None and mount["name"] == exchange["name"]:
             yield f"do not mount {mount['name']} in {PILOT}: HTCondor could control payload-init in place of the engine"
@@ -99,9 +103,9 @@ def _apart_faults(engine: Json, pilot: Json, spec: Json, settings: Settings) -> 
             yield f"do not mount {mount['name']} in {PILOT}: HTCondor could follow a job's link to the API token"
 
 
-def _order_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
+def _order_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Settings) -> Iterator[str]:
     """Check that payload-init is installed before the payload container starts; kustomize's patches can change that."""
-    programs = _mounts(payload).get(f"{settings.exchange}/bin")
+    programs = mounts_of(payload).get(f"{settings.exchange}/bin")
     if programs is None:
         return  # reported below
     before = spec["initContainers"][
@@ -113,10 +117,10 @@ def _order_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str
         for mount in container.get("volumeMounts", [])
         if mount["name"] == programs["name"] and not mount.get("readOnly")
     ]
-    if settings.payload_uid in [security_context(container, spec).get("runAsUser") for container in fillers]:
+    if slot.uid in [security_context(container, spec).get("runAsUser") for container in fillers]:
         yield (
             "set runAsUser of the container that runs `k8spilot install` to another number than the jobs' "
-            f"{settings.payload_uid}; otherwise jobs can reach their container's termination log"
+            f"{slot.uid}; otherwise jobs can reach their container's termination log"
         )
     if not fillers:
         yield (
@@ -140,9 +144,9 @@ def _probe_faults(engine: Json, settings: Settings) -> Iterator[str]:
         yield f"{correction} (K8SPILOT_METRICS_PORT is {settings.metrics_port}); otherwise a healthy pilot is killed"
 
 
-def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
+def _program_faults(payload: Json, slot: SlotSettings, settings: Settings) -> Iterator[str]:
     """Check that the payload container runs payload-init with any image, and that payload-init knows its bind."""
-    name = settings.payload_container
+    name = slot.container
     if payload.get("imagePullPolicy") == "Never":
         yield f"set imagePullPolicy: IfNotPresent for {name}; otherwise no job's image can be pulled"
     command = [str(settings.exchange / PROGRAM), str(settings.exchange / SOCKET)]
@@ -157,17 +161,20 @@ def _program_faults(payload: Json, settings: Settings) -> Iterator[str]:
     fields = {
         variable["name"]: variable.get("valueFrom", {}).get("fieldRef", {}) for variable in payload.get("env", [])
     }
-    if fields.get(_BIND[0], {}).get("fieldPath") != _BIND[1]:
+    field = f"metadata.annotations['{slot.bind_annotation}']"
+    if fields.get(_BIND, {}).get("fieldPath") != field:
         yield (
-            f'give {name} the variable {_BIND[0]} with valueFrom: {{fieldRef: {{fieldPath: "{_BIND[1]}"}}}}; otherwise '
+            f'give {name} the variable {_BIND} with valueFrom: {{fieldRef: {{fieldPath: "{field}"}}}}; otherwise '
             "the engine cannot tell for which image the container was created"
         )
 
 
-def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[str]:
-    name = settings.payload_container
+def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Settings) -> Iterator[str]:
+    name = slot.container
     if has_condor(spec, settings):
         yield from size_faults(payload, settings)
+    if not slot.is_only and PodRequest.of(payload).nvidia:
+        yield f"remove the GPUs of {name}: k8spilot supports GPUs in pods with one payload container"
     security = security_context(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"remove all privileges from {name}, which runs other people's programs"
@@ -184,9 +191,9 @@ def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[s
     for shared in ("hostNetwork", "hostIPC"):
         if spec.get(shared):
             yield f"remove {shared}; otherwise jobs can reach the node's own programs"
-    if (security.get("runAsUser"), security.get("runAsGroup")) != (settings.payload_uid, settings.payload_gid):
+    if (security.get("runAsUser"), security.get("runAsGroup")) != (slot.uid, slot.gid):
         yield (
-            f"set runAsUser: {settings.payload_uid} and runAsGroup: {settings.payload_gid} for {name}, or set "
+            f"set runAsUser: {slot.uid} and runAsGroup: {slot.gid} for {name}, or set "
             "K8SPILOT_PAYLOAD_UID and K8SPILOT_PAYLOAD_GID to its own"
         )
     for secret in _secrets_in(payload, spec):
@@ -195,7 +202,7 @@ def _payload_faults(payload: Json, spec: Json, settings: Settings) -> Iterator[s
 
 def _secrets_in(container: Json, spec: Json) -> Iterator[str]:
     """Yield the secrets that a container can read: mounted, projected or in its environment."""
-    volumes = _by_name(spec.get("volumes"))
+    volumes = by_name(spec.get("volumes"))
     for mount in container.get("volumeMounts", []):
         volume = volumes.get(mount["name"], {})
         if secret := volume.get("secret"):
@@ -213,78 +220,6 @@ def _secrets_in(container: Json, spec: Json) -> Iterator[str]:
             yield secret["name"]
 
 
-def _sandbox_faults(payload: Json, pilot: Json, engine: Json, settings: Settings) -> Iterator[str]:
-    name, payload_mounts = settings.payload_container, _mounts(payload)
-    execute, slot = str(settings.execute), f"{settings.execute}/slot"
-    sandboxes = _mounts(pilot).get(execute)
-    if engine is pilot:
-        if not _is_shared(payload_mounts.get(execute), sandboxes):
-            yield f"mount the volume execute at {execute} in both {name} and {PILOT}"
-    elif (
-        not _is_shared(payload_mounts.get(slot), sandboxes)
-        or payload_mounts[slot].get("subPath") != "slot"
-        or execute in payload_mounts
-    ):
-        # Without root, no process could take the volume's own folder from the job.
-        yield (
-            f"mount the volume execute at {execute} in {PILOT}, and its subPath: slot at {slot} in {name}; otherwise a "
-            "job could replace that folder"
-        )
-
-
-def _volume_faults(payload: Json, pilot: Json, engine: Json, spec: Json, settings: Settings) -> Iterator[str]:
-    yield from _sandbox_faults(payload, pilot, engine, settings)
-    name, other = settings.payload_container, engine["name"]
-    payload_mounts, engine_mounts = _mounts(payload), _mounts(engine)
-    exchange, execute, slot = str(settings.exchange), str(settings.execute), f"{settings.execute}/slot"
-    if not _is_shared(payload_mounts.get(exchange), engine_mounts.get(exchange)):
-        yield f"mount the volume exchange at {exchange} in both {name} and {other}"
-    programs = f"{exchange}/bin"
-    if not payload_mounts.get(programs, {}).get("readOnly"):
-        yield (
-            f"mount a separate volume at {programs} in {name} with readOnly: true (the one that `k8spilot install` "
-            "fills); otherwise an image could contain its own payload-init there"
-        )
-    if exchange in payload_mounts and not payload_mounts[exchange].get("readOnly"):
-        yield f"mount {exchange} with readOnly: true in {name}; otherwise a job could change the next job's programs"
-    for path in PAYLOAD_TEMPORARY:
-        if path not in payload_mounts:
-            yield f"mount an emptyDir at {path} in {name}, which the pilot can empty between jobs"
-    emptied = {
-        engine_mounts[str(folder)]["name"] for folder in settings.scratch_folders if str(folder) in engine_mounts
-    }
-    for path, mount in payload_mounts.items():
-        if (
-            path in (exchange, programs, execute, slot, *CLEANED_OTHERWISE)
-            or mount.get("readOnly")
-            or _is_read_only(mount, spec)
-        ):
-            continue
-        if mount["name"] not in emptied:
-            yield (
-                f"mount the volume {mount['name']} ({path} in {name}) in {other} as well and name the folder in "
-                "K8SPILOT_SCRATCH_FOLDERS, or mount it with readOnly: true; otherwise a job could leave files for the "
-                "next job"
-            )
-
-
-def _is_shared(mount: Json | None, other: Json | None) -> bool:
-    return mount is not None and other is not None and mount["name"] == other["name"]
-
-
-def _is_read_only(mount: Json, spec: Json) -> bool:
-    volume = _by_name(spec.get("volumes")).get(mount["name"], {})
-    return any(kind in volume for kind in ("configMap", "secret", "projected", "downwardAPI", "image"))
-
-
-def _mounts(container: Json) -> dict[str, Json]:
-    return {mount["mountPath"].rstrip("/"): mount for mount in container.get("volumeMounts", [])}
-
-
-def _by_name(items: list[Json] | None) -> dict[str, Json]:
-    return {item["name"]: item for item in items or []}
-
-
 def group_warnings(pod: Json, version: str) -> Iterator[str]:
     """Check that images cannot add jobs to groups, if the API server supports it (`version`, as v1.36.3)."""
     match = re.match(r"v1\.(\d+)", version)
@@ -300,8 +235,9 @@ def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
     """Yield problems that a pilot can run with, each as a phrase that says what to do."""
     spec: Json = pod.get("spec", {})
     containers: list[Json] = [*spec.get("initContainers", ()), *spec.get("containers", ())]
-    for payload in [container for container in containers if container["name"] == settings.payload_container]:
-        others = [container for container in containers if container is not payload]
+    names = {slot.container for slot in settings.slots}
+    others = [container for container in containers if container["name"] not in names]
+    for payload in [container for container in containers if container["name"] in names]:
         yield from gpu_warnings(payload, others)
         yield from size_warnings(payload, others)
     deadline = spec.get("activeDeadlineSeconds")

@@ -1,11 +1,22 @@
 """Settings of an operator: one environment variable for each field.
 
-Import `Settings` from here. fields.py has the settings, parsers.py the types of values, constants.py what no operator
-sets. unknown_variables.py finds variables without effect, among them those of other pilots (other_pilots.py) and
-misspellings (spellings.py); reference.py describes all settings. This package may import common.
+Import `Settings` from here. fields.py has the settings, slots.py what follows from them for each slot, parsers.py the
+types of values, constants.py what no operator sets. unknown_variables.py finds variables without effect, among them
+those of other pilots (other_pilots.py) and misspellings (spellings.py); reference.py describes all settings. This
+package may import common.
 """
 
 from k8spilot.settings.constants import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, SENDS_CREDENTIALS
 from k8spilot.settings.fields import Settings, variables
+from k8spilot.settings.slots import SlotSettings
 
-__all__ = ["ENGINE", "KILLING_SECONDS", "MARGIN_SECONDS", "PILOT", "SENDS_CREDENTIALS", "Settings", "variables"]
+__all__ = [
+    "ENGINE",
+    "KILLING_SECONDS",
+    "MARGIN_SECONDS",
+    "PILOT",
+    "SENDS_CREDENTIALS",
+    "Settings",
+    "SlotSettings",
+    "variables",
+]

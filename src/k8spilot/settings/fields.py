@@ -7,6 +7,7 @@ counts as not set.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -15,6 +16,7 @@ from k8spilot.common.logs import Format
 from k8spilot.settings import parsers
 from k8spilot.settings.constants import PREFIX
 from k8spilot.settings.parsers import ImageRule, JobVariable
+from k8spilot.settings.slots import MOST, SlotSettings, slots_of
 from k8spilot.settings.spellings import contradictions
 
 Service = Literal["engine", "condor"]
@@ -149,14 +151,19 @@ class Settings:
     """A list of the services that `k8spilot run` starts, separated by commas: `engine` serves the Docker sockets,
     `condor` is HTCondor."""
 
+    payload_containers: int = _of(parsers.whole(1, MOST), 1)
+    """Number of the pod's payload containers; each runs one job at a time. `k8spilot manifest --payload-containers`
+    makes the manifest of a pod with several, and sets this."""
+
     payload_container: str = _of(parsers.plain, "payload")
-    """Name of the payload container."""
+    """Name of the payload container. With several, the names are this one with `-1`, `-2` and so on."""
 
     payload_uid: int = _of(parsers.whole(1), 65534)
-    """User id of the payload container, and so of all jobs."""
+    """User id of the payload container, and so of all jobs. With several, this is the user id of the first one, and
+    each other one has the next number."""
 
     payload_gid: int = _of(parsers.whole(1), 65534)
-    """Group id of the payload container."""
+    """Group id of the payload container. With several, as the user ids."""
 
     idle_after_seconds: float = _of(parsers.number(least=0), 5.0)
     """The payload container returns to the idle image this many seconds after the end of the last job."""
@@ -245,15 +252,19 @@ class Settings:
     pull_secret: Path = _of(parsers.absolute, Path("/etc/k8spilot/pull-secret/.dockerconfigjson"))
     """Registry credentials, as in a Secret of type `kubernetes.io/dockerconfigjson`. The file may be missing."""
 
-    @property
-    def htcondor_socket(self) -> Path:
-        """Socket of the same API for HTCondor's docker client only."""
-        return self.socket.with_name(f"htcondor-{self.socket.name}")
+    @cached_property
+    def slots(self) -> tuple[SlotSettings, ...]:
+        """The slots, one for each payload container."""
+        return slots_of(self)
 
     @property
-    def sockets(self) -> tuple[Path, Path]:
-        """Docker sockets, in the order of their descriptors (supervisor/supervisor.py)."""
-        return (self.socket, self.htcondor_socket)
+    def sockets(self) -> tuple[Path, ...]:
+        """Sockets of the engine, in the order of their descriptors (supervisor/supervisor.py).
+
+        The first one is for requests about the whole pilot. Two more follow for each slot, unless there is only one.
+        """
+        ends = [end for slot in self.slots for end in (slot.socket, slot.htcondor_socket)]
+        return tuple(dict.fromkeys((self.socket, *ends)))
 
     @property
     def slot_disk_mb(self) -> int:

@@ -31,8 +31,10 @@ REASON_SECONDS = 300.0
 
 _TERMINATION_LOG = "/dev/termination-log"
 
-DOCKER_SOCKETS = (3, 4)
-"""Descriptors of the Docker sockets, on which all engines listen: the one for people, and HTCondor's."""
+PLAN = 3
+"""Descriptor of the supervisor's plan."""
+SOCKETS = 4
+"""First descriptor of the engine's sockets, on which all engines listen (Settings.sockets)."""
 
 _MOST_DEATHS = 20
 """Limit of deaths within _DEATHS_SECONDS. After it, the supervisor does not restart the engine."""
@@ -50,9 +52,10 @@ _SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQ
 class Child:
     """A program that runs as long as the pilot."""
 
-    def __init__(self, name: str, argv: list[str], env: dict[str, str], inherits: bool = False) -> None:
+    def __init__(self, name: str, argv: list[str], env: dict[str, str], sockets: int = 0) -> None:
         self.name = name
-        self._inherited = DOCKER_SOCKETS if inherits else ()
+        self._inherited = range(SOCKETS, SOCKETS + sockets)
+        """Descriptors of the sockets."""
         self.pid = 0
         """Process ID; 0 while the program does not run."""
         self._argv = argv
@@ -257,12 +260,12 @@ def _fail(sentence: str, level: str) -> None:
 
 
 def main() -> int:
-    """Run the plan; its descriptor is the only argument."""
+    """Run the plan."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    for end in DOCKER_SOCKETS:
-        os.set_inheritable(end, False)  # neither HTCondor nor its children may inherit it
-    with open(int(sys.argv[1]), "rb") as file:  # noqa: PTH123
+    with open(PLAN, "rb") as file:
         plan = marshal.load(file)  # noqa: S302 -- written by the same process before exec; json would be a sixth of its memory
+    for end in range(SOCKETS, SOCKETS + plan["sockets"]):
+        os.set_inheritable(end, False)  # neither HTCondor nor its children may inherit it
     children = {
         name: Child(**{"name": name, **plan[name]}) if plan.get(name) else None for name in ("engine", "condor")
     }

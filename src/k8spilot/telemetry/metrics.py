@@ -5,7 +5,7 @@ label has a value that users choose: a label with a job's name or image would cr
 """
 
 from collections import Counter as Count
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -62,11 +62,24 @@ _BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1
 
 
 @dataclass(frozen=True, slots=True)
+class NowOfSlot:
+    """State of a slot at this moment."""
+
+    container: str
+    """Name of its payload container."""
+    state: PayloadState
+    running_since: datetime | None = None
+    """Start of the job; None without a job."""
+    pulling_since: datetime | None = None
+    """Start of the node's pull of an image that no job needs any more; None without such a pull."""
+
+
+@dataclass(frozen=True, slots=True)
 class Now:
     """State of a pilot at this moment."""
 
     version: str
-    state: PayloadState
+    slots: Sequence[NowOfSlot]
     restarts: int
     """Number of engines that died in this container before this one."""
     requests: Mapping[tuple[str, str], int] = field(default_factory=Count)
@@ -74,12 +87,8 @@ class Now:
     reachable: bool = True
     heard: float | None = None
     """Last time the API server sent anything, in seconds since the epoch."""
-    running_since: datetime | None = None
-    """Start of the job; None without a job."""
     closed_until: datetime | None = None
     """End of the time in which the slot takes no job because jobs fail; None if it does not last."""
-    pulling_since: datetime | None = None
-    """Start of the node's pull of an image that no job needs any more; None without such a pull."""
     pool: PoolState | None = None
     """The pool's view of the slot; None while no HTCondor has reported."""
 
@@ -158,10 +167,13 @@ def _families(now: Now) -> Iterator[Metric]:
     """Yield the families of the pilot's present state."""
     yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
     states = GaugeMetricFamily(
-        "k8spilot_state", "1 for the current state of the payload container, 0 for the others", labels=["state"]
+        "k8spilot_state",
+        "1 for the current state of the payload container, 0 for the others",
+        labels=["container", "state"],
     )
-    for state in PayloadState:
-        states.add_metric([state.value], float(state is now.state))
+    for slot in now.slots:
+        for state in PayloadState:
+            states.add_metric([slot.container, state.value], float(state is slot.state))
     yield states
     restarts = CounterMetricFamily(
         "k8spilot_engine_restarts", "How often the engine died and was started again in this container"
@@ -182,14 +194,19 @@ def _families(now: Now) -> Iterator[Metric]:
         "Time of the last message from the API server, which sends one about once a minute",
         now.heard,
     )
-    since = now.running_since.timestamp() if now.running_since is not None else None
-    yield _moment("job_start_timestamp_seconds", "Start time of the running job; absent while no job runs", since)
+    yield _moments(
+        "job_start_timestamp_seconds",
+        "Start time of the running job; absent while no job runs",
+        {slot.container: slot.running_since for slot in now.slots},
+    )
     closed = now.closed_until.timestamp() if now.closed_until is not None else None
     words = "Until when the slot takes no job, because jobs of several users failed one after another; absent otherwise"
     yield _moment("black_hole_until_timestamp_seconds", words, closed)
-    pulling = now.pulling_since.timestamp() if now.pulling_since is not None else None
-    words = "Start time of a pull that no job needs any more and that the node continues; absent otherwise"
-    yield _moment("given_up_bind_timestamp_seconds", words, pulling)
+    yield _moments(
+        "given_up_bind_timestamp_seconds",
+        "Start time of a pull that no job needs any more and that the node continues; absent otherwise",
+        {slot.container: slot.pulling_since for slot in now.slots},
+    )
     in_pool = now.pool is not None and now.pool.in_pool
     yield _gauge("in_pool", "1 if a collector of the pool has the slot's ad, else 0", float(in_pool))
     yield _moment(
@@ -209,6 +226,15 @@ def _moment(name: str, words: str, value: float | None) -> Metric:
     family = GaugeMetricFamily(f"k8spilot_{name}", words)
     if value is not None:
         family.add_metric([], value)
+    return family
+
+
+def _moments(name: str, words: str, values: Mapping[str, datetime | None]) -> Metric:
+    """Return a time for each payload container that has one."""
+    family = GaugeMetricFamily(f"k8spilot_{name}", words, labels=["container"])
+    for container, value in values.items():
+        if value is not None:
+            family.add_metric([container], value.timestamp())
     return family
 
 

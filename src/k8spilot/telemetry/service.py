@@ -24,7 +24,7 @@ from k8spilot.telemetry import health
 from k8spilot.telemetry.event_recorder import EventRecorder
 from k8spilot.telemetry.exporter import application, keep_open
 from k8spilot.telemetry.gpu_metrics import families
-from k8spilot.telemetry.metrics import CONTENT_TYPE, Metrics, Now, wall_time
+from k8spilot.telemetry.metrics import CONTENT_TYPE, Metrics, Now, NowOfSlot, wall_time
 from k8spilot.telemetry.pool_recorder import PoolRecorder
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 from k8spilot.telemetry.status import Observed, Status
@@ -55,6 +55,7 @@ class Telemetry:
         self, settings: Settings, observed: Observed, recorders: Recorders, idle_image: Callable[[], str]
     ) -> None:
         self._settings = settings
+        self._uids = {slot.uid for slot in settings.slots}
         self._observed = observed
         self._recorders = recorders
         self.gpu_metrics = GpuMetrics(settings, observed.pod, idle_image, recorders.slot.gpus_unmeasured, self._age)
@@ -107,18 +108,21 @@ class Telemetry:
                 task.cancel()
 
     def _now(self) -> Now:
-        pod, payload = self._observed.pod, self._observed.payload
+        pod = self._observed.pod
         heard, closure = pod.api.heard, self._recorders.slot.closure
         return Now(
             version=k8spilot.__version__,
-            state=payload.state,
+            slots=[
+                NowOfSlot(
+                    one.payload.name, one.payload.state, one.payload.running_since, one.payload.abandoned_pull.since
+                )
+                for one in self._observed.slots
+            ],
             restarts=self._observed.restarts,
             requests=pod.api.requests,
             reachable=pod.connectivity.since is None,
             heard=None if heard is None else wall_time(heard, asyncio.get_running_loop().time()),
-            running_since=payload.running_since,
             closed_until=closure.until if closure is not None and closure.lasts else None,
-            pulling_since=payload.abandoned_pull.since,
             pool=self._recorders.pool.state,
         )
 
@@ -127,16 +131,16 @@ class Telemetry:
             yield from families(meter, self.gpu_metrics.up, self._is_jobs)
 
     def _is_jobs(self, pid: int) -> bool:
-        """Return whether a process of the pod belongs to the job: no other program with this uid uses GPUs."""
+        """Return whether a process of the pod belongs to a job: no other program with these uids uses GPUs."""
         try:
-            return os.stat(f"/proc/{pid}").st_uid == self._settings.payload_uid  # noqa: PTH116
+            return os.stat(f"/proc/{pid}").st_uid in self._uids  # noqa: PTH116
         except OSError:
             return False
 
     def _age(self) -> float | None:
-        """Return how long the job has run, in seconds; None without a job."""
-        since = self._observed.payload.running_since
-        return None if since is None else (datetime.now(UTC) - since).total_seconds()
+        """Return how long the job has run that runs the longest, in seconds; None without a job."""
+        times = [since for one in self._observed.slots if (since := one.payload.running_since) is not None]
+        return (datetime.now(UTC) - min(times)).total_seconds() if times else None
 
     async def _tell_metrics(self, _request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()
@@ -148,18 +152,19 @@ class Telemetry:
         return _verdict(await health.dead(self._settings.socket))
 
     async def _tell_readiness(self, _request: web.Request) -> web.Response:
-        one = self._observed
-        fault = health.unready(one.pod, one.init_server, one.payload.abandoned_pull)
-        return _verdict(fault or (self._recorders.pool.problem if one.startd_ad.expected else ""))
+        pod, startd_ad = self._observed.pod, self._observed.startd_ad
+        faults = [health.unready(pod, one.init_server, one.payload.abandoned_pull) for one in self._observed.slots]
+        fault = "" if "" in faults else faults[0]  # ready means that the next job could start in one of the slots
+        return _verdict(fault or (self._recorders.pool.problem if startd_ad.expected else ""))
 
     async def _tell_status(self, _request: web.Request) -> web.Response:
         return web.json_response(await self._status.json())
 
     async def _tell_gpus(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._observed.gpus.json())
+        return web.json_response(self._observed.slots[0].gpus.json())
 
     async def _tell_inventory(self, _request: web.Request) -> web.Response:
-        return web.Response(text=self._observed.gpus.inventory)
+        return web.Response(text=self._observed.slots[0].gpus.inventory)
 
 
 def _verdict(fault: str) -> web.Response:

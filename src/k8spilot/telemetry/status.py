@@ -19,16 +19,28 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload_init.server import PayloadInitServer
+from k8spilot.settings import SlotSettings
 from k8spilot.settings.unknown_variables import ineffective
 from k8spilot.telemetry import health
 from k8spilot.telemetry.metrics import wall_time
 from k8spilot.telemetry.pool_recorder import PoolRecorder
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 
-_MOMENTS: Final = {"EnteredCurrentState": "since", "GLIDEIN_ToRetire": "to_retire", "GLIDEIN_ToDie": "to_die"}
-_WORDS: Final = {"State": "state", "Activity": "activity", "JobId": "job", "RemoteUser": "user"}
+_ENDS: Final = {"GLIDEIN_ToRetire": "to_retire", "GLIDEIN_ToDie": "to_die"}
+_WORDS: Final = {"Name": "name", "State": "state", "Activity": "activity", "JobId": "job", "RemoteUser": "user"}
+_SINCE: Final = "EnteredCurrentState"
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSlot:
+    """The parts of a slot that are looked at."""
+
+    settings: SlotSettings
+    init_server: PayloadInitServer
+    payload: PayloadContainer
+    gpus: GpuRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +48,8 @@ class Observed:
     """The parts of a pilot that are looked at."""
 
     pod: OwnPod
-    init_server: PayloadInitServer
     startd_ad: StartdAd
-    payload: PayloadContainer
-    gpus: GpuRecord
+    slots: tuple[ObservedSlot, ...]
     restarts: int
     """Engines that died in this container before this one."""
 
@@ -61,10 +71,11 @@ class Status:
 
     async def json(self) -> Json:
         """Return the status as JSON. The startd provides the slot's part."""
-        pod, payload, gpus = self._observed.pod, self._observed.payload, self._observed.gpus
-        init_server = self._observed.init_server
-        condor, dead = await asyncio.gather(self._condor(), health.dead(self._socket))
-        problems = [fault for fault in (dead, health.unready(pod, init_server, payload.abandoned_pull)) if fault]
+        pod, slots, gpus = self._observed.pod, self._observed.slots, self._observed.slots[0].gpus
+        ads, dead = await asyncio.gather(self._ads(), health.dead(self._socket))
+        condor = None if ads is None else _condor(ads)
+        unready = [health.unready(pod, one.init_server, one.payload.abandoned_pull) for one in slots]
+        problems = [fault for fault in dict.fromkeys((dead, *unready)) if fault]
         if condor is not None and not condor["up"]:
             problems.append("HTCondor's startd does not answer; read its messages in the pilot's log")
         if self._observed.startd_ad.expected and self._pool.problem:
@@ -84,7 +95,7 @@ class Status:
             "pod": f"{pod.namespace}/{pod.name}",
             "version": k8spilot.__version__,
             "engine": {"since": _text(self._began), "restarts": self._observed.restarts},
-            "slot": _slot(payload),
+            "slots": [_slot(one, ads or []) for one in slots],
             "htcondor": condor,
             "pool": self._pool.json(),
             "gpus": {key: value for key, value in gpus.json().items() if key != "evidence"},
@@ -94,29 +105,33 @@ class Status:
                 "last_contact": None if pod.api.heard is None else _of_loop(pod.api.heard),
                 "requests": pod.api.requests.total(),
             },
-            "payload_init": (channel := init_server.current) is not None and channel.still_open(),
-            "payload_scoped": None if channel is None else channel.scoped,
             "last_fault": faults[-1] if faults else None,
             "faults": faults,
         }
 
-    async def _condor(self) -> Json | None:
+    async def _ads(self) -> list[Json] | None:
+        """Return the slots' ads; None without HTCondor, and an empty list if the startd does not answer."""
         if not self._observed.startd_ad.there:
             return None
-        ad = await self._observed.startd_ad.look(("Name", *_WORDS, *_MOMENTS))
-        if ad is None:
-            return {"up": False}
-        texts = {name: ad[key] for key, name in _WORDS.items() if key in ad}
-        moments = {name: _text(datetime.fromtimestamp(ad[key], UTC)) for key, name in _MOMENTS.items() if key in ad}
-        retiring = bool(ad.get("GLIDEIN_ToRetire", time.time() + 1) <= time.time())
-        return {"up": True, "name": ad.get("Name"), **texts, **moments, "retiring": retiring}
+        return await self._observed.startd_ad.look((*_WORDS, _SINCE, *_ENDS)) or []
 
 
-def _slot(payload: PayloadContainer) -> Json:
-    """Return the state of the payload container."""
+def _condor(ads: list[Json]) -> Json:
+    """Return what the ads have in common."""
+    if not ads:
+        return {"up": False}
+    ends = {name: _moment(ads[0][key]) for key, name in _ENDS.items() if key in ads[0]}
+    return {"up": True, **ends, "retiring": bool(ads[0].get("GLIDEIN_ToRetire", time.time() + 1) <= time.time())}
+
+
+def _slot(slot: ObservedSlot, ads: list[Json]) -> Json:
+    """Return the state of a slot: of its payload container, and of HTCondor."""
+    payload, channel = slot.payload, slot.init_server.current
     running = payload.running_since
     busy = payload.state is not PayloadState.IDLE
+    ad = next((ad for ad in ads if str(ad.get("Name")).partition("@")[0] == slot.settings.name), None)
     return {
+        "name": slot.settings.name,
         "container": payload.name,
         "state": payload.state.value,
         "since": _text(payload.since),
@@ -124,7 +139,19 @@ def _slot(payload: PayloadContainer) -> Json:
         "attempt": payload.subject.attempt or None if busy else None,
         "job": payload.subject.job or None if busy else None,
         "job_since": None if running is None else _text(running),
+        "payload_init": channel is not None and channel.still_open(),
+        "payload_scoped": None if channel is None else channel.scoped,
+        "htcondor": None if ad is None else _of_htcondor(ad),
     }
+
+
+def _of_htcondor(ad: Json) -> Json:
+    texts = {name: ad[key] for key, name in _WORDS.items() if key in ad}
+    return {**texts, **({"since": _moment(ad[_SINCE])} if _SINCE in ad else {})}
+
+
+def _moment(seconds: float) -> str:
+    return _text(datetime.fromtimestamp(seconds, UTC))
 
 
 def _text(moment: datetime) -> str:

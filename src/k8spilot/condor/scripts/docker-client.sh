@@ -20,11 +20,12 @@
 #   and each session has a client here, in the pilot's memory.
 #
 # The file programs.settings in the same folder sets:
-#   docker   docker's own client
-#   execute  HTCondor's EXECUTE if HTCondor is not root, else empty
-#   extra    DOCKER_EXTRA_ARGUMENTS of HTCondor's configuration, as words of a shell
+#   docker    docker's own client
+#   rootless  whether HTCondor runs without root: yes, or empty
+#   extra     DOCKER_EXTRA_ARGUMENTS of HTCondor's configuration, as words of a shell
+# The starter (starter.sh) sets the number of its slot and its folder for sandboxes: K8SPILOT_SLOT, _CONDOR_EXECUTE.
 here=${0%/*}
-docker='' execute='' extra=''
+docker='' rootless='' extra=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
@@ -160,22 +161,22 @@ ask_again() {
 # Without root, HTCondor's user owns the sandboxes. The job, whose container has the group of their folder, may change the
 # content of its sandbox, but not replace the sandbox. The previous job's container has ended when `create` is answered.
 open_sandbox() {
-    for folder in "$execute"/dir_*; do
+    for folder in "$_CONDOR_EXECUTE"/dir_*; do
         find "$folder/scratch" "$folder/user" -xdev ! -type l -user "$(id -u)" \
-            -exec chgrp "$(stat --format %g "$execute")" {} + -exec chmod g+rwX {} + -type d -exec chmod g+s {} +
+            -exec chgrp "$(stat --format %g "$_CONDOR_EXECUTE")" {} + -exec chmod g+rwX {} + -type d -exec chmod g+s {} +
     done 2>/dev/null
 }
 
 # Without root the engine does not see the sandboxes. So labels have what the job requested: the disk in KiB, if it is a
 # number, and the number of GPUs, because HTCondor's variables name all GPUs of the slot for each job.
 create() {
-    if [ -n "$execute" ]; then
+    if [ -n "$rootless" ]; then
         disk=$(requested RequestDisk '????????????????*' '' "$@")
         [ -z "$disk" ] || set -- --label "k8spilot.disk=$disk" "$@"
     fi
     case " $* " in
         *" CUDA_VISIBLE_DEVICES=GPU-"* | *" CUDA_VISIBLE_DEVICES=MIG-"*)
-            [ -z "$execute" ] || set -- --label "k8spilot.gpus=$(requested RequestGPUs '?????*' 0 "$@")" "$@" ;;
+            [ -z "$rootless" ] || set -- --label "k8spilot.gpus=$(requested RequestGPUs '?????*' 0 "$@")" "$@" ;;
     esac
     ask_again create --interactive "$@"
 }
@@ -212,7 +213,7 @@ DockerError=""'*)
 
 begin_session() {
     for number in 1 2 3 4 5 6 7 8; do
-        exec 9>"$here/sessions/$number"
+        exec 9>"$here/sessions/${K8SPILOT_SLOT:-1}-$number"
         flock --nonblock 9 && exec "$docker" "$@" # keeps the file open until it ends
     done
     refuse "this job has 8 sessions already; end one of them first"
@@ -233,7 +234,7 @@ what=${1-}
 case $what in
     create)
         check_create "$@"
-        [ -n "$execute" ] || create "$@"
+        [ -n "$rootless" ] || create "$@"
         (create "$@") || exit
         open_sandbox
         exit 0 ;;

@@ -1,27 +1,44 @@
 #!/bin/sh
 # HTCondor's STARTER: the program that the startd runs for each job.
 #
+# It finds its slot in the startd's arguments (-a slot3; Starter.cpp in HTCondor). The starter and its docker clients get the
+# slot's Docker socket and its folder for sandboxes, which the slot's payload container mounts.
+#
 # It becomes HTCondor's starter when the engine reports that all leftovers of earlier jobs are removed, because a starter
 # first transfers the job's files. Without that report there is no starter, and the job goes back to the queue.
 #
 # Without root, it removes files before and after the request to the engine: the files of a starter, also of a killed one,
-# belong to the same user as those of the next starter. No other starter runs, and this one has no sandbox yet. Sandboxes of
-# lost jobs with locked files are opened to the jobs' user, as whom the engine unlocks the files. If a sandbox stays
-# nevertheless, there is no starter, either.
+# belong to the same user as those of the next starter. No other starter of the slot runs, and this one has no sandbox yet.
+# Each slot has folders of its own, but the starter's copies of users' credentials for docker are in /tmp (docker_proc.cpp);
+# those of starters that run stay. Sandboxes of lost jobs with locked files are opened to the jobs' user, as whom the engine
+# unlocks the files. If a sandbox stays nevertheless, there is no starter, either.
 #
 # The file programs.settings in the same folder sets:
 #   starter    program that this one becomes
 #   python     Python
 #   client     client program for the engine (common/unix_http.py)
-#   socket     socket of the engine
+#   rootless   whether HTCondor runs without root: yes, or empty
 #   next_job   HTTP path of the request
-#   execute    HTCondor's EXECUTE if HTCondor is not root, else empty
-#   temporary  folders for temporary files, which are emptied without root; no name has a space
 #   tidy       program that removes files (payload_init/tidy.c)
+# The file slot-N.settings sets:
+#   slot_socket  socket of the engine for the slot
+#   docker_host  DOCKER_HOST of the slot's docker clients
+#   execute      EXECUTE of the slot's starters
+#   temporary    folders for temporary files, which are emptied without root; no name has a space
 here=${0%/*}
-starter='' python='' client='' socket='' next_job='' execute='' temporary='' tidy=''
+starter='' python='' client='' rootless='' next_job='' temporary='' tidy='' slot_socket='' docker_host='' execute=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
+
+slot=1 last=''
+for word; do
+    [ "$last" != -a ] || slot=${word##*[!0-9]}
+    last=$word
+done
+# shellcheck source=/dev/null
+. "$here/slot-$slot.settings" || exit 1
+export K8SPILOT_SLOT="$slot" DOCKER_HOST="$docker_host" _CONDOR_EXECUTE="$execute"
+[ -z "$rootless" ] || export TMPDIR="${temporary%% *}"
 
 # More than an engine needs to restart and to remove a job's leftovers.
 seconds=300
@@ -32,16 +49,19 @@ left() {
 
 sweep() {
     # shellcheck disable=SC2086 # several folders
-    "$tidy" remove $temporary
+    mkdir -p $temporary && "$tidy" remove $temporary
+    for folder in /tmp/docker_config.*; do
+        [ -e "/proc/${folder##*.}" ] || "$tidy" delete "$folder"
+    done
     left -exec "$tidy" delete {} +
     find "$execute" -mindepth 1 -xdev -user "$(id -u)" -type d \
         -exec chgrp "$(stat --format %g "$execute")" {} + -exec chmod g+rwxs {} +
 } 2>/dev/null
 
 may_begin() {
-    [ -z "$execute" ] || sweep
-    "$python" -IS "$client" get "$socket" "$next_job" "$seconds" >/dev/null || return 1
-    [ -n "$execute" ] || return 0
+    [ -z "$rootless" ] || sweep
+    "$python" -IS "$client" get "$slot_socket" "$next_job" "$seconds" >/dev/null || return 1
+    [ -n "$rootless" ] || return 0
     sweep
     stays=$(left) && [ -z "$stays" ] # if `left` cannot run, a sandbox may stay
 }

@@ -31,7 +31,7 @@ from k8spilot.docker.create.specification import SlotLimits, Specification, chec
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot
-from k8spilot.docker.store import JSON, STORE, ContainerStore, is_htcondors, subject_of
+from k8spilot.docker.store import JSON, ContainerStore, is_htcondors, store_of, subject_of
 from k8spilot.model.command import Command
 from k8spilot.model.disk import DiskLimits
 from k8spilot.model.image import Image
@@ -51,7 +51,7 @@ _UNUSED_CREDENTIALS: Final = (
 
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/create: wait for the bind, and return its errors."""
-    store, of_htcondor = request.app[STORE], is_htcondors(request)  # asked now: a closed connection has no name
+    store, of_htcondor = store_of(request), is_htcondors(request)
     body = await json_body(request)
     name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
     check_name(name)

@@ -1,0 +1,179 @@
+"""`k8spilot slots`: a rendered manifest whose pod has several payload containers in place of one.
+
+Kustomize cannot repeat a container. So this works on its output, after all overlays and components: whatever they have
+changed in the payload container, all of its copies have.
+"""
+
+import copy
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from k8spilot.common.errors import SettingsError
+from k8spilot.preflight.slot_size import quantity
+from k8spilot.settings import ENGINE, PILOT, Settings, SlotSettings
+from k8spilot.settings.slots import BIND
+
+Json = dict[str, Any]
+
+_FIRST_ID: Final = 64301
+"""User and group id of the first payload container's jobs: the image's account job1 (Dockerfile)."""
+_DIVIDED: Final = ("cpu", "memory", "ephemeral-storage")
+_UNITS: Final = {"cpu": ("m", 1e-3), "memory": ("Mi", 2**20), "ephemeral-storage": ("Mi", 2**20)}
+"""Unit in which a share is written: its suffix and size."""
+_MORE_MEMORY: Final = {"requests": 32, "limits": 128}
+"""MiB that HTCondor's container needs for the programs of one job more."""
+_INSTALL: Final = "install"
+_KNOWN: Final = {
+    "POD_NAME": "any",
+    "POD_NAMESPACE": "any",
+    "K8SPILOT_SERVICES": "engine",
+    "K8SPILOT_PAYLOAD_UID": str(_FIRST_ID),
+    "K8SPILOT_PAYLOAD_GID": str(_FIRST_ID),
+}
+"""Variables from which the slots follow, and those that are required and do not matter here."""
+
+
+def with_slots(text: str, number: int) -> str:
+    """Return the manifest `text` with `number` payload containers.
+
+    Raises:
+        SettingsError: it is not YAML, has no payload container, or that has too little for so many.
+    """
+    try:
+        documents = [item for item in yaml.safe_load_all(text) if item is not None]
+    except yaml.YAMLError as error:
+        raise SettingsError(f"the manifest is not YAML: {' '.join(str(error).split())}") from error
+    specs = [spec for item in documents for spec in _pod_specs(item) if _payload_place(spec) is not None]
+    if not specs:
+        raise SettingsError(
+            f"the manifest has no pod with an init container {Settings.payload_container}; give the output of "
+            "`kubectl kustomize`, before it has several payload containers"
+        )
+    for spec in specs:
+        multiply(spec, number)
+    return yaml.safe_dump_all(documents, sort_keys=False, width=1000)
+
+
+def _pod_specs(item: object) -> Iterator[Json]:
+    """Yield the specifications of pods in an object, at any depth: of a Pod, a Job, a Deployment, a List."""
+    if isinstance(item, dict):
+        if isinstance(item.get("containers"), list) and isinstance(item.get("initContainers"), list):
+            yield item
+        else:
+            for value in item.values():
+                yield from _pod_specs(value)
+    elif isinstance(item, list):
+        for value in item:
+            yield from _pod_specs(value)
+
+
+def _payload_place(spec: Json) -> int | None:
+    names = [container.get("name") for container in spec["initContainers"]]
+    return names.index(Settings.payload_container) if Settings.payload_container in names else None
+
+
+def multiply(spec: Json, number: int) -> None:
+    """Give a pod's specification `number` payload containers in place of one.
+
+    Raises:
+        SettingsError: the payload container has too little for so many.
+    """
+    place = _payload_place(spec)
+    assert place is not None
+    payload = spec["initContainers"][place]
+    known = Settings.of(_KNOWN | {"K8SPILOT_PAYLOAD_CONTAINERS": str(number)})
+    slots = known.slots
+    share = _share(payload.get("resources") or {}, number)
+    spec["initContainers"][place : place + 1] = [_copy(payload, slot, share, known) for slot in slots]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        if container["name"] == _INSTALL:
+            _install(container, slots, known)
+        elif container["name"] in (PILOT, ENGINE):
+            _tell(container, known)
+        if container["name"] == PILOT:
+            _enlarge(container, number)
+
+
+def _copy(payload: Json, slot: SlotSettings, share: Json, settings: Settings) -> Json:
+    """Return a payload container of several."""
+    own = copy.deepcopy(payload)
+    own["name"], own["resources"] = slot.container, copy.deepcopy(share)
+    own.setdefault("securityContext", {}).update(runAsUser=slot.uid, runAsGroup=slot.gid)
+    for variable in own.get("env", ()):
+        reference = variable.get("valueFrom", {}).get("fieldRef", {})
+        if reference.get("fieldPath") == f"metadata.annotations['{BIND}']":
+            reference["fieldPath"] = f"metadata.annotations['{slot.bind_annotation}']"
+    programs, execute = f"{settings.exchange}/bin", str(settings.execute)
+    for mount in own.get("volumeMounts", ()):
+        path = mount["mountPath"].rstrip("/")
+        if path == execute or path.startswith(f"{execute}/"):
+            mount.update(mountPath=str(slot.execute), subPath=slot.sub_path)
+        elif path != programs and (path == str(settings.exchange) or not mount.get("readOnly")):
+            mount["subPath"] = slot.sub_path
+    return own
+
+
+def _share(resources: Json, number: int) -> Json:
+    """Return the resources of one of `number` containers.
+
+    Raises:
+        SettingsError: a resource cannot be divided, or each would have less than one CPU.
+    """
+    share: Json = {}
+    for kind, values in resources.items():
+        share[kind] = {}
+        for name, value in values.items():
+            if name not in _DIVIDED:
+                raise SettingsError(
+                    f"the payload container has {name}, which k8spilot does not divide among several; use one payload "
+                    "container, or remove it"
+                )
+            suffix, size = _UNITS[name]
+            share[kind][name] = f"{math.floor(quantity(value) / size / number + 1e-6)}{suffix}"
+    cpus = resources.get("limits", {}).get("cpu")
+    if cpus is not None and (quantity(cpus) < number or quantity(cpus) % number):
+        raise SettingsError(
+            f"the payload container has a limit of {cpus} CPUs, and {number} payload containers need a multiple of "
+            f"{number}: HTCondor's slots have whole CPUs; set the resources of the container "
+            f"{Settings.payload_container} to those of all its jobs together"
+        )
+    return share
+
+
+def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Settings) -> None:
+    """Let `k8spilot install` make the parts of the volumes that the payload containers mount."""
+    folders = [folder for slot in slots for folder in (slot.exchange / "bin", slot.execute)]
+    args = container.get("args") or [_INSTALL]
+    if "--folder" in args:  # of the only slot
+        place = args.index("--folder")
+        args = [*args[:place], *args[place + 2 :]]
+    container["args"] = [*args, *(word for folder in folders for word in ("--folder", str(folder)))]
+    mounts = container.setdefault("volumeMounts", [])
+    if all(mount["mountPath"] != str(settings.execute) for mount in mounts):
+        mounts.append({"name": "execute", "mountPath": str(settings.execute)})
+
+
+def _tell(container: Json, settings: Settings) -> None:
+    """Set the variables of the pilot or the engine."""
+    variables = container.setdefault("env", [])
+    for variable in variables:
+        reference = variable.get("valueFrom", {}).get("resourceFieldRef", {})
+        if reference.get("containerName") == settings.payload_container:
+            reference["containerName"] = settings.slots[0].container
+    variables += [
+        {"name": "K8SPILOT_PAYLOAD_CONTAINERS", "value": str(settings.payload_containers)},
+        {"name": "K8SPILOT_PAYLOAD_UID", "value": str(settings.payload_uid)},
+        {"name": "K8SPILOT_PAYLOAD_GID", "value": str(settings.payload_gid)},
+    ]
+
+
+def _enlarge(container: Json, number: int) -> None:
+    """Give HTCondor's container memory for the programs of more jobs."""
+    for kind, more in _MORE_MEMORY.items():
+        values = (container.get("resources") or {}).get(kind) or {}
+        if (value := values.get("memory")) is not None and re.match(r"\d", str(value)):
+            values["memory"] = f"{round(quantity(value) / 2**20) + more * (number - 1)}Mi"

@@ -1,0 +1,101 @@
+"""The slots of a pilot, and what differs between their payload containers: names, users, folders and sockets.
+
+A pod with one payload container has the names and paths of the settings themselves. In a pod with several, the number
+of the container ends its name, and each volume that jobs can write to has one folder for each container, with that
+container's name, which the container mounts as a subPath.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from k8spilot.settings.fields import Settings
+
+BIND: Final = "k8spilot/bind"
+"""Annotation of the pod: the name of the last change of the payload container's image."""
+MOST: Final = 64
+"""Limit of the payload containers of a pod. The image has accounts for as many (Dockerfile)."""
+_ONLY: Final = "slot"
+"""Folder of the sandboxes of the only payload container, in the volume `execute`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSettings:
+    """One slot: the payload container of one job at a time."""
+
+    number: int
+    """Number of the payload container, from 1."""
+    is_only: bool
+    """Whether the pod has no other payload container."""
+    name: str
+    """HTCondor's name of the slot."""
+    container: str
+    """Name of the payload container."""
+    uid: int
+    """User id of its jobs."""
+    gid: int
+    """Group id of its jobs."""
+    exchange: Path
+    """Folder with payload-init's socket, in the engine's container."""
+    execute: Path
+    """EXECUTE of the slot's starters: its jobs' sandboxes, at the same path in both containers."""
+    scratch_folders: tuple[Path, ...]
+    """Folders of the other volumes that its jobs can write to, in the engine's container."""
+    socket: Path
+    """Socket of the Docker Engine API."""
+    htcondor_socket: Path
+    """Socket of the same API for HTCondor's docker client only."""
+
+    @property
+    def bind_annotation(self) -> str:
+        """Annotation of the pod that names the last change of its image."""
+        return BIND if self.is_only else f"{BIND}-{self.number}"
+
+    @property
+    def sub_path(self) -> str:
+        """Name of the slot's folder in each volume of jobs; empty if it has the whole volume."""
+        return "" if self.is_only else self.container
+
+
+def slots_of(settings: "Settings") -> tuple[SlotSettings, ...]:
+    """Return the slots of a pilot, in the order of their numbers."""
+    if settings.payload_containers == 1:
+        return (
+            SlotSettings(
+                number=1,
+                is_only=True,
+                name="slot1",
+                container=settings.payload_container,
+                uid=settings.payload_uid,
+                gid=settings.payload_gid,
+                exchange=settings.exchange,
+                execute=settings.execute / _ONLY,
+                scratch_folders=settings.scratch_folders,
+                socket=settings.socket,
+                htcondor_socket=_of_htcondor(settings.socket),
+            ),
+        )
+    return tuple(_one_of_several(settings, number) for number in range(1, settings.payload_containers + 1))
+
+
+def _one_of_several(settings: "Settings", number: int) -> SlotSettings:
+    container = f"{settings.payload_container}-{number}"
+    socket = settings.socket.with_name(f"{container}.sock")
+    return SlotSettings(
+        number=number,
+        is_only=False,
+        name=f"slot{number}",
+        container=container,
+        uid=settings.payload_uid + number - 1,
+        gid=settings.payload_gid + number - 1,
+        exchange=settings.exchange / container,
+        execute=settings.execute / container,
+        scratch_folders=tuple(folder / container for folder in settings.scratch_folders),
+        socket=socket,
+        htcondor_socket=_of_htcondor(socket),
+    )
+
+
+def _of_htcondor(socket: Path) -> Path:
+    return socket.with_name(f"htcondor-{socket.name}")

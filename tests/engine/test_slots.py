@@ -1,0 +1,109 @@
+"""A pod with several payload containers: each slot has its own, and neighbours do not notice each other."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from k8spilot.common import pilot_api
+from tests.engine.client import Client
+from tests.engine.rings import Simulated, eventually, several_slots
+from tests.simulator.programs import Programs
+
+
+@pytest.fixture
+async def slots(programs: Programs) -> AsyncIterator[list[Simulated]]:
+    async with several_slots(programs, 2) as found:
+        yield found
+
+
+async def test_jobs_run_side_by_side_each_as_a_user_and_with_folders_of_its_own(slots: list[Simulated]) -> None:
+    script = "echo ready; touch /tmp/mine /var/tmp/mine; sleep 1; id -u; ls /tmp /var/tmp /var/lib/condor/execute"
+    jobs = [await slot.begin_shell(slot.image("debian"), script) for slot in slots]
+    results = [await job.result() for job in jobs]
+    uids = [slot.uid for slot in slots[0].cluster.settings.slots]
+    assert len(set(uids)) == 2
+    for result, uid, name in zip(results, uids, ("payload-1", "payload-2"), strict=True):
+        assert result.stdout.decode().split() == [
+            "ready", str(uid), "/tmp:", "mine", "/var/lib/condor/execute:", name, "/var/tmp:", "mine"
+        ]  # fmt: skip
+    first, second = (result.stdout.split(b"\n")[1] for result in results)
+    assert first != second
+
+
+async def test_each_docker_socket_shows_its_own_slot_only(slots: list[Simulated]) -> None:
+    job = await slots[0].begin_shell(slots[0].image("busybox"), "echo ready; exec sleep 60", name="neighbour")
+    await job.until_output(b"ready")
+    assert [len(await slot.containers()) for slot in slots] == [1, 0]
+    assert (await slots[1].ask("GET", "/containers/neighbour/json")).status == 404
+    assert (await slots[1].ask("POST", "/containers/neighbour/kill")).status == 404
+
+
+async def test_the_pilots_own_socket_names_the_slots_sockets(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    async with Client(cluster.settings.socket) as client:
+        answer = await client.ask("GET", "/containers/json")
+        assert (answer.status, str(cluster.settings.slots[1].socket) in answer.message) == (400, True)
+        assert (await client.ask("GET", "/_ping")).status == 200
+        found = (await client.ask("GET", pilot_api.STATUS, version="")).json
+    assert [(one["name"], one["container"], one["state"]) for one in found["slots"]] == [
+        ("slot1", "payload-1", "idle"), ("slot2", "payload-2", "idle")
+    ]  # fmt: skip
+
+
+async def test_a_job_that_kills_all_that_it_can_kills_no_neighbour(slots: list[Simulated]) -> None:
+    neighbour = await slots[1].begin_shell(slots[1].image("busybox"), "echo ready; sleep 3; exit 7")
+    await neighbour.until_output(b"ready")
+    killer = await slots[0].begin_shell(slots[0].image("debian"), "kill -KILL -1; sleep 60")
+    assert (await killer.result()).error
+    await slots[0].remove(killer.name)
+    assert (await slots[0].shell(slots[0].image("busybox"), "exit 3")).code == 3
+    assert (await neighbour.result()).code == 7
+
+
+async def test_the_next_job_of_a_slot_removes_what_its_last_one_left_and_nothing_of_a_neighbour(
+    slots: list[Simulated],
+) -> None:
+    mark = f"k8spilot-test-{os.getpid()}"
+    neighbour = await slots[1].begin_shell(
+        slots[1].image("debian"), f"touch /tmp/mine /dev/shm/{mark}-2; echo ready; sleep 4; ls /tmp /dev/shm; exit 7"
+    )
+    await neighbour.until_output(b"ready")
+    await slots[0].shell(slots[0].image("debian"), f"touch /tmp/mine /dev/shm/{mark}-1; sleep 31557 & exit 0")
+    assert (await slots[0].ask("GET", pilot_api.NEXT_JOB, version="")).status == 200
+    found = (await slots[0].shell(slots[0].image("debian"), "ls /tmp /dev/shm")).stdout.decode()
+    assert f"{mark}-1" not in found
+    assert "mine" not in found
+    result = await neighbour.result()
+    assert (result.code, "mine" in result.stdout.decode(), f"{mark}-2" in result.stdout.decode()) == (7, True, True)
+
+
+async def test_an_engine_that_starts_again_gives_each_slots_job_back(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    jobs = [await slot.begin_shell(slot.image("busybox"), "echo ready; exec sleep 60") for slot in slots]
+    for job in jobs:
+        await job.until_output(b"ready")
+    await cluster.restart_pilot()
+    for job in jobs:
+        job.waiting.cancel()
+    assert [await slot.containers() for slot in slots] == [[], []]
+    results = await asyncio.gather(*(slot.shell(slot.image("busybox"), "exit 5") for slot in slots))
+    assert [result.code for result in results] == [5, 5]
+    assert cluster.processes() == []
+
+
+async def test_each_change_of_an_image_is_named_for_its_own_container(slots: list[Simulated]) -> None:
+    codes = [await slot.shell(slot.image("busybox"), f"exit {number}") for number, slot in enumerate(slots, 1)]
+    assert [result.code for result in codes] == [1, 2]
+
+    async def all_idle() -> bool:
+        pod = await slots[0].pod()
+        images = [one["image"] for one in pod["spec"]["initContainers"] if one["name"].startswith("payload")]
+        return all("k8spilot" in image for image in images)
+
+    await eventually(all_idle)
+    annotations = (await slots[0].pod())["metadata"]["annotations"]
+    assert {"k8spilot/bind-1", "k8spilot/bind-2"} <= set(annotations)
+    assert annotations["k8spilot/bind-1"] != annotations["k8spilot/bind-2"]
+    assert all(kubelet.back_offs == 0 for kubelet in slots[0].cluster.kubelets)

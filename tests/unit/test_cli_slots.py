@@ -1,0 +1,114 @@
+"""`k8spilot slots`: a rendered manifest gets several payload containers, which share nothing but the pod."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from k8spilot.cli.main import app
+from k8spilot.cli.slots import with_slots
+from k8spilot.common.errors import SettingsError
+from k8spilot.preflight.finding import Verdict
+from k8spilot.preflight.manifest import manifest_findings
+from k8spilot.preflight.pod_spec import shape_faults
+from k8spilot.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PLACEHOLDERS = {"cm.example.org": "cm.lab", "Example-": "Lab-", "registry.example.org": "registry.lab"}
+
+
+def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
+    """The manifest of an overlay of which nothing is a placeholder, with more CPUs."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not there")
+    text = subprocess.run(
+        ["kubectl", "kustomize", ROOT / "overlays" / overlay], capture_output=True, text=True, check=True
+    ).stdout
+    for before, after in PLACEHOLDERS.items():
+        text = text.replace(before, after)
+    documents = list(yaml.safe_load_all(text))
+    for spec in pods(documents):
+        payload = next(one for one in spec["initContainers"] if one["name"] == "payload")
+        for kind in ("requests", "limits"):
+            payload["resources"][kind] |= {"cpu": str(cpus), "memory": "4Gi", "ephemeral-storage": "16Gi"}
+    return yaml.safe_dump_all(documents)
+
+
+def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The specifications of pods."""
+    templates = [one["spec"].get("template", one) for one in documents if one["kind"] in ("Pod", "Job")]
+    return [one["spec"] for one in templates]
+
+
+def payloads(text: str) -> list[dict[str, Any]]:
+    (spec,) = pods(list(yaml.safe_load_all(text)))
+    return [one for one in spec["initContainers"] if one["name"].startswith("payload")]
+
+
+@pytest.mark.parametrize("overlay", ["example", "example-job"])
+@pytest.mark.parametrize("number", [2, 4])
+def test_the_result_has_no_fault(overlay: str, number: int) -> None:
+    findings = manifest_findings(with_slots(rendered(overlay), number))
+    assert [finding.words for finding in findings if finding.verdict is not Verdict.GOOD] == []
+
+
+def test_each_payload_container_has_a_share_and_a_user_and_folders_of_its_own() -> None:
+    found = payloads(with_slots(rendered(), 4))
+    assert [one["name"] for one in found] == ["payload-1", "payload-2", "payload-3", "payload-4"]
+    assert [one["securityContext"]["runAsUser"] for one in found] == [64301, 64302, 64303, 64304]
+    for one in found:
+        assert one["resources"]["limits"] == {"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": "4096Mi"}
+        written = [mount for mount in one["volumeMounts"] if mount["mountPath"] != "/k8spilot/bin"]
+        assert {mount["subPath"] for mount in written} == {one["name"]}
+
+
+SHARED = {
+    "/tmp": r"set subPath: payload-2 for the volume tmp \(/tmp in payload-2\)",
+    "/k8spilot": r"set subPath: payload-2 for the volume exchange \(/k8spilot in payload-2\)",
+    "/var/lib/condor/execute/payload-2": "its subPath: payload-2 at /var/lib/condor/execute/payload-2 in payload-2",
+}
+
+
+@pytest.mark.parametrize("path", SHARED)
+def test_what_two_slots_would_share_is_found(path: str) -> None:
+    (spec,) = pods(list(yaml.safe_load_all(with_slots(rendered(), 2))))
+    payload = next(one for one in spec["initContainers"] if one["name"] == "payload-2")
+    next(mount for mount in payload["volumeMounts"] if mount["mountPath"] == path)["subPath"] = "payload-1"
+    settings = Settings(
+        pod_name="a", pod_namespace="a", services=("engine",), payload_containers=2, payload_uid=64301,
+        payload_gid=64301,
+    )  # fmt: skip
+    assert SHARED[path].replace("\\", "") in " ".join(shape_faults({"spec": spec}, settings))
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "words"),
+    [
+        ("[", 2, "the manifest is not YAML"),
+        ("kind: ConfigMap", 2, "no pod with an init container payload"),
+        ("cpus", 3, "a limit of 4 CPUs, and 3 payload containers need a multiple of 3"),
+        ("cpus", 8, "a limit of 4 CPUs, and 8 payload containers need a multiple of 8"),
+        ("twice", 2, "no pod with an init container payload"),
+        ("gpus", 2, "the payload container has nvidia.com/gpu, which k8spilot does not divide"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: int, words: str) -> None:
+    match text:
+        case "cpus":
+            text = rendered()
+        case "twice":
+            text = with_slots(rendered(), 2)
+        case "gpus":
+            text = rendered().replace("ephemeral-storage: 16Gi", "nvidia.com/gpu: '2'")
+    with pytest.raises(SettingsError, match=words):
+        with_slots(text, number)
+
+
+def test_the_command_reads_standard_input_and_writes_yaml() -> None:
+    result = CliRunner().invoke(app, ["slots", "2"], input=rendered())
+    assert result.exit_code == 0
+    assert len(payloads(result.stdout)) == 2
