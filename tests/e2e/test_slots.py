@@ -7,7 +7,6 @@ import pytest
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.jobs import BAD_NEWS
-from lab.levels import Level
 from tests.e2e.pool import Pool, ads, result, until
 
 SLOTS = 3
@@ -15,20 +14,22 @@ AGAIN_SECONDS = 120.0
 LIMITS = {"cpu": str(SLOTS), "memory": f"{SLOTS * 160}Mi", "ephemeral-storage": f"{SLOTS * 1300}Mi"}
 
 
-def deploy(lab: Lab, name: str) -> None:
+def deploy(lab: Lab, name: str, **environment: str) -> None:
     """Deploy a pilot with several slots, which share what the pod has."""
     change = {"op": "replace", "path": "/spec/initContainers/1/resources/limits", "value": LIMITS}
-    pilot.deploy(lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1"}, {"patches": [pilot.change(change)]}, slots=SLOTS)
+    pilot.deploy(
+        lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1", **environment}, {"patches": [pilot.change(change)]}, slots=SLOTS
+    )
     jobs.wait_in_pool(lab, name)
 
 
 @pytest.fixture(scope="module")
-def pod(lab: Lab, owner: str, level: Level) -> Iterator[str]:
+def pod(lab: Lab, owner: str) -> Iterator[str]:
     """A pilot pod with several slots."""
     name = f"e2e-{owner}-slots"
-    deploy(lab.at(level), name)
+    deploy(lab, name)
     yield name
-    pilot.discard(lab.at(level), name)
+    pilot.discard(lab, name)
 
 
 def slots(pool: Pool) -> list[list[str]]:
@@ -37,7 +38,6 @@ def slots(pool: Pool) -> list[list[str]]:
     return [line.split() for line in pool.lab.access_point("alice", query).splitlines()]
 
 
-@pytest.mark.both_levels
 def test_jobs_of_several_users_run_side_by_side_each_as_a_user_of_its_own(pool: Pool) -> None:
     assert sorted(slots(pool)) == [[str(number), "Unclaimed", "160", "1"] for number in range(1, SLOTS + 1)]
     script = "cat in; id -u; ls /tmp /var/lib/condor/execute; touch /tmp/x; sleep 8; cat in >out; exit 4"
@@ -55,7 +55,6 @@ def test_jobs_of_several_users_run_side_by_side_each_as_a_user_of_its_own(pool: 
     assert all(one.files()["out"] == b"mine\n" for one in submitted)
 
 
-@pytest.mark.both_levels
 def test_a_job_that_uses_too_much_disk_is_held_and_its_neighbour_is_not(pool: Pool) -> None:
     neighbour = pool.shell("sleep 15; echo done", user="bob")
     neighbour.wait("ExecuteEvent")
@@ -65,7 +64,6 @@ def test_a_job_that_uses_too_much_disk_is_held_and_its_neighbour_is_not(pool: Po
     assert int(ads(neighbour)[0]["NumJobStarts"]) == 1
 
 
-@pytest.mark.both_levels
 def test_a_job_that_ends_its_own_container_goes_back_and_its_neighbours_do_not_notice(pool: Pool) -> None:
     neighbours = pool.shell("sleep 20; echo done", user="bob", count=SLOTS - 1)
     until(lambda: [row[1] for row in slots(pool)].count("Claimed") == SLOTS - 1, "the neighbours run", 60)
@@ -89,3 +87,18 @@ def test_a_pod_that_is_deleted_gives_back_the_jobs_of_all_its_slots(lab: Lab, ow
     for number in range(SLOTS):
         submitted.wait("JobEvictedEvent", proc=number, timeout=AGAIN_SECONDS, ignore=BAD_NEWS)
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
+
+
+def test_after_the_accepting_hours_a_pilot_with_an_idle_slot_runs_its_other_jobs_to_their_ends(
+    lab: Lab, owner: str, pool: Pool
+) -> None:
+    name = f"e2e-{owner}-slots-retire"
+    deploy(lab, name, ACCEPT_JOBS_FOR_HOURS="0.015")
+    ending = pool.of_pod(name)
+    submitted = ending.shell("sleep 100; echo done", count=SLOTS - 1)
+    for number in range(SLOTS - 1):
+        done = result(submitted, number, timeout=200)
+        assert (done.code, done.stdout) == (0, b"done\n")
+    assert [int(ad["NumJobStarts"]) for ad in ads(submitted)] == [1] * (SLOTS - 1)
+    until(lambda: not pilot.runs(lab, name), "the pilot ends when it has no job", AGAIN_SECONDS)
+    pilot.discard(lab, name)

@@ -107,3 +107,26 @@ async def test_each_change_of_an_image_is_named_for_its_own_container(slots: lis
     assert {"k8spilot/bind-1", "k8spilot/bind-2"} <= set(annotations)
     assert annotations["k8spilot/bind-1"] != annotations["k8spilot/bind-2"]
     assert all(kubelet.back_offs == 0 for kubelet in slots[0].cluster.kubelets)
+
+
+async def test_first_binds_at_the_same_moment_keep_each_others_names(slots: list[Simulated]) -> None:
+    """The pod has no annotations before: each of two patches would make the whole map."""
+    results = await asyncio.gather(*(slot.shell(slot.image("busybox"), "exit 3") for slot in slots))
+    assert [result.code for result in results] == [3, 3]
+    assert {"k8spilot/bind-1", "k8spilot/bind-2"} <= set((await slots[0].pod())["metadata"]["annotations"])
+
+
+async def test_the_pod_costs_as_much_as_its_busiest_slot(slots: list[Simulated]) -> None:
+    owner = {"kind": "ReplicaSet", "controller": True}
+    await slots[0].cluster.server.update(lambda pod: pod["metadata"].update(ownerReferences=[owner]))
+    busy = await slots[1].begin_shell(slots[1].image("busybox"), "echo ready; exec sleep 60")
+    await busy.until_output(b"ready")
+    await slots[0].shell(slots[0].image("busybox"), "true")
+
+    async def is_idle() -> bool:
+        pod = await slots[0].pod()
+        return "k8spilot" in next(one["image"] for one in pod["spec"]["initContainers"] if one["name"] == "payload-1")
+
+    await eventually(is_idle)
+    cost = "controller.kubernetes.io/pod-deletion-cost"
+    assert (await slots[0].pod())["metadata"]["annotations"][cost] == "100"

@@ -93,6 +93,9 @@ def test_what_two_slots_would_share_is_found(path: str) -> None:
         ("cpus", 3, "a limit of 4 CPUs, and 3 payload containers need a multiple of 3"),
         ("cpus", 8, "a limit of 4 CPUs, and 8 payload containers need a multiple of 8"),
         ("twice", 2, "no pod with an init container payload"),
+        ("claims", 2, r"the payload container has resources.claims, which k8spilot does not divide"),
+        ("parts", 2, r"mounts tmp at /tmp in a way that k8spilot does not repeat"),
+        ("shm", 2, r"mounts tmp at /dev/shm in a way that k8spilot does not repeat"),
         ("gpus", 2, "the payload container has nvidia.com/gpu, which k8spilot does not divide"),
     ],
 )
@@ -102,10 +105,25 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: in
             text = rendered()
         case "twice":
             text = with_slots(rendered(), 2)
+        case "claims":
+            documents = list(yaml.safe_load_all(rendered()))
+            payload = next(one for one in pods(documents)[0]["initContainers"] if one["name"] == "payload")
+            payload["resources"]["claims"] = [{"name": "gpu"}]
+            text = yaml.safe_dump_all(documents)
+        case "parts":
+            text = rendered().replace("mountPath: /tmp\n", "mountPath: /tmp\n      subPath: a\n")
+        case "shm":
+            text = rendered().replace("mountPath: /tmp\n", "mountPath: /dev/shm\n")
         case "gpus":
             text = rendered().replace("ephemeral-storage: 16Gi", "nvidia.com/gpu: '2'")
     with pytest.raises(SettingsError, match=words):
         with_slots(text, number)
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text() -> None:
+    """YAML 1.2, which kubectl reads, takes 1e3 for a number."""
+    text = with_slots(rendered().replace("GLIDEIN_Site: Lab-Site", "GLIDEIN_Site: '1e3'"), 2)
+    assert 'GLIDEIN_Site: "1e3"' in text
 
 
 def test_the_command_reads_standard_input_and_writes_yaml() -> None:

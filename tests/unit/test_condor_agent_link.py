@@ -62,7 +62,7 @@ async def agent(settings: Settings, folders: Folders) -> AsyncIterator[list[int]
     """The HTCondor agent; gives the signals that it sends its supervisor."""
     update, query = folders.root / "update", folders.root / "query"
     update.write_text(f'#!/bin/sh\ncat "$1" >> {folders.root}/ad\n')
-    query.write_text('#!/bin/sh\necho \'[{"State": "Claimed", "JobId": "7.1"}]\'\n')
+    query.write_text('#!/bin/sh\necho \'[{"Name": "slot1@x", "State": "Claimed", "JobId": "7.1"}]\'\n')
     for program in (update, query):
         program.chmod(0o755)
     signals: list[int] = []
@@ -92,9 +92,9 @@ async def test_the_engine_changes_the_ad_and_asks_for_it(settings: Settings, fol
         await eventually(lambda: slot.there)
         assert await slot.set({"K8SImageStatus": "bound"})
         assert 'K8SImageStatus = "bound"' in _ad(folders)
-        assert await slot.look(["State"]) == [{"State": "Claimed", "JobId": "7.1"}]
-        assert await slot.vacate("7.1")
-        assert not await slot.vacate("7.2")
+        assert await slot.look(["State"]) == [{"Name": "slot1@x", "State": "Claimed", "JobId": "7.1"}]
+        assert await slot.vacate("7.1", "slot1")
+        assert not await slot.vacate("7.2", "slot1")
     assert not slot.there
 
 
@@ -104,7 +104,7 @@ async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(setting
         assert not slot.there
         assert not await slot.set({"Late": 1})
         assert await slot.look(["State"]) is None
-        assert not await slot.vacate("7.1")
+        assert not await slot.vacate("7.1", "slot1")
         async with agent(settings, folders):
             await eventually(lambda: "Late = 1" in _ad(folders))
 

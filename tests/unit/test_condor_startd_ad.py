@@ -76,27 +76,39 @@ async def test_the_job_is_vacated_at_once_by_htcondors_own_tool(
     folders: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
     said, tool, query = folders.root / "said", folders.root / "tool", folders.root / "query"
-    query.write_text('#!/bin/sh\necho \'[{"JobId": "7.1"}]\'\n')
+    query.write_text('#!/bin/sh\necho \'[{"Name": "slot1@x", "JobId": "7.1"}]\'\n')
     tool.write_text(f'#!/bin/sh\necho "$@" >{said}\n')
     for program in (tool, query):
         program.chmod(0o755)
     ad = LocalStartdAd(folders, settings(), vacate=str(tool), query=str(query))
-    assert await ad.vacate("7.1")
+    assert await ad.vacate("7.1", "slot1")
     assert said.read_text() == "-fast\n"
     tool.write_text("#!/bin/sh\necho no; exit 1\n")
-    assert not await ad.vacate("7.1")
-    assert not await LocalStartdAd(folders, settings(), vacate="/no/such/tool", query=str(query)).vacate("7.1")
+    assert not await ad.vacate("7.1", "slot1")
+    assert not await LocalStartdAd(folders, settings(), vacate="/no/such/tool", query=str(query)).vacate("7.1", "slot1")
     assert "HTCondor could not be made to vacate the job: no" in caplog.text
 
 
-@pytest.mark.parametrize("shown", ['[{"JobId": "7.2"}]', "[{}]", ""])
+async def test_of_several_slots_the_one_with_the_job_is_vacated(folders: Folders) -> None:
+    said, tool, query = folders.root / "said", folders.root / "tool", folders.root / "query"
+    query.write_text('#!/bin/sh\necho \'[{"Name": "slot1@x", "JobId": "7.1"}, {"Name": "slot2@x", "JobId": "7.1"}]\'\n')
+    tool.write_text(f'#!/bin/sh\necho "$@" >{said}\n')
+    for program in (tool, query):
+        program.chmod(0o755)
+    assert await LocalStartdAd(folders, settings(), vacate=str(tool), query=str(query)).vacate("7.1", "slot2")
+    assert said.read_text() == "-fast slot2@x\n"
+
+
+@pytest.mark.parametrize(
+    "shown", ['[{"Name": "slot1@x", "JobId": "7.2"}]', '[{"Name": "slot2@x", "JobId": "7.1"}]', "[{}]", ""]
+)
 async def test_no_job_but_the_lost_one_is_vacated(folders: Folders, shown: str) -> None:
     said, tool, query = folders.root / "said", folders.root / "tool", folders.root / "query"
     query.write_text(f"#!/bin/sh\necho '{shown}'\n")
     tool.write_text(f'#!/bin/sh\necho "$@" >{said}\n')
     for program in (tool, query):
         program.chmod(0o755)
-    assert not await LocalStartdAd(folders, settings(), vacate=str(tool), query=str(query)).vacate("7.1")
+    assert not await LocalStartdAd(folders, settings(), vacate=str(tool), query=str(query)).vacate("7.1", "slot1")
     assert not said.exists()
 
 

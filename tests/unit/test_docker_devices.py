@@ -208,11 +208,14 @@ _VACATED = 'LastRemoteHost = "slot1@Site.pilot-1"\nLastVacateTime = 900\n'
         ("", None),
         ('LastRemoteHost = "slot1@Site.pilot-1"\n', None),
         ('LastRemoteHost = "slot1@a/b"\nLastVacateTime = 900\n', None),
-        (_VACATED, LastRun("Site.pilot-1", 900, None, is_first=True)),
-        (f"{_VACATED}JobCurrentStartDate = 800\nNumJobStarts = 1\n", LastRun("Site.pilot-1", 900, 800, is_first=True)),
+        (_VACATED, LastRun("Site.pilot-1", 900, None, is_first=True, slot="slot1")),
+        (
+            f"{_VACATED}JobCurrentStartDate = 800\nNumJobStarts = 1\n",
+            LastRun("Site.pilot-1", 900, 800, is_first=True, slot="slot1"),
+        ),
         (
             f"{_VACATED}JobLastStartDate = 700\nJobCurrentStartDate = 950\nNumJobStarts = 2\n",
-            LastRun("Site.pilot-1", 900, 700, is_first=False),
+            LastRun("Site.pilot-1", 900, 700, is_first=False, slot="slot1"),
         ),
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from k8spilot.docker.job_ends import JobEnds, owner_of
+from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.listeners import Reason, SlotListener
 
 
@@ -37,7 +38,7 @@ class Heard(SlotListener):
 
 async def test_the_third_job_in_a_row_that_is_lost_closes_the_slot_for_a_while() -> None:
     heard = Heard()
-    ends = JobEnds(heard)
+    ends = JobEnds(heard, KilledContainers())
     await ends.lost()
     await ends.lost()
     assert heard.closed == []

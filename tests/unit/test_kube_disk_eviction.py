@@ -1,6 +1,7 @@
 """A job under which a pod was evicted for disk is known by the kubelet's words, and no other job is."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,3 +87,27 @@ def test_what_an_earlier_job_may_have_filled_holds_no_job_but_the_second_time(se
 def test_what_a_container_has_written_is_of_its_own_job() -> None:
     words = 'Container payload exceeded its local ephemeral storage limit "4Gi". '
     assert words_of(with_status(message=words), "payload", run(seconds=5)) == words
+
+
+SEVERAL = copy.deepcopy(POD)
+SEVERAL["spec"]["initContainers"] = [
+    {"name": f"payload-{number}", "volumeMounts": [{"name": "tmp"}]} for number in (1, 2, 13)
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "slot", "is_at_fault"),
+    [
+        ('Container payload-2 exceeded its local ephemeral storage limit "4Gi". ', "slot2", True),
+        ('Container payload-2 exceeded its local ephemeral storage limit "4Gi". ', "slot1_2", True),
+        ('Container payload-2 exceeded its local ephemeral storage limit "4Gi". ', "slot1", False),
+        ('Container payload-13 exceeded its local ephemeral storage limit "4Gi". ', "slot3", False),
+        ('Container payload-2 exceeded its local ephemeral storage limit "4Gi". ', "", False),
+        (TOTAL, "slot2", False),
+        ('Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". ', "slot2", False),
+    ],
+)
+def test_of_several_jobs_the_one_is_at_fault_whose_container_is_named(words: str, slot: str, is_at_fault: bool) -> None:
+    pod = copy.deepcopy(SEVERAL)
+    pod["status"]["message"] = words
+    assert words_of(pod, "payload", replace(run(), slot=slot)) == (words if is_at_fault else "")

@@ -72,11 +72,11 @@ def test_a_starter_has_its_slots_docker_socket_and_folder(
     tmp_path: Path, arguments: tuple[str, ...], number: int
 ) -> None:
     program = tmp_path / "environment"
-    program.write_text('#!/bin/sh\necho "$K8SPILOT_SLOT $DOCKER_HOST $_CONDOR_EXECUTE"\n')
+    program.write_text('#!/bin/sh\necho "$DOCKER_HOST $_CONDOR_EXECUTE"\n')
     program.chmod(0o755)
     folder = tmp_path / ("slot" if number == 1 else "slot-2")
     said = started(tmp_path, "true", *arguments, is_root=True, starter=str(program)).stdout
-    assert said == f"{number} unix://{number} {folder}\n"
+    assert said == f"unix://{number} {folder}\n"
 
 
 def test_a_starter_of_an_unknown_slot_does_not_run(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ _UNITS: Final = {"cpu": ("m", 1e-3), "memory": ("Mi", 2**20), "ephemeral-storage
 _MORE_MEMORY: Final = {"requests": 32, "limits": 128}
 """MiB that HTCondor's container needs for the programs of one job more."""
 _INSTALL: Final = "install"
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
 _KNOWN: Final = {
     "POD_NAME": "any",
     "POD_NAMESPACE": "any",
@@ -55,7 +56,19 @@ def with_slots(text: str, number: int) -> str:
         )
     for spec in specs:
         multiply(spec, number)
-    return yaml.safe_dump_all(documents, sort_keys=False, width=1000)
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML 1.1 whose texts stay texts for readers of YAML 1.2, which take 1e3 for a number."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if re.fullmatch(r"[-+.]?\d[\w.+-]*", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _pod_specs(item: object) -> Iterator[Json]:
@@ -85,6 +98,7 @@ def multiply(spec: Json, number: int) -> None:
     place = _payload_place(spec)
     assert place is not None
     payload = spec["initContainers"][place]
+    _check(spec, payload)
     known = Settings.of(_KNOWN | {"K8SPILOT_PAYLOAD_CONTAINERS": str(number)})
     slots = known.slots
     share = _share(payload.get("resources") or {}, number)
@@ -96,6 +110,26 @@ def multiply(spec: Json, number: int) -> None:
             _tell(container, known)
         if container["name"] == PILOT:
             _enlarge(container, number)
+
+
+def _check(spec: Json, payload: Json) -> None:
+    """Check that the payload container can be repeated.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    if any(container["name"] == ENGINE for container in spec["initContainers"]):
+        raise SettingsError(
+            "a pod with the component restricted has one payload container: without root, the starters of all slots "
+            "are one user, so that a job could read other jobs' files through its starter"
+        )
+    for mount in payload.get("volumeMounts", ()):
+        path = mount["mountPath"]
+        if path.rstrip("/") == _SHARED_MEMORY or mount.get("subPathExpr") or mount.get("subPath"):
+            raise SettingsError(
+                f"the payload container mounts {mount['name']} at {path} in a way that k8spilot does not repeat (a "
+                "subPath, or shared memory); remove that mount, or use one payload container"
+            )
 
 
 def _copy(payload: Json, slot: SlotSettings, share: Json, settings: Settings) -> Json:
@@ -125,6 +159,10 @@ def _share(resources: Json, number: int) -> Json:
     """
     share: Json = {}
     for kind, values in resources.items():
+        if kind not in ("requests", "limits"):
+            raise SettingsError(
+                f"the payload container has resources.{kind}, which k8spilot does not divide; remove it"
+            )
         share[kind] = {}
         for name, value in values.items():
             if name not in _DIVIDED:
@@ -148,9 +186,6 @@ def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Setting
     """Let `k8spilot install` make the parts of the volumes that the payload containers mount."""
     folders = [folder for slot in slots for folder in (slot.exchange / "bin", slot.execute)]
     args = container.get("args") or [_INSTALL]
-    if "--folder" in args:  # of the only slot
-        place = args.index("--folder")
-        args = [*args[:place], *args[place + 2 :]]
     container["args"] = [*args, *(word for folder in folders for word in ("--folder", str(folder)))]
     mounts = container.setdefault("volumeMounts", [])
     if all(mount["mountPath"] != str(settings.execute) for mount in mounts):

@@ -155,7 +155,7 @@ class HTCondorAgent:
         elif "look" in request:
             answer = await self._slot.look(request["look"])
         elif "vacate" in request:
-            answer = await self._slot.vacate(str(request["vacate"]))
+            answer = await self._slot.vacate(str(request["vacate"]), str(request["slot"]))
         elif "end" in request:
             self._tell_supervisor(signal.SIGTERM)
         with suppress(ConnectionError):

@@ -79,9 +79,9 @@ class RemoteStartdAd(StartdAd):
         answer = await self._request({"look": list(attributes)})
         return [ad for ad in answer if isinstance(ad, dict)] if isinstance(answer, list) else None
 
-    async def vacate(self, job: str) -> bool:
+    async def vacate(self, job: str, slot: str) -> bool:
         """Make the HTCondor agent vacate the job."""
-        return bool(await self._request({"vacate": job}))
+        return bool(await self._request({"vacate": job, "slot": slot}))
 
     def end(self) -> None:
         """End HTCondor, as a SIGTERM to its container does. A second call acts as a second SIGTERM."""

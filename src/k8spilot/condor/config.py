@@ -172,6 +172,7 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
 def _slot(settings: Settings) -> dict[str, object]:
     return {
         "slots": len(settings.slots),
+        "share": _share(settings),
         "cpus": len(settings.slots) * (settings.num_cpus or settings.payload_cpus or 0),
         "memory": len(settings.slots) * _memory(settings),
         "disk": f"DISK = {len(settings.slots) * settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
@@ -180,6 +181,14 @@ def _slot(settings: Settings) -> dict[str, object]:
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
         "images": image_expressions.configuration(),
     }
+
+
+def _share(settings: Settings) -> str:
+    """Return what each slot has. HTCondor rounds fractions of cpus and memory down."""
+    if settings.slots[0].is_only:
+        return "100%"
+    cpus, part = settings.num_cpus or settings.payload_cpus, f"1/{len(settings.slots)}"
+    return f"cpus={cpus}, memory={_memory(settings)}, disk={part}, swap={part}"
 
 
 def _memory(settings: Settings) -> int:
@@ -194,7 +203,14 @@ def _life(settings: Settings) -> dict[str, object]:
         "graceful": settings.vacate_seconds + 5,
         "fast": KILLING_SECONDS + 5,
         "idle": round(settings.accept_idle_minutes * 60),
+        "all_idle": _all_idle(settings),
     }
+
+
+def _all_idle(settings: Settings) -> str:
+    """Return the expression for a startd without jobs, over the ad of any of its slots."""
+    prefixes = [""] if settings.slots[0].is_only else [f"{slot.name}_" for slot in settings.slots]
+    return " && ".join(f'{prefix}State == "Unclaimed" && {prefix}Activity == "Idle"' for prefix in prefixes)
 
 
 # Networks that START accepts. The engine refuses the last two with a hold reason.

@@ -58,11 +58,12 @@ class StartdAd(ABC):
     async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Return attributes of each slot from the running startd, or None if it does not answer."""
 
-    async def vacate(self, job: str) -> bool:
-        """Make the startd end a job at once, which goes back to the queue. Return whether it will.
+    async def vacate(self, job: str, slot: str) -> bool:
+        """Make the startd end the job of a slot at once, which goes back to the queue. Return whether it will.
 
         Args:
-            job: HTCondor's cluster.proc; the jobs of other slots are left alone.
+            job: HTCondor's cluster.proc; another job of the slot is left alone.
+            slot: HTCondor's name of the slot.
         """
         return False
 
@@ -122,17 +123,18 @@ class LocalStartdAd(StartdAd):
         except (OSError, TimeoutError, ValueError, LookupError):
             return None
 
-    async def vacate(self, job: str) -> bool:
-        """Vacate the slot that has the job. HTCondor's tool names no job; without a slot's name it means all slots."""
+    async def vacate(self, job: str, slot: str) -> bool:
+        """Vacate the slot if it has the job. HTCondor's tool names no job; without a slot's name it means all slots."""
         try:
             async with asyncio.timeout(_TOOL_SECONDS):
                 ads = await self.look(["Name", "JobId"])
-                names = [str(ad.get("Name")) for ad in ads or () if ad.get("JobId") == job]
+                jobs = {str(ad.get("Name")): ad.get("JobId") for ad in ads or ()}
+                names = [name for name in jobs if name.partition("@")[0] == slot and jobs[name] == job]
                 if ads is not None and not names:
-                    logger.info("No slot has job %s any more, and need not vacate it.", job)
+                    logger.info("The slot does not have job %s any more, and need not vacate it.", job)
                     return False
-                slot = names if ads is not None and len(ads) > 1 else []
-                fault = await self._run(self._vacate, "-fast", *slot) if ads is not None else "it shows no slot"
+                where = names if len(jobs) > 1 else []
+                fault = await self._run(self._vacate, "-fast", *where) if ads is not None else "it shows no slot"
         except (OSError, TimeoutError) as error:
             fault = str(error) or f"the startd did not answer within {_TOOL_SECONDS:.0f} s"
         if fault:

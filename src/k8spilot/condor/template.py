@@ -67,7 +67,7 @@ MEMORY = $memory
 $disk
 NUM_SLOTS = $slots
 NUM_SLOTS_TYPE_1 = $slots
-SLOT_TYPE_1 = 1/$slots
+SLOT_TYPE_1 = $share
 SLOT_TYPE_1_PARTITIONABLE = False
 # A job that uses more disk than it may is held, with the code of OSPool's pilots (21, 104). Otherwise the kubelet would
 # evict the pod, and the job would run again. HTCondor measures the sandbox only, and every few minutes. The engine
@@ -144,8 +144,9 @@ SHUTDOWN_FAST_TIMEOUT = $fast
 # --- The pilot's life ---
 # The slot takes jobs until GLIDEIN_ToRetire, and they run until GLIDEIN_ToDie (seconds since the epoch, see below).
 STARTD_NOCLAIM_SHUTDOWN = $idle
-# A slot that takes no more jobs and has none ends.
-STARTD.DAEMON_SHUTDOWN = time() > GLIDEIN_ToRetire && State == "Unclaimed" && Activity == "Idle"
+# A pilot that takes no more jobs and has none ends. Each slot's ad has the states of all slots.
+STARTD_SLOT_ATTRS = $$(STARTD_SLOT_ATTRS) State Activity
+STARTD.DAEMON_SHUTDOWN = time() > GLIDEIN_ToRetire && $all_idle
 # The master ends at the end of the pilot's life, and the pod with it: a job is vacated as at any eviction. The engine
 # reads in the master's log that the startd has ended for good (condor_drain -exit-on-completion, condor_off), and that
 # no new startd follows (as after condor_restart). An expression here could not distinguish that from a crash.

@@ -48,12 +48,13 @@ def _result(container: Container) -> Outcome | None:
 
 
 class JobEnds:
-    """Judges the ends of a pilot's jobs, and tells the listener."""
+    """Judges the ends of one slot's jobs, and tells the listener."""
 
-    def __init__(self, listener: SlotListener) -> None:
+    def __init__(self, listener: SlotListener, killed: KilledContainers) -> None:
+        """Initialize; `killed` counts the jobs of all slots."""
         self._listener = listener
         self._black_hole = BlackHole()
-        self._killed = KilledContainers()
+        self._killed = killed
         self._losses = 0
         """Jobs that were lost since the last one with a result."""
 

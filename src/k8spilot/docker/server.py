@@ -14,6 +14,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from k8spilot.common import pilot_api
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler, MemoryBudget
 from k8spilot.docker import attach, containers, executions, images, stats, system
@@ -89,7 +90,7 @@ def _choose_slot(endpoints: Mapping[str, Endpoint], more: Collection[str]) -> Mi
         endpoints: path of a socket -> its slot. Other sockets serve the paths of `more` only.
         more: paths beside the Engine API.
     """
-    shared = MemoryBudget(_SHARED_BYTES)
+    shared, shared_paths = MemoryBudget(_SHARED_BYTES), {"/_ping", *more} - {pilot_api.NEXT_JOB}
 
     @web.middleware
     async def choose_slot(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -99,7 +100,7 @@ def _choose_slot(endpoints: Mapping[str, Endpoint], more: Collection[str]) -> Mi
             request[ENDPOINT], request[MEMORY] = endpoint, endpoint.store.memory
             return await handler(request)
         request[MEMORY] = shared
-        if (path := _path_of(request)) and path not in {*more, "/_ping"}:
+        if (path := _path_of(request)) and path not in shared_paths:
             sockets = ", ".join(path for path, one in endpoints.items() if not one.of_htcondor)
             raise BadRequest(f"this pod has several slots, and each has a Docker socket of its own: {sockets}")
         return await handler(request)

@@ -66,7 +66,7 @@ class ContainerStore:
         job_ends: JobEnds,
         *,
         holds_refused: bool = False,
-        vacate: Callable[[str], Coroutine[Any, Any, bool]] | None = None,
+        vacate: Callable[[str, str], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
         self.payload = payload
         """The slot's payload container."""
@@ -108,7 +108,9 @@ class ContainerStore:
             container.end_return()
             return
         try:
-            async with side_by_side(self._vacate(container.subject.job), container.settled.wait()) as waits:
+            async with side_by_side(
+                self._vacate(container.subject.job, container.subject.slot), container.settled.wait()
+            ) as waits:
                 vacating, settled = waits
                 # A starter that has ended, or removes the container, needs no request: it could reach the next job.
                 await first_of(vacating, settled)

@@ -10,9 +10,9 @@ from k8spilot.condor.ad_publisher import AdPublisher, PublishedAds
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
-from k8spilot.docker.job_ends import JobEnds
 from k8spilot.engine.slots import EngineContext, EngineSlot, SharedParts, build_slot, hear_slot
 from k8spilot.engine.startup import deaths, find_gpus, hear_payload, open_folders, see_pod
+from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, tell_of_outages
 from k8spilot.registry.skopeo import Registry
@@ -62,7 +62,7 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         ads,
         Registry(settings.pull_secret if settings.pull_secret.exists() else None),
         IdleImage(lambda: pod.pod),
-        JobEnds(listener),
+        KilledContainers(),
         tasks,
     )
     slots = tuple(

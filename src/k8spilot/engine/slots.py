@@ -24,6 +24,7 @@ from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
 from k8spilot.model.disk import MIB, LastRun
 from k8spilot.model.image_policy import ImagePolicy
+from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.container import PayloadContainer
@@ -70,7 +71,7 @@ class SharedParts:
     ads: PublishedAds
     registry: Registry
     idle_image: IdleImage
-    job_ends: JobEnds
+    killed: KilledContainers
     tasks: asyncio.TaskGroup
 
 
@@ -147,7 +148,7 @@ def build_slot(
         partial(slot_limits, settings, pod, slot, gpus, meter, shared.startd_ad),
         shared.tasks,
         listener,
-        shared.job_ends,
+        JobEnds(listener, shared.killed),
         holds_refused=settings.refused_images == "hold",
         vacate=shared.startd_ad.vacate,
     )
@@ -208,12 +209,12 @@ def build_disk_meter(context: EngineContext, slot: SlotSettings, *, is_root: boo
     return DiskMeter(context.tidy, [*sandboxes, *slot.scratch_folders])
 
 
-async def evicted_at(settings: Settings, api: Api, container: str, run: LastRun) -> str:
+async def evicted_at(settings: Settings, api: Api, run: LastRun) -> str:
     """Return why the pod of a job's last run was evicted for the disk that it used; see `evicted_for_disk`."""
     name = pod_of(settings, run.host)
     if name in ("", settings.pod_name):
         return ""
-    return await evicted_for_disk(api, settings.pod_namespace, name, container, run)
+    return await evicted_for_disk(api, settings.pod_namespace, name, settings.payload_container, run)
 
 
 def build_binder(settings: Settings, pod: OwnPod, heard: HeardSlot, shared: SharedParts, gpus: GpuRecord) -> Binder:
@@ -259,7 +260,7 @@ def slot_limits(
         disk=settings.slot_disk_mb * MIB or None,
         disk_meter=meter,
         pod_disk=settings.payload_disk_mb * MIB or None,
-        evicted=partial(evicted_at, settings, pod.api, slot.container),
+        evicted=partial(evicted_at, settings, pod.api),
         hold_seconds=_HOLD_SECONDS if startd_ad.there else 0.0,
     )
 

@@ -34,7 +34,7 @@ async def evicted_for_disk(api: Api, namespace: str, name: str, payload: str, ru
         api: the API server.
         namespace: namespace of the pods.
         name: the pod in which the job ran last.
-        payload: name of the payload container.
+        payload: name of the payload container; those of several begin with it.
         run: that run of the job.
 
     Returns:
@@ -63,6 +63,10 @@ def words_of(pod: Json, payload: str, run: LastRun) -> str:
         return ""
     if match["container"] is None and run.is_first and (run.began is None or evicted - run.began < _STALE_SECONDS):
         return ""
+    payloads = _payloads_of(pod, payload)
+    if len(payloads) > 1:  # only the words about one container say which job was at fault
+        number = re.search(r"\d+$", run.slot)
+        return words if number is not None and match["container"] == f"{payload}-{number[0]}" else ""
     if match["container"] not in (None, payload):
         return ""
     return words if match["volume"] is None or match["volume"] in _volumes(pod, payload) else ""
@@ -77,6 +81,11 @@ def _evicted_at(status: Json) -> float | None:
         if condition.get("type") == "ContainersReady" and condition.get("reason") == "PodFailed":
             return datetime.fromisoformat(condition["lastTransitionTime"]).timestamp()
     return None
+
+
+def _payloads_of(pod: Json, payload: str) -> list[str]:
+    names = [item["name"] for item in pod["spec"].get("initContainers") or ()]
+    return [name for name in names if re.fullmatch(rf"{re.escape(payload)}-\d+", name)] or [payload]
 
 
 def _volumes(pod: Json, payload: str) -> set[str]:

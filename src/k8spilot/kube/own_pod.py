@@ -50,6 +50,10 @@ class OwnPod(PodReflector):
         managedFields, and its deletion cost."""
         self._patching = asyncio.Lock()
         """Keeps the order of patches."""
+        self._costs: dict[str, str] = {}
+        """Deletion cost for each sidecar; the pod has the highest."""
+        self._is_annotated = False
+        """Whether the pod has annotations since a patch, which the watch may show later."""
 
     async def set_image(self, sidecar: Sidecar, image: str, bind: str, cost: str = BUSY_COST) -> dict[str, Any] | None:
         """Request another image of a native sidecar. Return when the API server has accepted it.
@@ -58,7 +62,7 @@ class OwnPod(PodReflector):
             sidecar: the sidecar.
             image: reference of the image.
             bind: new name of this change, hexadecimal digits, which its container gets.
-            cost: deletion cost of the pod from now on (kube/pod.py).
+            cost: deletion cost of the pod because of this sidecar from now on (kube/pod.py).
 
         Returns:
             The pod at that moment, whose status still is that of the previous container; None if an earlier attempt,
@@ -71,7 +75,8 @@ class OwnPod(PodReflector):
         self.expect_change()
         try:
             async with self._patching, asyncio.timeout(reflector.REQUEST_SECONDS):
-                answer = await self._patch(sidecar, image, bind, cost)
+                self._costs[sidecar.name] = cost
+                answer = await self._patch(sidecar, image, bind, max(self._costs.values(), key=int))
         except TimeoutError:
             fault = ClusterError(f"no answer within {reflector.REQUEST_SECONDS:.0f} s")
         except ClusterError as error:
@@ -96,6 +101,8 @@ class OwnPod(PodReflector):
             place, now = image_of(self.pod, sidecar.name)
             if now == image:
                 return None
+            is_annotated = self._is_annotated or bool(self.pod["metadata"].get("annotations"))
+            naming = set_bind_operations(sidecar.annotation, bind, is_first=not is_annotated)
             parts = [clear_managed_fields_operations(self.pod), deletion_cost_operations(self.pod, cost)][:extras]
             more = [operation for part in parts for operation in part]
             # An abandoned patch may still arrive. It finds another image by then, and must not change that.
@@ -103,7 +110,7 @@ class OwnPod(PodReflector):
                 {"op": "test", "path": "/metadata/uid", "value": self._uid},
                 {"op": "test", "path": place, "value": now},
                 {"op": "replace", "path": place, "value": image},
-                set_bind_operations(self.pod, sidecar.annotation, bind),
+                naming,
                 *more,
             ]
             try:
@@ -113,12 +120,12 @@ class OwnPod(PodReflector):
                     raise
                 refusal = error
             else:
-                self._extras = extras
+                self._extras, self._is_annotated = extras, True
                 return answer
             await self._list()
             # Another image by now, or annotations that were added or removed: the patch was made for another state.
-            naming = set_bind_operations(self.pod, sidecar.annotation, bind)
-            is_same = image_of(self.pod, sidecar.name)[1] == now and naming in changes
+            self._is_annotated = bool(self.pod["metadata"].get("annotations"))
+            is_same = image_of(self.pod, sidecar.name)[1] == now and self._is_annotated == is_annotated
             if refusal.status != HTTPStatus.CONFLICT and is_same:
                 if more:
                     extras -= 1 if extras > 1 and parts[-1] else extras

@@ -157,13 +157,13 @@ def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
     raise ClusterError(f"the pod has no native sidecar {name}; its manifest is not k8spilot's")
 
 
-def set_bind_operations(pod: dict[str, Any], annotation: str, bind: str) -> dict[str, Any]:
+def set_bind_operations(annotation: str, bind: str, *, is_first: bool) -> dict[str, Any]:
     """Return the operation that names a change of image, in the same patch (JSON Patch, RFC 6902).
 
     The kubelet creates a container from one state of the pod, for its image as well as its variables (kuberuntime's
     generateContainerConfig): the payload container gets the name of its change through the downward API.
     """
-    if not pod["metadata"].get("annotations"):
+    if is_first:  # the pod has no annotations
         return {"op": "add", "path": "/metadata/annotations", "value": {annotation: bind}}
     return {"op": "add", "path": f"/metadata/annotations/{annotation.replace('/', '~1')}", "value": bind}
 

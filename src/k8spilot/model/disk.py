@@ -60,6 +60,8 @@ class LastRun:
     """Its begin; None if unknown."""
     is_first: bool
     """Whether the job had not run before."""
+    slot: str = ""
+    """HTCondor's name of the slot; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,11 +108,12 @@ def _space(settings: Settings) -> Iterator[Finding]:
             )
         else:
             free_spaces.append(f"{volume} {free} MiB")
-        if volume == settings.execute and settings.payload_disk_mb > free >= needed:
+        limit = len(settings.slots) * settings.payload_disk_mb
+        if volume == settings.execute and limit > free >= needed:
             yield warning(
                 "space",
-                f"{volume} has {free} MiB free, less than the {settings.payload_disk_mb} MiB of the payload "
-                "container's limit; set the request for ephemeral storage to the limit",
+                f"{volume} has {free} MiB free, less than the {limit} MiB of the payload container's limit; set the "
+                "request for ephemeral storage to the limit",
             )
     if free_spaces:
         yield good("space", f"free: {', '.join(free_spaces)}")

@@ -53,6 +53,11 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
     pilot = regular[PILOT]
     engine = init.get(ENGINE, pilot)
     faults += _probe_faults(engine, settings)
+    if engine is not pilot and len(settings.slots) > 1:
+        faults.append(
+            "use one payload container: without root, the starters of all slots are one user, and a job could read "
+            "other jobs' files through its starter"
+        )
     if engine is not pilot:
         faults += _apart_faults(engine, pilot, spec, settings)
     for slot in settings.slots:
@@ -173,8 +178,9 @@ def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Set
     name = slot.container
     if has_condor(spec, settings):
         yield from size_faults(payload, settings)
-    if not slot.is_only and PodRequest.of(payload).nvidia:
-        yield f"remove the GPUs of {name}: k8spilot supports GPUs in pods with one payload container"
+    request = PodRequest.of(payload)
+    if not slot.is_only and (request.nvidia or request.others):
+        yield f"remove the devices of {name}: k8spilot supports GPUs in pods with one payload container"
     security = security_context(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"remove all privileges from {name}, which runs other people's programs"

@@ -152,8 +152,8 @@ class Settings:
     `condor` is HTCondor."""
 
     payload_containers: int = _of(parsers.whole(1, MOST), 1)
-    """Number of the pod's payload containers; each runs one job at a time. `k8spilot manifest --payload-containers`
-    makes the manifest of a pod with several, and sets this."""
+    """Number of the pod's payload containers; each runs one job at a time. `k8spilot slots` makes the manifest of a pod
+    with several, and sets this."""
 
     payload_container: str = _of(parsers.plain, "payload")
     """Name of the payload container. With several, the names are this one with `-1`, `-2` and so on."""

@@ -23,7 +23,7 @@
 #   docker    docker's own client
 #   rootless  whether HTCondor runs without root: yes, or empty
 #   extra     DOCKER_EXTRA_ARGUMENTS of HTCondor's configuration, as words of a shell
-# The starter (starter.sh) sets the number of its slot and its folder for sandboxes: K8SPILOT_SLOT, _CONDOR_EXECUTE.
+# The starter has the folder for its slot's sandboxes in _CONDOR_EXECUTE (starter.sh).
 here=${0%/*}
 docker='' rootless='' extra=''
 # shellcheck source=/dev/null
@@ -213,7 +213,7 @@ DockerError=""'*)
 
 begin_session() {
     for number in 1 2 3 4 5 6 7 8; do
-        exec 9>"$here/sessions/${K8SPILOT_SLOT:-1}-$number"
+        exec 9>"$here/sessions/${_CONDOR_EXECUTE##*/}-$number"
         flock --nonblock 9 && exec "$docker" "$@" # keeps the file open until it ends
     done
     refuse "this job has 8 sessions already; end one of them first"

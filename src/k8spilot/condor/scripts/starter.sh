@@ -37,7 +37,7 @@ for word; do
 done
 # shellcheck source=/dev/null
 . "$here/slot-$slot.settings" || exit 1
-export K8SPILOT_SLOT="$slot" DOCKER_HOST="$docker_host" _CONDOR_EXECUTE="$execute"
+export DOCKER_HOST="$docker_host" _CONDOR_EXECUTE="$execute"
 [ -z "$rootless" ] || export TMPDIR="${temporary%% *}"
 
 # More than an engine needs to restart and to remove a job's leftovers.

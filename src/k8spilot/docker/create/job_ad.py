@@ -82,12 +82,13 @@ class JobAd:
         the job again, and this ad may be of either side of that.
         """
         value = self._value("LastRemoteHost") or b""
-        match = re.fullmatch(rb'"(?:[^"@]*@)?([A-Za-z0-9._-]{1,600})"', value)
+        match = re.fullmatch(rb'"(?:([^"@]{0,100})@)?([A-Za-z0-9._-]{1,600})"', value)
         vacated = self._number("LastVacateTime")
         if match is None or not vacated:
             return None
         begins = [begin for begin in map(self._number, _BEGINS) if begin is not None and begin <= vacated]
-        return LastRun(match[1].decode(), vacated, max(begins, default=None), (self._number("NumJobStarts") or 0) < 2)
+        is_first, slot = (self._number("NumJobStarts") or 0) < 2, (match[1] or b"").decode(errors="replace")
+        return LastRun(match[2].decode(), vacated, max(begins, default=None), is_first, slot)
 
     def _number(self, name: str) -> int | None:
         value = self._value(name) or b""
