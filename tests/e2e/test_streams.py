@@ -52,7 +52,7 @@ def test_output_and_error_in_one_file_keep_their_order_or_at_least_their_lines(p
 def test_binary_output_of_some_size_is_the_same_at_the_other_end(pool: Pool, streamed: str) -> None:
     make = "dd if=/dev/urandom of=block bs=1048576 count=8 2>/dev/null"
     # HTCondor's starter reads on as long as the job runs: of a streamed job's last words it may lose up to a pipe full.
-    linger = "sleep 1" if streamed == "true" else ":"
+    linger = "sleep 4" if streamed == "true" else ":"
     script = f"{make}; for i in 1 2 3 4; do cat block; done; md5sum block >&2; {linger}"
     jobs = pool.shell(script, stream_output=streamed, stream_error=streamed)
     jobs.ended()
