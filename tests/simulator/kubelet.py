@@ -80,7 +80,7 @@ class Volumes:
 
 @dataclass(frozen=True)
 class Node:
-    """What the kubelets of a pod's payload containers share."""
+    """Parts that the kubelets of a pod's payload containers share."""
 
     images: Images
     programs: Programs

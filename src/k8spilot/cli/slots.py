@@ -106,9 +106,8 @@ def multiply(spec: Json, number: int) -> None:
     for container in (*spec["initContainers"], *spec["containers"]):
         if container["name"] == _INSTALL:
             _install(container, slots, known)
-        elif container["name"] in (PILOT, ENGINE):
+        elif container["name"] == PILOT:
             _tell(container, known)
-        if container["name"] == PILOT:
             _enlarge(container, number)
 
 
@@ -193,7 +192,7 @@ def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Setting
 
 
 def _tell(container: Json, settings: Settings) -> None:
-    """Set the variables of the pilot or the engine."""
+    """Set the variables of the pilot."""
     variables = container.setdefault("env", [])
     for variable in variables:
         reference = variable.get("valueFrom", {}).get("resourceFieldRef", {})

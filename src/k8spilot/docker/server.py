@@ -33,7 +33,7 @@ _CLOSE_SECONDS: Final = 2.0
 _BACKLOG: Final = 128
 _CONNECTIONS: Final = 128
 _OF_ONE_USER: Final = 96
-"""Connections of one user to one socket. A job of HTCondor has a handful. At the limit the user's idle one closes."""
+"""Connections of one user to one socket. A job of HTCondor has a handful. At the limit the idle ones are closed."""
 
 _INTERNAL_ERROR: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _STATUS: Final = {

@@ -60,42 +60,24 @@ class SlotSettings:
 
 def slots_of(settings: "Settings") -> tuple[SlotSettings, ...]:
     """Return the slots of a pilot, in the order of their numbers."""
-    if settings.payload_containers == 1:
-        return (
-            SlotSettings(
-                number=1,
-                is_only=True,
-                name="slot1",
-                container=settings.payload_container,
-                uid=settings.payload_uid,
-                gid=settings.payload_gid,
-                exchange=settings.exchange,
-                execute=settings.execute / _ONLY,
-                scratch_folders=settings.scratch_folders,
-                socket=settings.socket,
-                htcondor_socket=_of_htcondor(settings.socket),
-            ),
-        )
-    return tuple(_one_of_several(settings, number) for number in range(1, settings.payload_containers + 1))
+    return tuple(_slot(settings, number) for number in range(1, settings.payload_containers + 1))
 
 
-def _one_of_several(settings: "Settings", number: int) -> SlotSettings:
-    container = f"{settings.payload_container}-{number}"
-    socket = settings.socket.with_name(f"{container}.sock")
+def _slot(settings: "Settings", number: int) -> SlotSettings:
+    is_only = settings.payload_containers == 1
+    container = settings.payload_container if is_only else f"{settings.payload_container}-{number}"
+    part = "" if is_only else container  # the only one has the whole of each volume but that of the sandboxes
+    socket = settings.socket if is_only else settings.socket.with_name(f"{container}.sock")
     return SlotSettings(
         number=number,
-        is_only=False,
+        is_only=is_only,
         name=f"slot{number}",
         container=container,
         uid=settings.payload_uid + number - 1,
         gid=settings.payload_gid + number - 1,
-        exchange=settings.exchange / container,
-        execute=settings.execute / container,
-        scratch_folders=tuple(folder / container for folder in settings.scratch_folders),
+        exchange=settings.exchange / part,
+        execute=settings.execute / (part or _ONLY),
+        scratch_folders=tuple(folder / part for folder in settings.scratch_folders),
         socket=socket,
-        htcondor_socket=_of_htcondor(socket),
+        htcondor_socket=socket.with_name(f"htcondor-{socket.name}"),
     )
-
-
-def _of_htcondor(socket: Path) -> Path:
-    return socket.with_name(f"htcondor-{socket.name}")

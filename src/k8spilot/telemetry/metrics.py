@@ -166,15 +166,7 @@ class _Together(Collector):
 def _families(now: Now) -> Iterator[Metric]:
     """Yield the families of the pilot's present state."""
     yield _gauge("build_info", "Always 1; the label has the version of k8spilot", 1, version=now.version)
-    states = GaugeMetricFamily(
-        "k8spilot_state",
-        "1 for the current state of the payload container, 0 for the others",
-        labels=["container", "state"],
-    )
-    for slot in now.slots:
-        for state in PayloadState:
-            states.add_metric([slot.container, state.value], float(state is slot.state))
-    yield states
+    yield _states(now.slots)
     restarts = CounterMetricFamily(
         "k8spilot_engine_restarts", "How often the engine died and was started again in this container"
     )
@@ -214,6 +206,18 @@ def _families(now: Now) -> Iterator[Metric]:
         "Last known time at which a collector took the slot's ad; the pilot asks about every five minutes",
         now.pool.updated if now.pool is not None else None,
     )
+
+
+def _states(slots: Iterable[NowOfSlot]) -> Metric:
+    states = GaugeMetricFamily(
+        "k8spilot_state",
+        "1 for the current state of the payload container, 0 for the others",
+        labels=["container", "state"],
+    )
+    for slot in slots:
+        for state in PayloadState:
+            states.add_metric([slot.container, state.value], float(state is slot.state))
+    return states
 
 
 def _gauge(name: str, words: str, value: float, **labels: str) -> Metric:
