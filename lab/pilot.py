@@ -29,12 +29,13 @@ def deploy(
     overlay: Mapping[str, Any] | None = None,
     *,
     slots: int = 1,
+    equal: bool = False,
 ) -> None:
     """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
 
     `environment` is added to the pilot container's variables, `overlay` are more fields of its kustomization;
     `components` in it are names of folders in components/. `slots` is the number of payload containers, which share the
-    resources of the one in the manifest. Raises LabError.
+    resources of the one in the manifest, `equal` whether they are of one size. Raises LabError.
     """
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
@@ -44,7 +45,7 @@ def deploy(
         lab.kubectl("apply", "-k", str(folder))
     else:
         manifest = folder / "several.yaml"
-        manifest.write_text(with_slots(lab.kubectl("kustomize", str(folder)), slots))
+        manifest.write_text(with_slots(lab.kubectl("kustomize", str(folder)), slots, equal=equal))
         lab.kubectl("apply", "-f", str(manifest))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):

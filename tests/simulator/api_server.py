@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from k8spilot.model.quantity import quantity
+
 Pod = dict[str, Any]
 _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
 _EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
@@ -46,6 +48,10 @@ class ApiServer:
         """Annotation that no patch may set, if any."""
         self.patches: list[list[dict[str, Any]]] = []
         """The JSON patches that came."""
+        self.resizes: list[list[dict[str, Any]]] = []
+        """The JSON patches of the pod's resources that came."""
+        self.resize_refusal: tuple[int, str] | None = None
+        """Status and message with which changes of the pod's resources are refused, if any."""
         self.ephemeral_refusal: tuple[int, str] | None = None
         """Status and message with which ephemeral containers are refused, if any."""
         self.bookmarks = True
@@ -155,6 +161,7 @@ class ApiServer:
         app.router.add_get(_PODS + "/{name}", self._get)
         app.router.add_patch(_PODS + "/{name}", self._patch)
         app.router.add_patch(_PODS + "/{name}/ephemeralcontainers", self._add)
+        app.router.add_patch(_PODS + "/{name}/resize", self._resize)
         app.router.add_post(_EVENTS, self._tell)
         app.router.add_patch(_EVENTS + "/{name}", self._tell)
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
@@ -258,6 +265,18 @@ class ApiServer:
             return web.json_response(_status(422, str(error)), status=422)
         return web.json_response(self.pod)
 
+    async def _resize(self, request: web.Request) -> web.Response:
+        """Change containers' resources; together they request no more than the pod."""
+        self.requests["resize"] += 1
+        if self.resize_refusal is not None:
+            return web.json_response(_status(*self.resize_refusal), status=self.resize_refusal[0])
+        self.resizes.append(changes := await request.json())
+        try:
+            await self.update(resized(changes))
+        except _Unprocessable as error:
+            return web.json_response(_status(422, str(error)), status=422)
+        return web.json_response(self.pod)
+
     async def _add(self, request: web.Request) -> web.Response:
         """Add ephemeral containers: one that is there already must be the same (a strategic merge by name)."""
         self.requests["ephemeral"] += 1
@@ -331,6 +350,35 @@ def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
                 raise _Unprocessable("the server rejected our request due to an error in our request")
             if one["op"] == "replace":
                 container["image"] = one["value"]
+
+    return change
+
+
+def resized(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
+    """What a JSON patch of pods/resize does to a pod (RFC 6902)."""
+
+    def change(pod: Pod) -> None:
+        for one in changes:
+            *path, last = one["path"].split("/")[1:]
+            part: Any = pod
+            for step in path:
+                part = part[int(step)] if isinstance(part, list) else part[step]
+            if one["op"] == "test":
+                if part[last] != one["value"]:
+                    raise _Unprocessable("the server rejected our request due to an error in our request")
+            elif "resources" in path and last in ("cpu", "memory"):
+                part[last] = one["value"]
+            else:
+                raise _Unprocessable("only cpu and memory resources are mutable")
+        for name in ("cpu", "memory"):
+            whole = quantity(pod["spec"]["resources"]["requests"][name])
+            taken = sum(
+                quantity(one["resources"]["requests"][name])
+                for one in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])
+                if one["name"] != "install"
+            )
+            if taken > whole * (1 + 1e-9):
+                raise _Unprocessable(f"must be greater than or equal to aggregate container requests of {taken:g}")
 
     return change
 

@@ -24,7 +24,7 @@ from k8spilot.settings import SlotSettings
 from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import LocalContainer, now
 from tests.simulator.images import Images, LocalImage
-from tests.simulator.pod import payload_bind, payload_image, payload_status
+from tests.simulator.pod import payload_bind, payload_image, payload_resources, payload_status
 from tests.simulator.programs import Programs
 
 logger = logging.getLogger(__name__)
@@ -118,12 +118,15 @@ class Kubelet:
         self._failures: dict[str, Failure] = {}
         self.failed_pulls = 0
         self._held: dict[str, asyncio.Event] = {}
+        self.resizes = True
+        """Whether it does what pods/resize asks for; else it says that it defers that."""
         self._awake = asyncio.Event()
         self._awake.set()
 
     async def run(self) -> None:
         """Be the kubelet until cancelled."""
         watch = self._spawn(self._watch_spec())
+        self._spawn(self._watch_size())
         try:
             while True:
                 await self._awake.wait()
@@ -169,6 +172,26 @@ class Kubelet:
             pod = await self._server.until(lambda pod: self._wanted(pod) != seen[-1], seconds=1e9)
             seen.append(self._wanted(pod))
             self._wake.set()
+
+    async def _watch_size(self) -> None:
+        seen = [payload_resources(self._server.pod, self._slot.container)]
+        while True:
+            pod = await self._server.until(
+                lambda pod: payload_resources(pod, self._slot.container) != seen[-1], seconds=1e9
+            )
+            seen.append(payload_resources(pod, self._slot.container))
+            self._later(self._timing.status, self.show_size if self.resizes else self._show_deferred)
+
+    def show_size(self) -> None:
+        """Show that the running container has the resources in the spec."""
+        if self.container is not None and self.container.running:
+            resources = payload_resources(self._server.pod, self._slot.container)
+            self._show(lambda status: status.update(resources=resources))
+
+    def _show_deferred(self) -> None:
+        words = "Node didn't have enough resource: cpu, requested: 4000, used: 1000, capacity: 4000"
+        condition = {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": words}
+        self._spawn(self._server.update(lambda pod: pod["status"].update(conditions=[condition])))
 
     async def _sync(self) -> bool:
         """Bring the container to what the spec asks for; whether anything was done."""
@@ -268,6 +291,8 @@ class Kubelet:
                 "ready": True,
                 "state": {"running": {"startedAt": container.started}},
             }
+            if self.resizes:
+                status["resources"] = payload_resources(self._server.pod, self._slot.container)
             if self.ended is not None:
                 status["lastState"] = {"terminated": self.ended.terminated}
 

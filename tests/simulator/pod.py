@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from k8spilot.cli.slots import multiply
+from k8spilot.cli.slots import make_partitionable, multiply
 from k8spilot.settings import SlotSettings
 from k8spilot.settings.slots import BIND
 from tests.simulator.images import REGISTRY, LocalImage
@@ -25,8 +25,9 @@ def pilot_pod(
     pod = deepcopy(_manifest())
     if len(slots) > 1:
         payload = next(one for one in pod["spec"]["initContainers"] if one["name"] == PAYLOAD)
-        payload["resources"]["limits"]["cpu"] = str(len(slots))
+        payload["resources"]["limits"]["cpu"] = payload["resources"]["requests"]["cpu"] = str(len(slots))
         multiply(pod["spec"], len(slots))
+        make_partitionable(pod["spec"])
     uids = {slot.container: slot.uid for slot in slots}
     pod["metadata"] |= {"name": NAME, "namespace": NAMESPACE, "uid": "6f1f7e53-0000-4000-8000-000000000000"}
     for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
@@ -68,6 +69,11 @@ def _manifest() -> dict[str, Any]:
 def payload_image(pod: dict[str, Any], name: str = PAYLOAD) -> str:
     """The image that the spec asks for."""
     return next(str(one["image"]) for one in pod["spec"]["initContainers"] if one["name"] == name)
+
+
+def payload_resources(pod: dict[str, Any], name: str = PAYLOAD) -> dict[str, Any]:
+    """Requests and limits that the spec asks for; a copy."""
+    return next(deepcopy(one["resources"]) for one in pod["spec"]["initContainers"] if one["name"] == name)
 
 
 def payload_bind(pod: dict[str, Any], annotation: str = BIND) -> str:

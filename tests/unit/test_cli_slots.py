@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from k8spilot.cli.main import app
 from k8spilot.cli.slots import with_slots
 from k8spilot.common.errors import SettingsError
+from k8spilot.kube.resize import Room, room
+from k8spilot.model.slot_sizes import Size
 from k8spilot.preflight.finding import Verdict
 from k8spilot.preflight.manifest import manifest_findings
 from k8spilot.preflight.pod_spec import shape_faults
@@ -51,8 +53,9 @@ def payloads(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("overlay", ["example", "example-job"])
 @pytest.mark.parametrize("number", [2, 4])
-def test_the_result_has_no_fault(overlay: str, number: int) -> None:
-    findings = manifest_findings(with_slots(rendered(overlay), number))
+@pytest.mark.parametrize("equal", [False, True])
+def test_the_result_has_no_fault(overlay: str, number: int, equal: bool) -> None:
+    findings = manifest_findings(with_slots(rendered(overlay), number, equal=equal))
     assert [finding.words for finding in findings if finding.verdict is not Verdict.GOOD] == []
 
 
@@ -64,6 +67,32 @@ def test_each_payload_container_has_a_share_and_a_user_and_folders_of_its_own() 
         assert one["resources"]["limits"] == {"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": "4096Mi"}
         written = [mount for mount in one["volumeMounts"] if mount["mountPath"] != "/k8spilot/bin"]
         assert {mount["subPath"] for mount in written} == {one["name"]}
+
+
+def test_a_pod_with_a_partitionable_slot_has_room_for_idle_containers_beside_jobs_that_use_all() -> None:
+    documents = list(yaml.safe_load_all(with_slots(rendered(), 4)))
+    (spec,) = pods(documents)
+    pilot = {"cpu": 100, "memory": 256 + 3 * 32}
+    assert spec["resources"]["requests"] == {
+        "cpu": f"{4000 + 4 * 10 + pilot['cpu']}m",
+        "memory": f"{4096 + 4 * 32 + pilot['memory']}Mi",
+    }
+    names = [f"payload-{number}" for number in range(1, 5)]
+    found = room({"spec": spec}, names)
+    assert found == Room(Size(4040, 4096 + 128), Size(4040, 4096 + 128))
+    (container,) = (one for one in spec["containers"] if one["name"] == "pilot")
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert variables["PAYLOAD_CPUS"] == "1"
+    assert variables["PAYLOAD_MEMORY_MB"] == "1024"
+    assert variables["K8SPILOT_SLOT_SIZES"] == "requested"
+    (role,) = (one for one in documents if one["kind"] == "Role")
+    assert {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]} in role["rules"]
+
+
+def test_slots_of_equal_size_need_no_right_and_no_resources_of_the_pod() -> None:
+    documents = list(yaml.safe_load_all(with_slots(rendered(), 2, equal=True)))
+    assert "resources" not in pods(documents)[0]
+    assert "resize" not in str(documents)
 
 
 SHARED = {
@@ -96,6 +125,8 @@ def test_what_two_slots_would_share_is_found(path: str) -> None:
         ("claims", 2, r"the payload container has resources.claims, which k8spilot does not divide"),
         ("parts", 2, r"mounts tmp at /tmp in a way that k8spilot does not repeat"),
         ("shm", 2, r"mounts tmp at /dev/shm in a way that k8spilot does not repeat"),
+        ("unlimited", 2, "the container pilot has no limits of cpu and memory"),
+        ("own", 2, "the pod has resources of its own"),
         ("gpus", 2, "the payload container has nvidia.com/gpu, which k8spilot does not divide"),
     ],
 )
@@ -114,6 +145,14 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: in
             text = rendered().replace("mountPath: /tmp\n", "mountPath: /tmp\n      subPath: a\n")
         case "shm":
             text = rendered().replace("mountPath: /tmp\n", "mountPath: /dev/shm\n")
+        case "unlimited":
+            documents = list(yaml.safe_load_all(rendered()))
+            del pods(documents)[0]["containers"][0]["resources"]
+            text = yaml.safe_dump_all(documents)
+        case "own":
+            text = rendered().replace(
+                "  shareProcessNamespace: true\n", "  shareProcessNamespace: true\n  resources: {}\n"
+            )
         case "gpus":
             text = rendered().replace("ephemeral-storage: 16Gi", "nvidia.com/gpu: '2'")
     with pytest.raises(SettingsError, match=words):

@@ -53,7 +53,7 @@ def test_jobs_get_the_operators_variables_as_they_are_written(tmp_path: Path) ->
     found = parsed(tmp_path, text, "STARTER_JOB_ENVIRONMENT")["STARTER_JOB_ENVIRONMENT"]
     assert found == (
         "\"GLIDEIN_Site='Site (A)' GLIDEIN_ResourceName='Resource A' OSG_SITE_NAME='Mine' "
-        "GOMEMLIMIT='921MiB' OSG_SQUID_LOCATION='squid.x:3128' A='1' B='it''s $(TOKEN) $HOME' C=''\""
+        "OSG_SQUID_LOCATION='squid.x:3128' A='1' B='it''s $(TOKEN) $HOME' C=''\""
     )
 
 

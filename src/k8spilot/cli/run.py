@@ -11,6 +11,7 @@ import marshal
 import os
 import resource
 import sys
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -23,11 +24,13 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.install import prepare
 from k8spilot.docker.server import listen
 from k8spilot.engine.memory import MEMORY
+from k8spilot.engine.startup import EQUAL_SLOTS
 from k8spilot.kube.pod import start_of_life
 from k8spilot.preflight import checks
 from k8spilot.preflight.cluster import Cluster
+from k8spilot.preflight.resizing import equal_slots
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
-from k8spilot.settings import Settings
+from k8spilot.settings import SLOT_SIZES, Settings
 from k8spilot.supervisor import supervisor
 
 
@@ -43,15 +46,23 @@ def start() -> NoReturn:
         make_fresh()
         shut_termination_log()
         cluster = asyncio.run(checks.check_and_wait(settings))
-        plan = _prepared(settings, cluster)
+        settings, equal = _with_possible_sizes(settings, cluster)
+        plan = _prepared(settings, cluster, equal)
     except PilotError as error:
         asyncio.run(checks.tell_verdict(error))
         raise
-    asyncio.run(checks.tell_verdict(None, cluster.beyond))
+    asyncio.run(checks.tell_verdict(None, cluster.beyond, equal))
     _become_supervisor(settings, plan)
 
 
-def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
+def _with_possible_sizes(settings: Settings, cluster: Cluster) -> tuple[Settings, str]:
+    """Return the settings, with equal slots if the cluster allows no partitionable one, and a sentence about that."""
+    if not cluster.why_equal:
+        return settings, ""
+    return replace(settings, slot_sizes="equal"), equal_slots(settings, cluster.why_equal)
+
+
+def _prepared(settings: Settings, cluster: Cluster, equal: str) -> dict[str, Any]:
     """Prepare everything in the supervisor's plan, and return the plan."""
     plan: dict[str, Any] = {}
     if "engine" in settings.services:
@@ -64,7 +75,8 @@ def _prepared(settings: Settings, cluster: Cluster) -> dict[str, Any]:
     else:
         facts = asyncio.run(agent.facts(settings.socket))
         child = {"name": "agent", "argv": [sys.executable, "-P", "-m", "k8spilot.condor.agent"]}
-    plan["engine"] = {**child, "env": {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"])}}
+    sizes = {SLOT_SIZES: settings.slot_sizes, EQUAL_SLOTS: equal}
+    plan["engine"] = {**child, "env": {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"]), **sizes}}
     if "condor" in settings.services:
         folders = Folders.of(settings)
         started = datetime.fromisoformat(facts["started"])

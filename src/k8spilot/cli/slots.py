@@ -13,8 +13,9 @@ from typing import Any, Final
 import yaml
 
 from k8spilot.common.errors import SettingsError
+from k8spilot.model.slot_sizes import IDLE
 from k8spilot.preflight.slot_size import quantity
-from k8spilot.settings import ENGINE, PILOT, Settings, SlotSettings
+from k8spilot.settings import ENGINE, PILOT, SLOT_SIZES, Settings, SlotSettings
 from k8spilot.settings.slots import BIND
 
 Json = dict[str, Any]
@@ -38,8 +39,8 @@ _KNOWN: Final = {
 """Variables from which the slots follow, and those that are required and do not matter here."""
 
 
-def with_slots(text: str, number: int) -> str:
-    """Return the manifest `text` with `number` payload containers.
+def with_slots(text: str, number: int, *, equal: bool = False) -> str:
+    """Return the manifest `text` with `number` payload containers, of one partitionable slot or `equal` in size.
 
     Raises:
         SettingsError: it is not YAML, has no payload container, or that has too little for so many.
@@ -56,6 +57,11 @@ def with_slots(text: str, number: int) -> str:
         )
     for spec in specs:
         multiply(spec, number)
+        if not equal:
+            make_partitionable(spec)
+    if not equal:
+        for item in documents:
+            _allow_resizes(item)
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
@@ -109,6 +115,65 @@ def multiply(spec: Json, number: int) -> None:
         elif container["name"] == PILOT:
             _tell(container, known)
             _enlarge(container, number)
+
+
+def make_partitionable(spec: Json) -> None:
+    """Let the payload containers of a pod's specification share what they have together.
+
+    Raises:
+        SettingsError: it cannot be computed what that is.
+    """
+    if "resources" in spec:
+        raise SettingsError("the pod has resources of its own; remove spec.resources, which k8spilot computes")
+    lasting = [
+        *(container for container in spec["initContainers"] if container.get("restartPolicy") == "Always"),
+        *spec["containers"],
+    ]
+    payloads = [one for one in lasting if one["name"].startswith(f"{Settings.payload_container}-")]
+    spec["resources"] = {kind: _sum(lasting, kind, len(payloads)) for kind in ("requests", "limits")}
+    limits = payloads[0]["resources"]["limits"]
+    literals = {
+        "PAYLOAD_CPUS": str(round(quantity(limits["cpu"]))),
+        "PAYLOAD_MEMORY_MB": str(round(quantity(limits["memory"]) / 2**20)),
+    }
+    for container in spec["containers"]:
+        if container["name"] == PILOT:  # a container that starts anew would see the size of the present job
+            variables = [one for one in container["env"] if one["name"] not in literals]
+            added = {**literals, SLOT_SIZES: "requested"}
+            container["env"] = [*variables, *({"name": name, "value": value} for name, value in added.items())]
+
+
+def _sum(lasting: list[Json], kind: str, payloads: int) -> Json:
+    """Return what a pod needs for all containers, and for payload containers that are idle while others have jobs."""
+    cpu, memory = IDLE.cpu * payloads, IDLE.memory * payloads
+    for container in lasting:
+        resources = container.get("resources") or {}
+        values = {**resources.get("limits", {}), **resources.get(kind, {})}
+        if "cpu" not in values or "memory" not in values:
+            raise SettingsError(
+                f"the container {container['name']} has no limits of cpu and memory, so that k8spilot cannot compute "
+                "the resources of the pod; set them, or use --equal"
+            )
+        cpu += math.ceil(quantity(values["cpu"]) * 1000 - 1e-6)
+        memory += math.ceil(quantity(values["memory"]) / 2**20 - 1e-6)
+    return {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+
+
+def _allow_resizes(item: object) -> None:
+    """Add the right to resize containers to the project's Role, at any depth of an object."""
+    if isinstance(item, dict):
+        rules = item.get("rules")
+        if item.get("kind") == "Role" and isinstance(rules, list) and any(_is_of_pods(rule) for rule in rules):
+            rules.append({"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]})
+        for value in item.values():
+            _allow_resizes(value)
+    elif isinstance(item, list):
+        for value in item:
+            _allow_resizes(value)
+
+
+def _is_of_pods(rule: Json) -> bool:
+    return "pods" in rule.get("resources", ()) and "patch" in rule.get("verbs", ())
 
 
 def _check(spec: Json, payload: Json) -> None:

@@ -58,6 +58,8 @@ def text(status: Json) -> str:
     slots, engine = status["slots"], status["engine"]
     for slot in slots:
         lines += _slot(slot, "slot" if len(slots) == 1 else slot["name"])
+    if equal := status.get("equal_slots"):
+        lines.append(f"sizes     {equal}")
     lines.append(f"HTCondor  {_condor(status['htcondor'])}")
     if pool := status.get("pool"):
         lines.append(f"pool      {_pool(pool)}")

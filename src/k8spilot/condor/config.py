@@ -171,8 +171,9 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
 
 def _slot(settings: Settings) -> dict[str, object]:
     return {
-        "slots": len(settings.slots),
+        "slots": 1 if settings.is_partitionable else len(settings.slots),
         "share": _share(settings),
+        "partitionable": settings.is_partitionable,
         "cpus": len(settings.slots) * (settings.num_cpus or settings.payload_cpus or 0),
         "memory": len(settings.slots) * _memory(settings),
         "disk": f"DISK = {len(settings.slots) * settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
@@ -185,7 +186,7 @@ def _slot(settings: Settings) -> dict[str, object]:
 
 def _share(settings: Settings) -> str:
     """Return what each slot has. HTCondor rounds fractions of cpus and memory down."""
-    if settings.slots[0].is_only:
+    if settings.slots[0].is_only or settings.is_partitionable:
         return "100%"
     cpus, part = settings.num_cpus or settings.payload_cpus, f"1/{len(settings.slots)}"
     return f"cpus={cpus}, memory={_memory(settings)}, disk={part}, swap={part}"
@@ -208,7 +209,9 @@ def _life(settings: Settings) -> dict[str, object]:
 
 
 def _all_idle(settings: Settings) -> str:
-    """Return the expression for a startd without jobs, over the ad of any of its slots."""
+    """Return the expression for a startd without jobs. HTCondor evaluates it over the ad of each of its slots."""
+    if settings.is_partitionable:
+        return "PartitionableSlot =?= true && (NumDynamicSlots ?: 0) == 0"
     prefixes = [""] if settings.slots[0].is_only else [f"{slot.name}_" for slot in settings.slots]
     return " && ".join(f'{prefix}State == "Unclaimed" && {prefix}Activity == "Idle"' for prefix in prefixes)
 
@@ -224,6 +227,8 @@ def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
     attribute that differs between the jobs of a cluster, such as the arguments.
     """
     yield "time() < GLIDEIN_ToRetire"
+    if settings.is_partitionable:
+        yield f"(MY.DSlotID ?: 0) <= {len(settings.slots)} && (MY.NumDynamicSlots ?: 0) < {len(settings.slots)}"
     # Jobs of other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
     # A starter that cannot run `docker create` reports to the startd that docker is gone. The slot then takes no job
@@ -299,8 +304,6 @@ def _job_environment(settings: Settings) -> str:
         "GLIDEIN_Site": settings.glidein_site,
         "GLIDEIN_ResourceName": settings.glidein_resource_name,
         "OSG_SITE_NAME": settings.glidein_resource_name,
-        # The garbage collector of Go works more as this limit comes near; the program does not end there.
-        "GOMEMLIMIT": f"{_memory(settings) * 9 // 10}MiB",
         "OSG_SQUID_LOCATION": settings.osg_squid_location,
         **dict(settings.extra_job_env),
     }

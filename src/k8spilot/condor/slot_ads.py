@@ -25,6 +25,7 @@ def slot_key(number: int) -> str:
 def own(name: str) -> str:
     """Return the ClassAd expression of a slot's own attribute; `name` is that in SLOTS.
 
-    The payload container 3 belongs to the slot with the id 3, or to the dynamic slot 3.
+    The payload container 3 belongs to the slot with the id 3, or to the dynamic slot 3. A partitionable slot has none.
     """
-    return f'MY.{SLOTS}[strcat("c", MY.DSlotID ?: MY.SlotID)]["{name}"]'
+    number = "MY.DSlotID ?: (MY.PartitionableSlot =?= true ? 0 : MY.SlotID)"
+    return f'MY.{SLOTS}[strcat("c", {number})]["{name}"]'

@@ -1,6 +1,7 @@
 """Parts of the engine. Each is created from the settings and from earlier parts, so that none is incomplete."""
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,8 @@ from k8spilot.condor.ad_publisher import AdPublisher, PublishedAds
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
-from k8spilot.engine.slots import EngineContext, EngineSlot, SharedParts, build_slot, hear_slot
-from k8spilot.engine.startup import deaths, find_gpus, hear_payload, open_folders, see_pod
+from k8spilot.engine.slots import EngineContext, EngineSlot, SharedParts, build_sizes, build_slot, hear_slot
+from k8spilot.engine.startup import EQUAL_SLOTS, deaths, find_gpus, hear_payload, open_folders, see_pod
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, tell_of_outages
@@ -63,11 +64,13 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         Registry(settings.pull_secret if settings.pull_secret.exists() else None),
         IdleImage(lambda: pod.pod),
         KilledContainers(),
+        build_sizes(settings, pod),
         tasks,
     )
     slots = tuple(
         build_slot(context, one, gpu_record, shared, ends, is_doubtful=is_doubtful)
         for one, gpu_record, is_doubtful in zip(heard, gpus, doubtful, strict=True)
     )
-    observed = Observed(pod, startd_ad, tuple(slot.observed for slot in slots), deaths())
+    equal = os.environ.get(EQUAL_SLOTS, "")
+    observed = Observed(pod, startd_ad, tuple(slot.observed for slot in slots), deaths(), equal)
     return Components(startd_ad, images, slots, Telemetry(settings, observed, recorders, shared.idle_image))

@@ -22,12 +22,14 @@ from k8spilot.kube.client import Api
 from k8spilot.kube.disk_eviction import evicted_for_disk
 from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import addresses, container, groups_of, same_volumes
+from k8spilot.kube.resize import room
 from k8spilot.model.disk import MIB, LastRun
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.container import PayloadContainer
+from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.image_lookup import ImageLookup
@@ -72,6 +74,8 @@ class SharedParts:
     registry: Registry
     idle_image: IdleImage
     killed: KilledContainers
+    sizes: ContainerSizes | None
+    """Sizes of the payload containers; None if all have one size."""
     tasks: asyncio.TaskGroup
 
 
@@ -129,13 +133,13 @@ def build_slot(
     settings, pod, slot = context.settings, context.pod, heard.settings
     listener = Fanout([shared.recorders.slot, AdPublisher(shared.ads, slot.number)])
     payload = PayloadContainer(
-        pod,
         build_image_lookup(settings, pod, shared.registry),
         build_binder(settings, pod, heard, shared, gpus),
         heard.scrubber,
         shared.tasks,
         pace=Timeouts(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
         listener=listener,
+        sizes=shared.sizes,
     )
     ends.callback(payload.close)
     if is_doubtful:
@@ -153,6 +157,14 @@ def build_slot(
         vacate=shared.startd_ad.vacate,
     )
     return EngineSlot(slot, store, ObservedSlot(slot, heard.init_server, payload, gpus))
+
+
+def build_sizes(settings: Settings, pod: OwnPod) -> ContainerSizes | None:
+    """Return the sizes of a partitionable slot's payload containers, and None without one."""
+    names = [slot.container for slot in settings.slots]
+    if not settings.is_partitionable or (shared := room(pod.pod, names)) is None:
+        return None
+    return ContainerSizes(pod, names, shared)
 
 
 def build_scrubber(
@@ -250,6 +262,8 @@ def slot_limits(
 ) -> SlotLimits:
     """Return the limits of a job's requests. Containers of a pod share /dev/shm (of its sandbox)."""
     view = container(pod.pod, slot.container)
+    # Jobs of a partitionable slot share its disk. HTCondor gives each what it requests.
+    parts = len(settings.slots) if settings.is_partitionable else 1
     memory = os.statvfs("/dev/shm")  # noqa: S108
     return SlotLimits(
         execute=str(settings.execute if slot.is_only else slot.execute),
@@ -257,9 +271,9 @@ def slot_limits(
         shared_memory=memory.f_blocks * memory.f_frsize,
         used_ports=_listening,
         gpus=gpus,
-        disk=settings.slot_disk_mb * MIB or None,
+        disk=parts * settings.slot_disk_mb * MIB or None,
         disk_meter=meter,
-        pod_disk=settings.payload_disk_mb * MIB or None,
+        pod_disk=parts * settings.payload_disk_mb * MIB or None,
         evicted=partial(evicted_at, settings, pod.api),
         hold_seconds=_HOLD_SECONDS if startd_ad.there else 0.0,
     )

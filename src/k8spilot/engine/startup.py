@@ -22,6 +22,10 @@ _POD_SECONDS: Final = 60.0
 _PAYLOAD_SECONDS: Final = 5.0
 
 
+EQUAL_SLOTS: Final = "K8SPILOT_EQUAL_SLOTS"
+"""Environment variable with the sentence about slots of equal size instead of a partitionable slot (cli/run.py)."""
+
+
 def deaths() -> int:
     """Return the number of engines that died in this container before this one, as counted by the supervisor."""
     return int(os.environ.get(DEATHS, "0"))

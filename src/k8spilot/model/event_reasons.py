@@ -16,6 +16,7 @@ EventReason = Literal[
     "NotInPool",
     "MoreRights",
     "SettingIgnored",
+    "EqualSlots",
     "Bound",
     "ImageRefused",
     "JobRefused",
@@ -70,6 +71,12 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
         "Warning",
         "At the start, one for each variable of the pilot that looks like a setting and has no effect, at most eight.",
         "Do what the message says, or remove the variable.",
+    ),
+    "EqualSlots": EventKind(
+        "Warning",
+        "At the start, when the manifest asks for a partitionable slot and the pod's containers cannot be resized. "
+        "The message says why.",
+        "None, if slots of equal size will do. Otherwise remove the cause, and replace the pod.",
     ),
     "Bound": EventKind("Normal", "The first time that an image runs in this pilot."),
     "ImageRefused": EventKind(

@@ -70,6 +70,11 @@ class Bind:
         """Whether payload-init runs in the image, or did."""
         return self.change.done() and not self.change.cancelled() and self.change.exception() is None
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended without the image."""
+        return self.change.done() and not self.is_bound
+
     async def _run(self) -> ImageChange:
         try:
             change = await self._make(self)

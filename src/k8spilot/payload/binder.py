@@ -65,7 +65,7 @@ class Binder:
     ) -> None:
         self.name = sidecar.name
         self._sidecar = sidecar
-        self._pod = pod
+        self.pod = pod
         self._init_server = init_server
         self._idle = idle
         self._groups = groups
@@ -81,7 +81,7 @@ class Binder:
     @property
     def trouble(self) -> str:
         """Message about a Kubernetes API that fails or refuses; empty while it works."""
-        return self._pod.connectivity.words
+        return self.pod.connectivity.words
 
     async def bind(self, image: Image, attempt: str, seconds: float) -> ImageChange:
         """Change to `image`, and return as soon as payload-init runs in it.
@@ -129,7 +129,7 @@ class Binder:
         assert image.digest is not None
         wanted = image.reference.fresh(image.digest, attempt)
         # After a container that could not start, the same message in the status could refer to it or to the next.
-        has_words = self._changes.view(self._pod.pod).refused is not None
+        has_words = self._changes.view(self.pod.pod).refused is not None
         if has_words or self._requests.may_come_late(image.digest, self._init_server.current):
             await self._pass_by_idle()
         # A refused image stays here until a container has started: the kubelet pulls it again after its back-off.
@@ -182,7 +182,7 @@ class Binder:
                 await first_of(*both, seconds=_CONFIRM_SECONDS)
                 if not confirmed.done() and not displaced.done():
                     # The watch may be dead, or the API server unavailable.
-                    await retry(self._pod.refresh, self._patience)
+                    await retry(self.pod.refresh, self._patience)
                     await first_of(*both, seconds=_AGAIN_SECONDS)
                 if confirmed.done():
                     found: tuple[Channel, str] = confirmed.result()
@@ -218,7 +218,7 @@ class Binder:
     def doubt(self) -> None:
         """Treat the pod's present change as unfinished: another engine started it."""
         with suppress(ImageError):  # not an image's name, so that nothing pulls it
-            self.unfinished = Reference.parse(self._changes.view(self._pod.pod).wanted)
+            self.unfinished = Reference.parse(self._changes.view(self.pod.pod).wanted)
 
     async def rest(self) -> None:
         """Request the idle image until the API server accepts it or the task is cancelled; do not wait for it."""
@@ -247,10 +247,10 @@ class Binder:
 
         async def change(name: str) -> dict[str, Any] | None:
             try:
-                return await self._pod.set_image(self._sidecar, wanted, name, IDLE_COST)
+                return await self.pod.set_image(self._sidecar, wanted, name, IDLE_COST)
             except ClusterRefused as error:
                 # Even the pilot's own image is refused: the next job is not at fault, and must not come here.
-                await self._pod.connectivity.note("patch", str(error))
+                await self.pod.connectivity.note("patch", str(error))
                 raise ClusterError(str(error)) from error
 
         return await self._changed(
@@ -261,7 +261,7 @@ class Binder:
 
     async def _change(self, image: Image, wanted: str) -> ImageChange:
         return await self._changed(
-            image, wanted, lambda name: retry(partial(self._pod.set_image, self._sidecar, wanted, name), self._patience)
+            image, wanted, lambda name: retry(partial(self.pod.set_image, self._sidecar, wanted, name), self._patience)
         )
 
     async def _changed(
@@ -271,7 +271,7 @@ class Binder:
 
         `change` is called with the name of the change, and returns the result of set_image.
         """
-        now, last, name = self._changes.view(self._pod.pod), self._init_server.current, uuid.uuid4().hex
+        now, last, name = self._changes.view(self.pod.pod), self._init_server.current, uuid.uuid4().hex
         self._requests.add(wanted, last)
         binding = ImageChange(image, wanted, name, now, last, _now())
         then = await change(name)
@@ -280,7 +280,7 @@ class Binder:
             return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
         # It was requested before: by an attempt whose answer was lost, or, for an idle image without a digest, by an
         # unbind.
-        return replace(binding, name=bind_of(self._pod.pod, self._sidecar.annotation))
+        return replace(binding, name=bind_of(self.pod.pod, self._sidecar.annotation))
 
     async def _arrive(
         self, binding: ImageChange, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]
@@ -296,7 +296,7 @@ class Binder:
             arrival,
             refusal,
             self._changes.displaced(binding),
-            self._pod.connectivity.lasting(self._patience),
+            self.pod.connectivity.lasting(self._patience),
             self._end_last(binding),
         ) as (arrived, refused, displaced, away, _):
             await first_of(arrived, refused, displaced, away)

@@ -9,17 +9,19 @@ from datetime import datetime
 from functools import partial
 
 from k8spilot.common import logs
+from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.background import Background
-from k8spilot.common.errors import PayloadLost, PilotError, Refused, Untimely
-from k8spilot.kube.own_pod import OwnPod
+from k8spilot.common.errors import NotNow, PayloadLost, PilotError, Refused, Untimely
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEvent, PayloadState
 from k8spilot.model.reference import Reference, is_same
+from k8spilot.model.slot_sizes import Size
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload.after_run import AfterRun
 from k8spilot.payload.bind import Bind, BindSteps, Timeouts
 from k8spilot.payload.binder import Binder
+from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.disk_watch import DiskShare, DiskWatch
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
@@ -27,6 +29,7 @@ from k8spilot.payload.run import Run, RunTarget
 from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
 from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
+from k8spilot.payload_init.channel import Channel
 
 
 class PayloadContainer:
@@ -39,7 +42,6 @@ class PayloadContainer:
 
     def __init__(
         self,
-        pod: OwnPod,
         lookup: ImageLookup,
         binder: Binder,
         scrubber: Scrubber,
@@ -47,12 +49,14 @@ class PayloadContainer:
         *,
         pace: Timeouts,
         listener: SlotListener,
+        sizes: ContainerSizes | None = None,
     ) -> None:
         self.name = binder.name
+        self._sizes = sizes
+        """Gives the container the size of its job; None if all jobs of the slot have one size."""
         self._machine = PayloadMachine(binder.name)
         self.subject = logs.Subject()
         """Last bind and its job, for log lines."""
-        self._pod = pod
         self._binder = binder
         self._scrubber = scrubber
         self._work = work = Background(self.name, tasks, lambda: self.subject)
@@ -143,8 +147,12 @@ class PayloadContainer:
             await asyncio.wait([bind.change])
         return bind.image if bind.is_bound else None
 
-    async def bound(self, reference: Reference) -> Bind:
+    async def bound(self, reference: Reference, size: Size | None = None) -> Bind:
         """Wait until `reference` runs, and claim it: the container belongs to the caller until `remove`.
+
+        Args:
+            reference: the image.
+            size: size of the job, which `start` waits for; None if it is not known.
 
         Raises:
             BindError: the image cannot run; the container is free for the next job.
@@ -159,8 +167,12 @@ class PayloadContainer:
         self._work.drop_later()
         self._claim()
         try:
-            await asyncio.wait([bind.change])
-        except asyncio.CancelledError:  # the client has disconnected
+            async with side_by_side(asyncio.wait([bind.change]), self._resize(size)) as (changed, resized):
+                await first_of(changed, resized)
+                if not (changed.done() and bind.failed):
+                    await resized
+                    await changed
+        except (asyncio.CancelledError, NotNow):  # the client has disconnected, or there is no room for the job
             self._free(bind)
             raise
         if bind is not self._bind or bind.change.cancelled():
@@ -183,7 +195,7 @@ class PayloadContainer:
             raise Refused(f"payload container {self.name} is {self.state.value}; the job cannot be started in it")
         self._machine.advance(PayloadEvent.PREPARE)
         try:
-            channel, identity = await self._binder.confirm(bind.change.result())
+            channel, identity = await self._confirmed(bind)
             # Only now the previous container is proven gone, and with it every process that could write there.
             await self.scrubbing.clean(channel)
         except PilotError:
@@ -194,7 +206,7 @@ class PayloadContainer:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
         target = RunTarget(self.name, identity, self._patience, watch, self._after_run.tell_excess)
-        self._run = run = Run(channel, self._pod, target, stdio, self._scrubber, self._machine, self._work)
+        self._run = run = Run(channel, self._binder.pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
         self._after_run.expect_end(run)
         self._following = self._work.start(lambda: run.follow(command), "run")
@@ -210,6 +222,21 @@ class PayloadContainer:
         elif self._run is not None and self._run.ended.done():
             await asyncio.sleep(0)  # its end may be of this step of the loop: who waits for it is told first
         self._free(bind)
+
+    async def _resize(self, size: Size | None) -> None:
+        if self._sizes is not None and size is not None:
+            await self._sizes.request(self.name, size)
+
+    async def _confirmed(self, bind: Bind) -> tuple[Channel, str]:
+        """Wait until the pod's status shows the bound image, and the size of the job.
+
+        Raises:
+            PayloadLost: it does not; the job is not at fault.
+        """
+        confirmed = await self._binder.confirm(bind.change.result())
+        if self._sizes is not None:
+            await self._sizes.shown(self.name)
+        return confirmed
 
     def return_to_idle(self) -> None:
         """Bind the idle image unless a job comes soon: an earlier engine has died with a job's image bound."""
@@ -243,5 +270,7 @@ class PayloadContainer:
         self._work.drop_later()
         bind.change.cancel()
         self._bind = None
+        if self._sizes is not None:
+            self._sizes.release(self.name)
         self._machine.advance(PayloadEvent.REMOVE)
         self._after_run.unbind(self._run)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from k8spilot.common.errors import PilotError, PreflightError, SettingsError
+from k8spilot.common.errors import ClusterError, PilotError, PreflightError, SettingsError
 from k8spilot.common.logs import capitalized
 from k8spilot.condor import credentials
 from k8spilot.condor.folders import Folders
@@ -22,6 +22,7 @@ from k8spilot.preflight.container import container_findings, htcondor_finding
 from k8spilot.preflight.finding import Finding, Verdict, fault, faults_of, good
 from k8spilot.preflight.gpus import found_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
+from k8spilot.preflight.resizing import sizes_finding, why_equal
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.settings import Settings
 from k8spilot.settings.unknown_variables import ineffective
@@ -108,7 +109,10 @@ async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -
         try:
             async with Api(Access.in_cluster()) as api:
                 findings += await cluster_findings(settings, api, cluster)
-        except PreflightError as error:
+                if settings.is_partitionable and not faults_of(findings):
+                    cluster.why_equal = await why_equal(settings, api, runs=runs)
+                    findings.append(sizes_finding(settings, cluster.why_equal))
+        except (PreflightError, ClusterError) as error:
             findings.append(fault("API", str(error)))
         gpus = [found_finding(slot.exchange) for slot in settings.slots]
         findings += [finding for finding in gpus if finding is not None]
@@ -127,7 +131,7 @@ def _pool_credentials(settings: Settings) -> Finding:
     return good(_CREDENTIALS, f"for the pool: tokens: {len(tokens)}, passwords: {len(passwords)}")
 
 
-async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
+async def tell_verdict(error: PilotError | None, beyond: str = "", equal: str = "") -> None:
     """Create Events of the own pod: for each fault, excess right and variable without effect.
 
     Success is the engine's Event Fit.
@@ -137,6 +141,7 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
     Args:
         error: the fault, or None.
         beyond: a sentence about excess rights, or an empty string.
+        equal: a sentence about slots of equal size, or an empty string.
     """
     namespace, name = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
     try:
@@ -147,6 +152,8 @@ async def tell_verdict(error: PilotError | None, beyond: str = "") -> None:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
         if beyond:
             await events.tell("MoreRights", f"{capitalized(beyond)}.")
+        if equal:
+            await events.tell("EqualSlots", f"{capitalized(equal)}.")
         for ignored in [one for one in ineffective(os.environ) if not one.refused and error is None][:_MOST_EVENTS]:
             await events.tell("SettingIgnored", f"{ignored.words}.")
         for message in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:

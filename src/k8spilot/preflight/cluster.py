@@ -46,6 +46,8 @@ class Cluster:
     """The pod's node, if the pilot may read it."""
     beyond: str = ""
     """Excess rights of the pod's token: a sentence, or an empty string."""
+    why_equal: str = ""
+    """Why the slots are of equal size although the manifest asks for a partitionable slot; else an empty string."""
 
     def attributes(self) -> dict[str, str]:
         """Return the cluster's attributes for the slot's ad: names and texts."""

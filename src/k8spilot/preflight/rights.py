@@ -17,8 +17,12 @@ RIGHTS: Final[Mapping[str, tuple[str, ...]]] = {"pods": ("get", "list", "watch",
 """Required rights: the pilot reads and watches its own pod, and changes an image in it, by name."""
 WISHES: Final[Mapping[str, tuple[str, ...]]] = {"events": ("create", "patch")}
 """Optional rights: the pilot creates Events for `kubectl describe pod`."""
-OF_COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {"pods/ephemeralcontainers": ("patch",), "nodes": ("get",)}
-"""Rights that optional components grant."""
+OF_COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pods/ephemeralcontainers": ("patch",),
+    "pods/resize": ("patch",),
+    "nodes": ("get",),
+}
+"""Rights that optional components and `k8spilot slots` grant."""
 
 _OF_EVERYBODY: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 """API groups in which every account may ask who it is and what it may (system:basic-user)."""

@@ -7,15 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from k8spilot.common.errors import SettingsError
+from k8spilot.model import quantity as quantities
 from k8spilot.settings import ENGINE, PILOT, Settings
 
 Json = dict[str, Any]
-
-_UNITS: Final = {
-    "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
-}  # fmt: skip
-"""Suffixes of quantities (apimachinery, resource.Quantity)."""
 
 _MIB: Final = 2**20
 _MINIMUM_MIB: Final = {PILOT: 256, ENGINE: 128}
@@ -27,17 +22,15 @@ _EXAMPLES: Final = frozenset({"Example-Site", "Example-Resource"})
 
 
 def quantity(value: object) -> float:
-    """Return the number of a Kubernetes quantity.
+    """Return the number of a Kubernetes quantity in a manifest.
 
     Raises:
         SettingsError: it is no quantity.
     """
-    text = str(value)
-    number = text.rstrip("".join(_UNITS))
     try:
-        return float(number) * _UNITS[text[len(number) :]]
-    except (ValueError, KeyError):
-        raise SettingsError(f"the manifest has the invalid quantity {text!r}") from None
+        return quantities.quantity(value)
+    except ValueError:
+        raise SettingsError(f"the manifest has the invalid quantity {str(value)!r}") from None
 
 
 def size_faults(payload: Json, settings: Settings) -> Iterator[str]:

@@ -6,7 +6,7 @@ those of other pilots (other_pilots.py) and misspellings (spellings.py); referen
 package may import common.
 """
 
-from k8spilot.settings.constants import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, SENDS_CREDENTIALS
+from k8spilot.settings.constants import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, SENDS_CREDENTIALS, SLOT_SIZES
 from k8spilot.settings.fields import Settings, variables
 from k8spilot.settings.slots import SlotSettings
 
@@ -16,6 +16,7 @@ __all__ = [
     "MARGIN_SECONDS",
     "PILOT",
     "SENDS_CREDENTIALS",
+    "SLOT_SIZES",
     "Settings",
     "SlotSettings",
     "variables",

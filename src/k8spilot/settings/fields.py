@@ -22,6 +22,7 @@ from k8spilot.settings.spellings import contradictions
 Service = Literal["engine", "condor"]
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 Treatment = Literal["hold", "leave"]
+Sizes = Literal["equal", "requested"]
 
 
 def _of[Value](read: Callable[[str], Value], default: Value, variable: str = "", *, secret: bool = False) -> Value:
@@ -155,6 +156,12 @@ class Settings:
     """Number of the pod's payload containers; each runs one job at a time. `k8spilot slots` makes the manifest of a pod
     with several, and sets this."""
 
+    slot_sizes: Sizes = _of(parsers.one_of(get_args(Sizes)), "equal")
+    """Sizes of the slots of a pod with several payload containers. `equal`: HTCondor has one slot for each, all of the
+    same size. `requested`: HTCondor has one partitionable slot, and a payload container gets the CPUs and the memory
+    that its job requests. `k8spilot slots` sets this. Where the cluster cannot resize containers, the pilot says so and
+    has equal slots."""
+
     payload_container: str = _of(parsers.plain, "payload")
     """Name of the payload container. With several, the names are this one with `-1`, `-2` and so on."""
 
@@ -265,6 +272,11 @@ class Settings:
         """
         ends = [end for slot in self.slots for end in (slot.socket, slot.htcondor_socket)]
         return tuple(dict.fromkeys((self.socket, *ends)))
+
+    @property
+    def is_partitionable(self) -> bool:
+        """Whether HTCondor has one slot, of which each job gets the part that it requests."""
+        return self.payload_containers > 1 and self.slot_sizes == "requested"
 
     @property
     def slot_disk_mb(self) -> int:

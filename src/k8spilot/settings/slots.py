@@ -29,7 +29,8 @@ class SlotSettings:
     is_only: bool
     """Whether the pod has no other payload container."""
     name: str
-    """HTCondor's name of the slot."""
+    """HTCondor's name of the slot. Dynamic slots have the lowest number that is free (IdDispenser in HTCondor), so that
+    those of a pod with four payload containers are slot1_1 to slot1_4."""
     container: str
     """Name of the payload container."""
     uid: int
@@ -71,7 +72,7 @@ def _slot(settings: "Settings", number: int) -> SlotSettings:
     return SlotSettings(
         number=number,
         is_only=is_only,
-        name=f"slot{number}",
+        name=f"slot1_{number}" if settings.is_partitionable else f"slot{number}",
         container=container,
         uid=settings.payload_uid + number - 1,
         gid=settings.payload_gid + number - 1,

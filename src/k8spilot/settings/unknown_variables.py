@@ -8,7 +8,7 @@ from k8spilot.settings.constants import PREFIX
 from k8spilot.settings.fields import variables
 from k8spilot.settings.other_pilots import FOREIGN, Foreign
 
-_OF_THE_PILOT: Final = frozenset({"K8SPILOT_ENGINE_DEATHS", "K8SPILOT_FACTS", "K8SPILOT_BIND"})
+_OF_THE_PILOT: Final = frozenset({"K8SPILOT_ENGINE_DEATHS", "K8SPILOT_FACTS", "K8SPILOT_BIND", "K8SPILOT_EQUAL_SLOTS"})
 """Variables that parts of k8spilot set for each other."""
 _FAMILIES: Final = (PREFIX, "GLIDEIN_", "GLIDECLIENT_", "OSG_", "CVMFS_", "CVMFSEXEC_", "SINGULARITY_", "APPTAINER_")
 """Prefixes of variables that are meant for a pilot, in whatever spelling."""

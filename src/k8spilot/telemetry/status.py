@@ -52,6 +52,8 @@ class Observed:
     slots: tuple[ObservedSlot, ...]
     restarts: int
     """Engines that died in this container before this one."""
+    equal_slots: str = ""
+    """Sentence about slots of equal size instead of a partitionable slot."""
 
 
 class Status:
@@ -95,6 +97,7 @@ class Status:
             "pod": f"{pod.namespace}/{pod.name}",
             "version": k8spilot.__version__,
             "engine": {"since": _text(self._began), "restarts": self._observed.restarts},
+            "equal_slots": self._observed.equal_slots or None,
             "slots": [_slot(one, ads or []) for one in slots],
             "htcondor": condor,
             "pool": self._pool.json(),

@@ -1,8 +1,9 @@
 #!/bin/sh
 # HTCondor's STARTER: the program that the startd runs for each job.
 #
-# It finds its slot in the startd's arguments (-a slot3; Starter.cpp in HTCondor). The starter and its docker clients get the
-# slot's Docker socket and its folder for sandboxes, which the slot's payload container mounts.
+# It finds its slot in the startd's arguments (-a slot3, or -a slot1_3 of a partitionable slot; Starter.cpp in HTCondor). The
+# starter and its docker clients get the slot's Docker socket and its folder for sandboxes, which the slot's payload container
+# mounts.
 #
 # It becomes HTCondor's starter when the engine reports that all leftovers of earlier jobs are removed, because a starter
 # first transfers the job's files. Without that report there is no starter, and the job goes back to the queue.

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _NEVER: Final = Command((b"",))
 """Command of a container that will not run."""
+_GO_MEMORY: Final = "GOMEMLIMIT"
+"""Variable for Go's garbage collector, which works more as this limit comes near; the program does not end there."""
 _UNUSED_CREDENTIALS: Final = (
     "the credentials that the job sends (docker_send_credentials) cannot be passed to the kubelet, which pulls with "
     "the site's own pull secret: ask the site for access"
@@ -109,7 +111,10 @@ async def _create_as(store: ContainerStore, name: str, body: JSON) -> Container:
 
 
 def _with_limits(request: Specification, ad: JobAd, place: SlotLimits) -> Specification:
-    """Return the request of a job with its share of the disk and of the GPUs."""
+    """Return the request of a job with its share of the disk and of the GPUs, and with its memory for programs."""
+    if request.size is not None and not any(text.startswith(f"{_GO_MEMORY}=") for text in request.environment):
+        limit = f"{_GO_MEMORY}={request.size.memory * 9 // 10}MiB"
+        request = replace(request, environment=(*request.environment, limit))
     if place.disk_meter is not None:
         requested = ad.disk if request.requested_disk is None else request.requested_disk
         limits = DiskLimits(place.disk, requested, place.pod_disk)
@@ -152,7 +157,7 @@ async def _create(
     payload, reference = store.payload, Reference.parse(request.image)
     stdio = Stdio(terminal=request.terminal, reads=request.reads)
     inert = Container(name, Image(reference, None), request, payload, _NEVER, stdio)
-    binding = named(payload.bound(reference))
+    binding = named(payload.bound(reference, request.size if request.is_job else None))
     container: Container | None = None
     try:
         await first_of(signalled, binding)

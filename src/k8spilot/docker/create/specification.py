@@ -16,8 +16,9 @@ from k8spilot.docker.create.devices import check_devices
 from k8spilot.docker.create.options import check_options, check_shapes, short
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.command import Command
-from k8spilot.model.disk import LastRun
+from k8spilot.model.disk import MIB, LastRun
 from k8spilot.model.image import Image
+from k8spilot.model.slot_sizes import Size
 from k8spilot.payload.disk_meter import DiskMeter
 from k8spilot.payload.disk_watch import DiskShare
 
@@ -26,6 +27,8 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", re.ASCII)
 REMOVED: Final = (b"KUBERNETES_*",)
 """Variables that Kubernetes adds to every container's environment, which no job expects."""
 
+_MILLI_OF_SHARE: Final = 10
+"""Thousandths of a CPU for each share."""
 _KIBIBYTES: Final = re.compile(r"[0-9]{1,15}")
 _COUNT: Final = re.compile(r"[0-9]{1,4}")
 _TERMINAL: Final = "TERM=xterm"
@@ -87,6 +90,8 @@ class Specification:
     """Published ports, such as `8080/tcp`."""
     asked: Mapping[str, Any]
     """The whole request, which `docker inspect` returns."""
+    size: Size | None = None
+    """CPU and memory that HTCondor has promised to a job; None if they are not known."""
     disk: DiskShare | None = None
     """Disk that a job may use; None if it is not measured."""
 
@@ -162,7 +167,16 @@ def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
         removes_itself=bool(host.get("AutoRemove")),
         ports=_ports(host.get("PortBindings") or {}, place),
         asked=body,
+        size=_size(host),
     )
+
+
+def _size(host: Mapping[str, Any]) -> Size | None:
+    """Return the size of HTCondor's slot: 100 shares for each CPU, and its memory (docker-api.cpp, createContainer)."""
+    shares, memory = host.get("CpuShares") or 0, host.get("Memory") or 0
+    if not all(isinstance(value, int) and value > 0 for value in (shares, memory)):
+        return None
+    return Size(shares * _MILLI_OF_SHARE, -(-memory // MIB))
 
 
 def execution_command(job: Command, body: Mapping[str, Any], *, is_job: bool) -> Command:

@@ -1,0 +1,87 @@
+"""Sizes of the payload containers of a partitionable slot: each container gets the size of its job."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from k8spilot.common.errors import ClusterError, NotNow, PayloadLost
+from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.resize import ResizeRefused, Room, delay, has_size, resize, wanted_size
+from k8spilot.model.slot_sizes import NOTHING, Size, resized
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_SECONDS: Final = 30.0
+"""Seconds for the kubelet to resize a container and show it in the pod's status; it needs less than two."""
+
+
+class ContainerSizes:
+    """Sizes of the payload containers of the own pod."""
+
+    def __init__(self, pod: OwnPod, names: Sequence[str], room: Room) -> None:
+        self._pod = pod
+        self._names = names
+        self._room = room
+        self._turn = asyncio.Lock()
+        """Keeps the order of changes."""
+        self._now: dict[str, Size] | None = None
+        """Sizes in the pod's specification; None if they have to be read from there."""
+        self._promised: dict[str, Size] = {}
+        """Size of each container that has a job. All other containers may be made smaller."""
+        self._given: set[str] = set()
+        """Those of them that have the size already."""
+
+    async def request(self, name: str, size: Size) -> None:
+        """Request the size of its job for a container. Return when the API server has accepted it.
+
+        Raises:
+            NotNow: it cannot have the size now; the job is not at fault.
+        """
+        self._promised[name] = size
+        try:
+            async with self._turn:
+                await self._change(name)
+        except (ClusterError, ResizeRefused) as error:
+            raise NotNow(f"container {name} cannot get {size}: {error}") from error
+
+    async def shown(self, name: str) -> None:
+        """Wait until the pod's status shows that a container has the size of its job, if it has one.
+
+        Raises:
+            PayloadLost: it does not in time; the job is not at fault.
+        """
+        if (size := self._promised.get(name)) is None:
+            return
+        try:
+            async with asyncio.timeout(_SHOWN_SECONDS):
+                await self._pod.until(lambda pod: has_size(pod, name, size) or None)
+        except TimeoutError:
+            why = delay(self._pod.pod) or "the pod's status does not show it; the node may be overloaded"
+            raise PayloadLost(
+                f"container {name} did not get {size} within {_SHOWN_SECONDS:.0f} s ({why}); the job goes back to the "
+                "queue"
+            ) from None
+
+    def release(self, name: str) -> None:
+        """Note that a container has no job any more."""
+        self._promised.pop(name, None)
+        self._given.discard(name)
+
+    async def _change(self, name: str) -> None:
+        """Give containers the sizes of their jobs: that of `name`, and of the others that wait, in one change."""
+        if self._now is None:
+            await self._pod.refresh()
+            self._now = {one: wanted_size(self._pod.pod, one, self._room) or NOTHING for one in self._names}
+        promised = self._promised.copy()
+        if (changes := resized(self._now, promised, self._room.limits)) is None:
+            promised = {one: size for one, size in promised.items() if one in {name, *self._given}}
+            changes = resized(self._now, promised, self._room.limits)
+        if changes is None:
+            raise ClusterError(f"other jobs leave no room for it in {self._room.limits}")
+        if changes:
+            after, self._now = {**self._now, **changes}, None  # not known if the answer is lost
+            await resize(self._pod, changes, self._room)
+            self._now = after
+            logger.info("Resized %s.", ", ".join(f"{one} to {changes[one]}" for one in sorted(changes)))
+        self._given.update(promised.keys() & self._promised.keys())

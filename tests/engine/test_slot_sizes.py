@@ -1,0 +1,103 @@
+"""A partitionable slot: each payload container gets the size of its job, and gives it back when another needs it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.engine.rings import Simulated, several_slots
+from tests.simulator.pod import payload_resources, payload_status
+from tests.simulator.programs import Programs
+
+
+@pytest.fixture
+async def slots(programs: Programs) -> AsyncIterator[list[Simulated]]:
+    """Four slots that have four CPUs and 1024 MiB together."""
+    async with several_slots(programs, 4, slot_sizes="requested") as found:
+        yield found
+
+
+def sized(cpus: int, mebibytes: int) -> dict[str, Any]:
+    """What HTCondor's `docker create` has for a slot of this size."""
+    sizes = {"CpuShares": 100 * cpus, "Memory": mebibytes << 20}
+    return {"HostConfig": sizes, "Labels": {"org.htcondorproject": "True"}}
+
+
+async def begin(slot: Simulated, cpus: int, mebibytes: int, script: str = "echo ready; exec sleep 60") -> str:
+    """Start a job of that size; its name."""
+    job = await slot.begin_shell(slot.image("busybox"), script, **sized(cpus, mebibytes))
+    await job.until_output(b"ready")
+    return job.name
+
+
+async def limits(slot: Simulated, number: int) -> tuple[str, str]:
+    """CPU and memory of a payload container, as spec and status have them."""
+    name = f"payload-{number}"
+
+    def agree(pod: dict[str, Any]) -> bool:
+        return bool(payload_status(pod, name)["resources"] == payload_resources(pod, name))
+
+    wanted = payload_resources(await slot.cluster.server.until(agree), name)
+    return wanted["limits"]["cpu"], wanted["limits"]["memory"]
+
+
+async def test_a_job_starts_when_its_container_has_the_jobs_size(slots: list[Simulated]) -> None:
+    await begin(slots[1], 2, 512)
+    assert await limits(slots[1], 2) == ("2000m", "512Mi")
+    assert payload_resources(slots[0].cluster.server.pod, "payload-2")["requests"]["cpu"] == "2000m"
+
+
+async def test_one_job_can_have_all_and_then_each_slot_its_part(slots: list[Simulated]) -> None:
+    name = await begin(slots[0], 4, 1024)
+    assert await limits(slots[0], 1) == ("4000m", "1024Mi")
+    assert await limits(slots[0], 3) == ("1000m", "32Mi")
+    await slots[0].remove(name)
+    for number, slot in enumerate(slots, 1):
+        await begin(slot, 1, 256)
+        assert await limits(slot, number) == ("1000m", "256Mi")
+
+
+async def test_consecutive_jobs_of_one_size_need_one_change(slots: list[Simulated]) -> None:
+    for _ in range(3):
+        result = await slots[2].shell(slots[2].image("busybox"), "exit 3", **sized(2, 600))
+        assert result.code == 3
+    assert slots[0].cluster.server.requests["resize"] == 1
+
+
+async def test_jobs_that_begin_together_get_each_its_own_size(slots: list[Simulated]) -> None:
+    sizes = [(1, 100), (1, 200), (1, 300), (1, 400)]
+    await asyncio.gather(*(begin(slot, *size) for slot, size in zip(slots, sizes, strict=True)))
+    found = [(await limits(slots[0], number))[1] for number in range(1, 5)]
+    assert found == ["100Mi", "200Mi", "300Mi", "400Mi"]
+
+
+async def test_a_job_for_which_the_others_leave_no_room_goes_back_and_they_run_on(slots: list[Simulated]) -> None:
+    name = await begin(slots[0], 3, 512)
+    job = await slots[1].begin_shell(slots[1].image("busybox"), "exit 0", **sized(2, 100))
+    assert "no room" in (await job.result()).error
+    assert await limits(slots[0], 1) == ("3000m", "512Mi")
+    assert (await slots[0].inspect(name))["State"]["Running"]
+
+
+async def test_a_job_does_not_start_before_the_node_has_given_what_was_promised(slots: list[Simulated]) -> None:
+    slots[0].cluster.kubelets[0].resizes = False
+    starting = asyncio.create_task(begin(slots[0], 2, 512))
+    await slots[0].cluster.server.until(lambda pod: payload_resources(pod, "payload-1")["limits"]["cpu"] == "2000m")
+    await asyncio.sleep(0.5)
+    assert not starting.done()
+    slots[0].cluster.kubelets[0].show_size()
+    await starting
+
+
+async def test_a_refused_resize_returns_the_job_with_the_servers_words(slots: list[Simulated]) -> None:
+    slots[0].cluster.server.resize_refusal = (403, "pods/resize is forbidden")
+    job = await slots[0].begin_shell(slots[0].image("busybox"), "exit 0", **sized(3, 100))
+    assert "pods/resize is forbidden" in (await job.result()).error
+    slots[0].cluster.server.resize_refusal = None
+    assert (await slots[0].shell(slots[0].image("busybox"), "exit 4", **sized(3, 100))).code == 4
+
+
+async def test_go_programs_read_the_memory_of_their_own_job(slots: list[Simulated]) -> None:
+    result = await slots[0].shell(slots[0].image("busybox"), "echo $GOMEMLIMIT", **sized(1, 200))
+    assert result.stdout == b"180MiB\n"

@@ -1,0 +1,56 @@
+"""Sizes of the payload containers of a partitionable slot."""
+
+import hypothesis
+from hypothesis import strategies as some
+
+from k8spilot.model.slot_sizes import IDLE, Size, resized, total
+
+ROOM = Size(4000, 4096)
+
+
+def test_a_container_that_has_the_size_already_needs_no_change() -> None:
+    now = {"a": Size(1000, 1024), "b": Size(3000, 3000)}
+    assert resized(now, {"a": Size(1000, 1024)}, ROOM) == {}
+
+
+def test_what_is_nobodys_is_given_first() -> None:
+    now = {"a": IDLE, "b": Size(1000, 1024)}
+    assert resized(now, {"a": Size(2000, 2048)}, ROOM) == {"a": Size(2000, 2048)}
+
+
+def test_a_container_without_a_job_becomes_idle_when_its_room_is_needed() -> None:
+    now = {"a": IDLE, "b": Size(1000, 1024), "c": Size(2000, 1024)}
+    assert resized(now, {"a": Size(2000, 2048)}, ROOM) == {"a": Size(2000, 2048), "c": IDLE}
+
+
+def test_a_container_with_a_job_keeps_its_size() -> None:
+    now = {"a": IDLE, "b": Size(3500, 1024)}
+    assert resized(now, {"a": Size(1000, 1024), "b": Size(3500, 1024)}, ROOM) is None
+
+
+def test_jobs_that_begin_at_the_same_moment_change_places_in_one_change() -> None:
+    now = {"a": Size(3000, 3000), "b": Size(1000, 1000)}
+    promised = {"a": Size(1000, 1000), "b": Size(3000, 3000)}
+    assert resized(now, promised, ROOM) == promised
+
+
+sizes = some.builds(Size, some.integers(IDLE.cpu, 5000), some.integers(IDLE.memory, 5000))
+
+
+@hypothesis.given(some.lists(some.tuples(sizes, some.none() | sizes), min_size=1, max_size=8))
+def test_jobs_get_their_sizes_whenever_there_is_room_and_nothing_else_changes_without_need(
+    found: list[tuple[Size, Size | None]],
+) -> None:
+    now = {f"payload-{number}": size for number, (size, _) in enumerate(found)}
+    promised = {f"payload-{number}": size for number, (_, size) in enumerate(found) if size is not None}
+    room = total(now.values())
+    changes = resized(now, promised, room)
+    least = total([promised.get(name, IDLE) for name in now])
+    assert (changes is not None) == least.fits_in(room)
+    if changes is not None:
+        after = {**now, **changes}
+        assert total(after.values()).fits_in(room)
+        assert all(after[name] == promised.get(name, IDLE) for name in changes)
+        assert all(after[name] == size for name, size in promised.items())
+        if total({**now, **promised}.values()).fits_in(room):
+            assert set(changes) <= set(promised)
