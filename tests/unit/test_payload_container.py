@@ -59,8 +59,8 @@ async def _payload() -> AsyncIterator[tuple[PayloadContainer, Binder]]:
     binder, scrubber = Binder(), SimpleNamespace(needs_container=False)
     async with asyncio.TaskGroup() as tasks:
         pace = Timeouts(60.0, 60.0, 60.0)
-        pod, lookup, known, scrubs = cast("Any", (None, Lookup(), binder, scrubber))
-        payload = PayloadContainer(pod, lookup, known, scrubs, tasks, pace=pace, listener=SlotListener())
+        lookup, known, scrubs = cast("Any", (Lookup(), binder, scrubber))
+        payload = PayloadContainer(lookup, known, scrubs, tasks, pace=pace, listener=SlotListener())
         try:
             yield payload, binder
         finally:

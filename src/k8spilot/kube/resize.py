@@ -87,7 +87,7 @@ def has_size(pod: Json, name: str, size: Size) -> bool:
     """Return whether the pod's status shows that the kubelet has given a running container its limits."""
     status = pod.get("status") or {}
     parts = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    found = next((one for one in parts if one["name"] == name and "running" in (one.get("state") or {})), {})
+    found: Json = next((one for one in parts if one["name"] == name and "running" in (one.get("state") or {})), {})
     return _size((found.get("resources") or {}).get("limits") or {}) == _limits(size)
 
 
