@@ -14,7 +14,7 @@ from tests.simulator.programs import Programs
 @pytest.fixture
 async def slots(programs: Programs) -> AsyncIterator[list[Simulated]]:
     """Four slots that have four CPUs and 1024 MiB together."""
-    async with several_slots(programs, 4, slot_sizes="requested") as found:
+    async with several_slots(programs, 4, slot_sizes="requested", idle_after_seconds=1.0) as found:
         yield found
 
 
@@ -56,6 +56,22 @@ async def test_one_job_can_have_all_and_then_each_slot_its_part(slots: list[Simu
     for number, slot in enumerate(slots, 1):
         await begin(slot, 1, 256)
         assert await limits(slot, number) == ("1000m", "256Mi")
+
+
+async def test_a_job_that_is_smaller_than_the_last_one_in_its_container_gets_its_own_size(
+    slots: list[Simulated],
+) -> None:
+    await slots[0].shell(slots[0].image("busybox"), "exit 0", **sized(2, 700))
+    await begin(slots[0], 1, 100)
+    assert await limits(slots[0], 1) == ("1000m", "100Mi")
+
+
+async def test_a_container_without_a_job_gives_back_what_it_had(slots: list[Simulated]) -> None:
+    async with asyncio.timeout(20):
+        await slots[0].shell(slots[0].image("busybox"), "exit 0", **sized(2, 700))
+        await slots[0].cluster.server.until(
+            lambda pod: payload_status(pod, "payload-1")["resources"]["limits"]["memory"] == "32Mi"
+        )
 
 
 async def test_consecutive_jobs_of_one_size_need_one_change(slots: list[Simulated]) -> None:

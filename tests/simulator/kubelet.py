@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from k8spilot.model.quantity import quantity
 from k8spilot.settings import SlotSettings
 from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import LocalContainer, now
@@ -88,6 +89,8 @@ class Node:
     folder: Path
     """Of its containers."""
     timing: Timing
+    kubelets: "list[Kubelet]" = field(default_factory=list)
+    """Of the pod."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one that changes something: a kubelet changes one thing of a pod at a time, pulls included."""
 
@@ -118,6 +121,9 @@ class Kubelet:
         self._failures: dict[str, Failure] = {}
         self.failed_pulls = 0
         self._held: dict[str, asyncio.Event] = {}
+        self._resources: dict[str, Any] = {}
+        """Of the running container."""
+        node.kubelets.append(self)
         self.resizes = True
         """Whether it does what pods/resize asks for; else it says that it defers that."""
         self._awake = asyncio.Event()
@@ -182,10 +188,24 @@ class Kubelet:
             seen.append(payload_resources(pod, self._slot.container))
             self._later(self._timing.status, self.show_size if self.resizes else self._show_deferred)
 
+    @property
+    def is_larger(self) -> bool:
+        """Whether the running container has more memory than the spec asks for."""
+        if self.container is None or not self.container.running or not self._resources:
+            return False
+        wanted = payload_resources(self._server.pod, self._slot.container)
+        return quantity(self._resources["limits"]["memory"]) > quantity(wanted["limits"]["memory"])
+
     def show_size(self) -> None:
-        """Show that the running container has the resources in the spec."""
+        """Give the running container the resources in the spec, and show that.
+
+        No container gets less memory before its use was measured, which is long after its start, and until then no
+        container of the pod is resized.
+        """
+        if any(one.is_larger for one in self._node.kubelets):
+            return
         if self.container is not None and self.container.running:
-            resources = payload_resources(self._server.pod, self._slot.container)
+            resources = self._resources = payload_resources(self._server.pod, self._slot.container)
             self._show(lambda status: status.update(resources=resources))
 
     def _show_deferred(self) -> None:
@@ -241,6 +261,7 @@ class Kubelet:
         self._wake.set()
 
     async def _start(self, wanted: str, image: LocalImage, bind: str) -> None:
+        resources = payload_resources(self._server.pod, self._slot.container)
         container = await LocalContainer.start(
             self._node.programs,
             self._node.folder,
@@ -261,6 +282,7 @@ class Kubelet:
             command=COMMAND,
         )
         self.container = container
+        self._resources = resources
         self._starts[wanted] += 1
         self.starts.append(wanted)
         self.restarts += 1
@@ -291,12 +313,14 @@ class Kubelet:
                 "ready": True,
                 "state": {"running": {"startedAt": container.started}},
             }
-            if self.resizes:
-                status["resources"] = payload_resources(self._server.pod, self._slot.container)
+            status["resources"] = self._resources
             if self.ended is not None:
                 status["lastState"] = {"terminated": self.ended.terminated}
 
         self._show(change)
+        for one in self._node.kubelets:
+            if one.resizes:
+                one.show_size()
 
     def _show_ended(self, status: dict[str, Any], container: LocalContainer) -> None:
         if status.get("containerID") == container.identifier:

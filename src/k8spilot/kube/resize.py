@@ -83,15 +83,16 @@ def wanted_size(pod: Json, name: str, room: Room) -> Size | None:
     return Size(-(-requests.cpu * room.limits.cpu // room.requests.cpu), limits.memory)
 
 
-def has_size(pod: Json, name: str, size: Size) -> bool:
-    """Return whether the pod's status shows that the kubelet has given a running container its limits."""
+def actual_limits(pod: Json, name: str) -> Size | None:
+    """Return the limits that the kubelet has given to a running container; None if the status does not show them."""
     status = pod.get("status") or {}
     parts = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     found: Json = next((one for one in parts if one["name"] == name and "running" in (one.get("state") or {})), {})
-    return _size((found.get("resources") or {}).get("limits") or {}) == _limits(size)
+    return _size((found.get("resources") or {}).get("limits") or {})
 
 
-def _limits(size: Size) -> Size:
+def limits_of(size: Size) -> Size:
+    """Return the limits of a container with this size."""
     return Size(max(size.cpu, _LEAST_LIMIT), size.memory)
 
 
@@ -123,7 +124,7 @@ async def resize(pod: OwnPod, sizes: Mapping[str, Size], room: Room, *, dry_run:
             changes += [
                 {"op": "test", "path": f"{place}/name", "value": container["name"]},
                 *_operations(f"{place}/resources/requests", room.requested(size)),
-                *_operations(f"{place}/resources/limits", _limits(size)),
+                *_operations(f"{place}/resources/limits", limits_of(size)),
             ]
     path, query = f"{pod.path}/{pod.name}/resize", {"dryRun": "All"} if dry_run else None
     try:

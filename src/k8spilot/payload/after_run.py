@@ -7,9 +7,10 @@ from k8spilot.common.background import Background
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload.binder import Binder
+from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.run import Run
-from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
+from k8spilot.payload.scrub.scrubber import Scrubbing
 
 
 class AfterRun:
@@ -18,15 +19,16 @@ class AfterRun:
     def __init__(
         self,
         binder: Binder,
-        scrubber: Scrubber,
         scrubbing: Scrubbing,
         abandoned_pull: AbandonedPull,
         work: Background,
         listener: SlotListener,
         idle_seconds: float,
+        sizes: ContainerSizes | None,
     ) -> None:
         self._binder = binder
-        self._scrubber = scrubber
+        self._sizes = sizes
+        self._needs_container = scrubbing.needs_container
         self._scrubbing = scrubbing
         self._abandoned_pull = abandoned_pull
         self._work = work
@@ -48,12 +50,22 @@ class AfterRun:
             self._abandoned_pull.begin()
             return
         # If the removal needs a container, replace a lost one at once: the kubelet would delay its restart.
-        is_lost = self._scrubber.needs_container and run is not None and not run.channel.still_open()
+        is_lost = self._needs_container and run is not None and not run.channel.still_open()
         is_over = run is not None and run.exceeds
         if is_over:  # before the kubelet measures the volumes, and evicts the pod
             self._work.start(self._scrubbing.before_files, "scrub")
             self.tell_excess("")
-        self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._binder.rest)
+        self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._rest)
+
+    def unbind_now(self) -> None:
+        """Return to the idle image in a new container, whose size is smaller than that of the present one."""
+        if self._binder.unfinished is None:
+            self._work.start_later(0, "unbind", self._binder.rest)
+
+    async def _rest(self) -> None:
+        if self._sizes is not None:
+            await self._sizes.shrink(self._binder.name)
+        await self._binder.rest()
 
     def end(self) -> None:
         """Cancel the pending work: a bind starts, whose container is not for the last job."""
@@ -68,6 +80,6 @@ class AfterRun:
             self._listener.ended(ended.result())
             return
         self._listener.lost(str(error))
-        if self._scrubber.needs_container:
+        if self._needs_container:
             coming = partial(self._binder.next_container, run.channel)
             self._rescue = self._work.start(lambda: self._scrubbing.rescue(coming()), "rescue")

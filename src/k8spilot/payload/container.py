@@ -7,6 +7,7 @@ import uuid
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of, side_by_side
@@ -30,6 +31,8 @@ from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
 from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
+
+_TRIES: Final = 3
 
 
 class PayloadContainer:
@@ -67,8 +70,10 @@ class PayloadContainer:
         self.abandoned_pull = AbandonedPull(binder, listener, work.start, pace.patience_seconds)
         self._steps = BindSteps(lookup, binder, self.abandoned_pull, listener, work, pace)
         self._after_run = AfterRun(
-            binder, scrubber, self.scrubbing, self.abandoned_pull, work, listener, pace.idle_seconds
+            binder, self.scrubbing, self.abandoned_pull, work, listener, pace.idle_seconds, sizes
         )
+        if sizes is not None:
+            sizes.on_shrink(self.name, self._renew_idle)
         self._bind: Bind | None = None
         """Bind of the job that owns or may claim the container; None in IDLE."""
         self._run: Run | None = None
@@ -233,14 +238,24 @@ class PayloadContainer:
         Raises:
             PayloadLost: it does not; the job is not at fault.
         """
-        confirmed = await self._binder.confirm(bind.change.result())
-        if self._sizes is not None:
-            await self._sizes.shown(self.name)
-        return confirmed
+        change = bind.change.result()
+        for number in range(_TRIES):
+            confirmed = await self._binder.confirm(change)
+            if self._sizes is None or await self._sizes.shown(self.name):
+                return confirmed
+            # Made before the size was known, with more memory. The kubelet seldom takes memory from a new container.
+            attempt = f"{bind.subject.attempt}-size{number}"
+            change = await self._binder.bind(change.image, attempt, self._patience)
+        raise PayloadLost(f"container {self.name} did not get the size of the job, which goes back to the queue")
 
     def return_to_idle(self) -> None:
         """Bind the idle image unless a job comes soon: an earlier engine has died with a job's image bound."""
         self._after_run.unbind(None)
+
+    def _renew_idle(self) -> None:
+        """Make the container anew, which has no job, and is smaller from now on. A bind in progress does that, too."""
+        if self.state is PayloadState.IDLE:
+            self._after_run.unbind_now()
 
     def close(self) -> None:
         """Cancel all work, at the end of the pilot."""

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError, NotNow, PayloadLost
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.kube.resize import ResizeRefused, Room, delay, has_size, resize, wanted_size
-from k8spilot.model.slot_sizes import NOTHING, Size, resized
+from k8spilot.kube.resize import ResizeRefused, Room, actual_limits, delay, limits_of, resize, wanted_size
+from k8spilot.model.slot_sizes import IDLE, NOTHING, Size, resized
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ class ContainerSizes:
         """Sizes in the pod's specification; None if they have to be read from there."""
         self._promised: dict[str, Size] = {}
         """Size of each container that has a job. All other containers may be made smaller."""
+        self._renew: dict[str, Callable[[], None]] = {}
+        """Makes a container without a job anew, by its name."""
         self._given: set[str] = set()
         """Those of them that have the size already."""
 
@@ -45,23 +47,49 @@ class ContainerSizes:
         except (ClusterError, ResizeRefused) as error:
             raise NotNow(f"container {name} cannot get {size}: {error}") from error
 
-    async def shown(self, name: str) -> None:
+    async def shown(self, name: str) -> bool:
         """Wait until the pod's status shows that a container has the size of its job, if it has one.
+
+        Returns:
+            False if the container has more memory: it was created before its size was changed. The kubelet takes
+            memory from a running container only after it has measured its use (kuberuntime_manager.go,
+            validateMemoryResizeAction), which takes up to a minute after the container's start.
 
         Raises:
             PayloadLost: it does not in time; the job is not at fault.
         """
         if (size := self._promised.get(name)) is None:
-            return
+            return True
+
+        def has_settled(pod: dict[str, Any]) -> bool | None:
+            found = actual_limits(pod, name)
+            if found is None or found.memory < size.memory:
+                return None
+            return found.memory == size.memory if found.memory > size.memory else found == limits_of(size) or None
+
         try:
             async with asyncio.timeout(_SHOWN_SECONDS):
-                await self._pod.until(lambda pod: has_size(pod, name, size) or None)
+                return await self._pod.until(has_settled)
         except TimeoutError:
             why = delay(self._pod.pod) or "the pod's status does not show it; the node may be overloaded"
             raise PayloadLost(
                 f"container {name} did not get {size} within {_SHOWN_SECONDS:.0f} s ({why}); the job goes back to the "
                 "queue"
             ) from None
+
+    def on_shrink(self, name: str, renew: Callable[[], None]) -> None:
+        """Set what makes a container anew that has no job and gets less memory."""
+        self._renew[name] = renew
+
+    async def shrink(self, name: str) -> None:
+        """Make a container small before it is made anew without a job. A failure means that it keeps its size."""
+        try:
+            async with self._turn:
+                now = await self._read()
+                if name not in self._promised and now[name] != IDLE:
+                    await self._resize({name: IDLE})
+        except (ClusterError, ResizeRefused) as error:
+            logger.info("Container %s keeps its size: %s.", name, error)
 
     def release(self, name: str) -> None:
         """Note that a container has no job any more."""
@@ -70,18 +98,27 @@ class ContainerSizes:
 
     async def _change(self, name: str) -> None:
         """Give containers the sizes of their jobs: that of `name`, and of the others that wait, in one change."""
-        if self._now is None:
-            await self._pod.refresh()
-            self._now = {one: wanted_size(self._pod.pod, one, self._room) or NOTHING for one in self._names}
-        promised = self._promised.copy()
-        if (changes := resized(self._now, promised, self._room.limits)) is None:
+        now, promised = await self._read(), self._promised.copy()
+        if (changes := resized(now, promised, self._room.limits)) is None:
             promised = {one: size for one, size in promised.items() if one in {name, *self._given}}
-            changes = resized(self._now, promised, self._room.limits)
+            changes = resized(now, promised, self._room.limits)
         if changes is None:
             raise ClusterError(f"other jobs leave no room for it in {self._room.limits}")
         if changes:
-            after, self._now = {**self._now, **changes}, None  # not known if the answer is lost
-            await resize(self._pod, changes, self._room)
-            self._now = after
-            logger.info("Resized %s.", ", ".join(f"{one} to {changes[one]}" for one in sorted(changes)))
+            await self._resize(changes)
         self._given.update(promised.keys() & self._promised.keys())
+        for one in changes.keys() - promised.keys():
+            self._renew[one]()
+
+    async def _read(self) -> dict[str, Size]:
+        """Return the sizes in the pod's specification."""
+        if self._now is None:
+            await self._pod.refresh()
+            self._now = {name: wanted_size(self._pod.pod, name, self._room) or NOTHING for name in self._names}
+        return self._now
+
+    async def _resize(self, changes: Mapping[str, Size]) -> None:
+        after, self._now = {**await self._read(), **changes}, None  # not known if the answer is lost
+        await resize(self._pod, changes, self._room)
+        self._now = after
+        logger.info("Resized %s.", ", ".join(f"{one} to {changes[one]}" for one in sorted(changes)))

@@ -86,6 +86,11 @@ class Scrubbing:
         self._close = close
         self._lock = asyncio.Lock()
 
+    @property
+    def needs_container(self) -> bool:
+        """Whether the removal needs a container; see `Scrubber`."""
+        return self._scrubber.needs_container
+
     async def before_files(self) -> None:
         """Remove what can be removed before the next job has a container. Call it when no job runs.
 
