@@ -13,8 +13,15 @@ from tests.simulator.programs import Programs
 
 @pytest.fixture
 async def slots(programs: Programs) -> AsyncIterator[list[Simulated]]:
-    """Four slots that have four CPUs and 1024 MiB together."""
+    """Four slots that have four CPUs and 1024 MiB together, and whose containers are small by now."""
     async with several_slots(programs, 4, slot_sizes="requested", idle_after_seconds=1.0) as found:
+        server = found[0].cluster.server
+        await server.until(
+            lambda pod: all(
+                payload_status(pod, slot.container).get("resources", {}).get("limits", {}).get("memory") == "32Mi"
+                for slot in found[0].cluster.settings.slots
+            )
+        )
         yield found
 
 
@@ -75,10 +82,11 @@ async def test_a_container_without_a_job_gives_back_what_it_had(slots: list[Simu
 
 
 async def test_consecutive_jobs_of_one_size_need_one_change(slots: list[Simulated]) -> None:
+    before = slots[0].cluster.server.requests["resize"]
     for _ in range(3):
         result = await slots[2].shell(slots[2].image("busybox"), "exit 3", **sized(2, 600))
         assert result.code == 3
-    assert slots[0].cluster.server.requests["resize"] == 1
+    assert slots[0].cluster.server.requests["resize"] == before + 1
 
 
 async def test_jobs_that_begin_together_get_each_its_own_size(slots: list[Simulated]) -> None:

@@ -71,6 +71,9 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         build_slot(context, one, gpu_record, shared, ends, is_doubtful=is_doubtful)
         for one, gpu_record, is_doubtful in zip(heard, gpus, doubtful, strict=True)
     )
+    if shared.sizes is not None:
+        shrinking = restarting(shared.sizes.shrink_all, "the sizes of idle containers", may_end=True)
+        ends.callback(tasks.create_task(shrinking, name="sizes of idle containers").cancel)
     equal = os.environ.get(EQUAL_SLOTS, "")
     observed = Observed(pod, startd_ad, tuple(slot.observed for slot in slots), deaths(), equal)
     return Components(startd_ad, images, slots, Telemetry(settings, observed, recorders, shared.idle_image))

@@ -81,15 +81,28 @@ class ContainerSizes:
         """Set what makes a container anew that has no job and gets less memory."""
         self._renew[name] = renew
 
-    async def shrink(self, name: str) -> None:
-        """Make a container small before it is made anew without a job. A failure means that it keeps its size."""
+    async def shrink(self, *names: str) -> list[str]:
+        """Make containers small that are made anew without a job next. After a failure they keep their sizes.
+
+        Returns:
+            Names of those that were larger.
+        """
+        free: list[str] = []
         try:
             async with self._turn:
                 now = await self._read()
-                if name not in self._promised and now[name] != IDLE:
-                    await self._resize({name: IDLE})
+                if free := [name for name in names if name not in self._promised and now[name] != IDLE]:
+                    await self._resize(dict.fromkeys(free, IDLE))
         except (ClusterError, ResizeRefused) as error:
-            logger.info("Container %s keeps its size: %s.", name, error)
+            logger.warning("Containers keep their sizes (%s): %s.", ", ".join(names), error)
+            return []
+        return free
+
+    async def shrink_all(self) -> None:
+        """Make all containers small that have no job, at the engine's start: jobs find small ones, which can grow."""
+        for name in await self.shrink(*self._names):
+            if name not in self._promised:
+                self._renew[name]()
 
     def release(self, name: str) -> None:
         """Note that a container has no job any more."""
