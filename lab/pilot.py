@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,14 @@ def deploy(
     *,
     slots: int = 1,
     equal: bool = False,
+    rewrite: Callable[[str], str] = str,
 ) -> None:
     """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
 
     `environment` is added to the pilot container's variables, `overlay` are more fields of its kustomization;
     `components` in it are names of folders in components/. `slots` is the number of payload containers, which share the
-    resources of the one in the manifest, `equal` whether they are of one size. Raises LabError.
+    resources of the one in the manifest, `equal` whether they are of one size; `rewrite` changes
+    the manifest of such a pod at last. Raises LabError.
     """
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
@@ -45,7 +47,7 @@ def deploy(
         lab.kubectl("apply", "-k", str(folder))
     else:
         manifest = folder / "several.yaml"
-        manifest.write_text(with_slots(lab.kubectl("kustomize", str(folder)), slots, equal=equal))
+        manifest.write_text(rewrite(with_slots(lab.kubectl("kustomize", str(folder)), slots, equal=equal)))
         lab.kubectl("apply", "-f", str(manifest))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):

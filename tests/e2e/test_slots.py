@@ -18,7 +18,12 @@ def deploy(lab: Lab, name: str, **environment: str) -> None:
     """Deploy a pilot with several slots, which share what the pod has."""
     change = {"op": "replace", "path": "/spec/initContainers/1/resources/limits", "value": LIMITS}
     pilot.deploy(
-        lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1", **environment}, {"patches": [pilot.change(change)]}, slots=SLOTS
+        lab,
+        name,
+        {"K8SPILOT_IDLE_AFTER_SECONDS": "1", **environment},
+        {"patches": [pilot.change(change)]},
+        slots=SLOTS,
+        equal=True,
     )
     jobs.wait_in_pool(lab, name)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from k8spilot.preflight import resizing
+from k8spilot.preflight.resizing import why_equal
 from tests.engine.rings import Simulated, several_slots
 from tests.simulator.pod import payload_resources, payload_status
 from tests.simulator.programs import Programs
@@ -125,3 +127,46 @@ async def test_a_refused_resize_returns_the_job_with_the_servers_words(slots: li
 async def test_go_programs_read_the_memory_of_their_own_job(slots: list[Simulated]) -> None:
     result = await slots[0].shell(slots[0].image("busybox"), "echo $GOMEMLIMIT", **sized(1, 200))
     assert result.stdout == b"180MiB\n"
+
+
+async def test_the_trial_at_the_start_finds_that_containers_can_be_resized(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    assert await why_equal(cluster.settings, cluster.api, runs=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        ((403, 'cannot patch resource "pods/resize"'), 'cannot patch resource "pods/resize"'),
+        ((404, "the server could not find the requested resource"), "could not find the requested resource"),
+        ((422, "Pod running on node without support for resize"), "without support for resize"),
+    ],
+)
+async def test_the_trial_says_in_the_servers_words_why_slots_are_equal(
+    slots: list[Simulated], refusal: tuple[int, str], reason: str
+) -> None:
+    cluster = slots[0].cluster
+    cluster.server.resize_refusal = refusal
+    assert reason in await why_equal(cluster.settings, cluster.api, runs=False)
+
+
+async def test_the_trial_says_in_the_kubelets_words_why_slots_are_equal(
+    slots: list[Simulated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resizing, "_SECONDS", 2.0)
+    cluster = slots[0].cluster
+    cluster.kubelets[0].resizes = False
+    assert "Deferred: Node didn't have enough" in await why_equal(cluster.settings, cluster.api, runs=False)
+
+
+async def test_a_pod_without_resources_of_its_own_has_equal_slots(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    await cluster.server.update(lambda pod: pod["spec"].pop("resources"))
+    assert "the pod has no resources of its own" in await why_equal(cluster.settings, cluster.api, runs=False)
+
+
+async def test_a_check_beside_a_running_pilot_resizes_nothing(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    before = cluster.server.pod["spec"]
+    assert await why_equal(cluster.settings, cluster.api, runs=True) == ""
+    assert cluster.server.pod["spec"] == before

@@ -272,6 +272,9 @@ class ApiServer:
             return web.json_response(_status(*self.resize_refusal), status=self.resize_refusal[0])
         self.resizes.append(changes := await request.json())
         try:
+            if request.query.get("dryRun") == "All":
+                resized(changes)(copy.deepcopy(self.pod))
+                return web.json_response(self.pod)
             await self.update(resized(changes))
         except _Unprocessable as error:
             return web.json_response(_status(422, str(error)), status=422)

@@ -85,8 +85,19 @@ def test_a_pod_with_a_partitionable_slot_has_room_for_idle_containers_beside_job
     assert variables["PAYLOAD_CPUS"] == "1"
     assert variables["PAYLOAD_MEMORY_MB"] == "1024"
     assert variables["K8SPILOT_SLOT_SIZES"] == "requested"
-    (role,) = (one for one in documents if one["kind"] == "Role")
-    assert {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]} in role["rules"]
+
+
+def test_a_partitionable_slot_adds_the_right_to_resize_pods_beside_the_others() -> None:
+    documents = list(yaml.safe_load_all(with_slots(rendered(), 4)))
+    kinds = ("Role", "RoleBinding")
+    roles, bindings = ({one["metadata"]["name"]: one for one in documents if one["kind"] == kind} for kind in kinds)
+    right = {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]}
+    assert roles["k8spilot-resize"]["rules"] == [right]
+    assert right not in roles["k8spilot"]["rules"]
+    binding = bindings["k8spilot-resize"]
+    assert binding["roleRef"]["name"] == "k8spilot-resize"
+    assert binding["subjects"] == bindings["k8spilot"]["subjects"]
+    assert binding["metadata"].get("namespace") == bindings["k8spilot"]["metadata"].get("namespace")
 
 
 def test_slots_of_equal_size_need_no_right_and_no_resources_of_the_pod() -> None:

@@ -28,6 +28,7 @@ _UNITS: Final = {"cpu": ("m", 1e-3), "memory": ("Mi", 2**20), "ephemeral-storage
 _MORE_MEMORY: Final = {"requests": 32, "limits": 128}
 """MiB that HTCondor's container needs for the programs of one job more."""
 _INSTALL: Final = "install"
+_APPLICATION: Final = "app.kubernetes.io/name"
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
 _KNOWN: Final = {
     "POD_NAME": "any",
@@ -60,8 +61,7 @@ def with_slots(text: str, number: int, *, equal: bool = False) -> str:
         if not equal:
             make_partitionable(spec)
     if not equal:
-        for item in documents:
-            _allow_resizes(item)
+        documents += [right for item in documents for right in _resize_rights(item)]
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
@@ -159,21 +159,30 @@ def _sum(lasting: list[Json], kind: str, payloads: int) -> Json:
     return {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
 
 
-def _allow_resizes(item: object) -> None:
-    """Add the right to resize containers to the project's Role, at any depth of an object."""
-    if isinstance(item, dict):
-        rules = item.get("rules")
-        if item.get("kind") == "Role" and isinstance(rules, list) and any(_is_of_pods(rule) for rule in rules):
-            rules.append({"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]})
-        for value in item.values():
-            _allow_resizes(value)
-    elif isinstance(item, list):
+def _resize_rights(item: object) -> Iterator[Json]:
+    """Yield a Role and a RoleBinding for `pods/resize`, beside each binding of the project's Role, at any depth.
+
+    They have names of their own: other pilots of the namespace, which do not need the right, do not take it away when
+    they are applied.
+    """
+    if isinstance(item, list):
         for value in item:
-            _allow_resizes(value)
+            yield from _resize_rights(value)
+    elif isinstance(item, dict) and item.get("kind") == "List":
+        yield from _resize_rights(item.get("items"))
+    elif isinstance(item, dict) and item.get("kind") == "RoleBinding" and _is_of_pilots(item):
+        metadata = {**item["metadata"], "name": f"{item['metadata']['name']}-resize"}
+        role = {**item["roleRef"], "name": f"{item['roleRef']['name']}-resize"}
+        rule = {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]}
+        kind = {"apiVersion": item["apiVersion"], "kind": "Role"}
+        yield {**kind, "metadata": {**metadata, "name": role["name"]}, "rules": [rule]}
+        yield {**item, "metadata": metadata, "roleRef": role}
 
 
-def _is_of_pods(rule: Json) -> bool:
-    return "pods" in rule.get("resources", ()) and "patch" in rule.get("verbs", ())
+def _is_of_pilots(binding: Json) -> bool:
+    """Return whether a binding is the base's (manifests/serviceAccount.yaml)."""
+    is_project = (binding["metadata"].get("labels") or {}).get(_APPLICATION) == "k8spilot"
+    return is_project and str(binding["roleRef"]["name"]).endswith("k8spilot")
 
 
 def _check(spec: Json, payload: Json) -> None:
