@@ -25,7 +25,7 @@ def sized(lab: Lab, pod: str, owner: str) -> Iterator[tuple[Pool, Thief]]:
     objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
     lab.kubectl("apply", "-f", "-", input=objects)
     try:
-        changes = [
+        changes: list[dict[str, Any]] = [
             {"op": "replace", "path": "/spec/serviceAccountName", "value": account},
             {"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES},
         ]

@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from k8spilot.common import pilot_api
+from k8spilot.kube import kubelet_work
+from k8spilot.payload import binder
 from tests.engine.client import Client
 from tests.engine.rings import Simulated, eventually, several_slots
+from tests.simulator.kubelet import Timing
 from tests.simulator.programs import Programs
 
 
@@ -78,6 +81,29 @@ async def test_the_next_job_of_a_slot_removes_what_its_last_one_left_and_nothing
     assert "mine" not in found
     result = await neighbour.result()
     assert (result.code, "mine" in result.stdout.decode(), f"{mark}-2" in result.stdout.decode()) == (7, True, True)
+
+
+async def test_a_job_whose_neighbours_image_is_pulled_for_long_starts_when_the_node_shows_it(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 0.3)
+    monkeypatch.setattr(binder, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(kubelet_work, "_LONG_SECONDS", 0.2)
+    async with several_slots(programs, 2, timing=Timing(status=0.5)) as slots:
+        pulled = slots[0].cluster.kubelets[0].hold(slots[0].image("debian").partition(":")[0])
+        starting = asyncio.create_task(slots[1].begin_shell(slots[1].image("busybox"), "exit 7"))
+        await eventually(lambda: has_run(slots[1]))
+        neighbour = asyncio.create_task(slots[0].shell(slots[0].image("debian"), "exit 3"))
+        await asyncio.sleep(2.0)
+        assert not starting.done()
+        pulled.set()
+        assert (await (await starting).result()).code == 7
+        assert (await neighbour).code == 3
+
+
+async def has_run(slot: Simulated) -> bool:
+    """Whether the second payload container was changed."""
+    return len(slot.cluster.kubelets[1].starts) > 1
 
 
 async def test_an_engine_that_starts_again_gives_each_slots_job_back(slots: list[Simulated]) -> None:

@@ -79,6 +79,12 @@ class Volumes:
         yield f"{self.var_tmp / part}:/var/tmp"
 
 
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass(frozen=True)
 class Node:
     """Parts that the kubelets of a pod's payload containers share."""
@@ -91,6 +97,8 @@ class Node:
     timing: Timing
     kubelets: "list[Kubelet]" = field(default_factory=list)
     """Of the pod."""
+    quiet: asyncio.Event = field(default_factory=_set)
+    """Set while nothing is pulled for long: a kubelet that pulls publishes no status of the pod."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one that changes something: a kubelet changes one thing of a pod at a time, pulls included."""
 
@@ -230,7 +238,9 @@ class Kubelet:
                 self._show(lambda status: self._show_ended(status, ended))
         for repository, pulled in self._held.items():
             if wanted.startswith(repository):
+                self._node.quiet.clear()
                 await pulled.wait()
+                self._node.quiet.set()
         image = self._node.images.find(wanted)
         failure = self._pull_error(wanted, image)
         if image is None or failure is not None:
@@ -366,7 +376,11 @@ class Kubelet:
             change(payload_status(pod, self._slot.container))
             pod["status"]["lastSeen"] = now()
 
-        self._spawn(self._server.update(update))
+        async def publish() -> None:
+            await self._node.quiet.wait()
+            await self._server.update(update)
+
+        self._spawn(publish())
 
     # --- tasks ---
 

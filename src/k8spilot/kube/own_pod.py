@@ -5,6 +5,8 @@ A patch names the value that it replaces, so that a late patch cannot undo a lat
 
 import asyncio
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,6 +14,7 @@ from typing import Any, Final
 from k8spilot.common.errors import ClusterError, ClusterRefused
 from k8spilot.kube import reflector
 from k8spilot.kube.client import Api, ApiRefusal
+from k8spilot.kube.kubelet_work import KubeletWork
 from k8spilot.kube.pod import (
     BUSY_COST,
     clear_managed_fields_operations,
@@ -48,12 +51,29 @@ class OwnPod(PodReflector):
         self._extras = 2
         """Number of the parts of a change that no job needs, and that a policy may refuse: the end of the pod's
         managedFields, and its deletion cost."""
+        self.work = KubeletWork()
+        """What the kubelet does for the pod at present."""
         self._patching = asyncio.Lock()
         """Keeps the order of patches."""
         self._costs: dict[str, str] = {}
         """Deletion cost for each sidecar; the pod has the highest."""
         self._is_annotated = False
         """Whether the pod has annotations since a patch, which the watch may show later."""
+
+    async def until_shown[T](self, name: str, look: Callable[[dict[str, Any]], T | None], seconds: float) -> T | None:
+        """Wait until `look` returns a value for the pod, and return that; None if the status does not show it in time.
+
+        Args:
+            name: the container that `look` is about.
+            look: returns what it finds in the pod, or None.
+            seconds: time limit. It is longer while the kubelet changes another container.
+        """
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await self.until(look)
+            if not self.work.delays(name):
+                return None
 
     async def set_image(self, sidecar: Sidecar, image: str, bind: str, cost: str = BUSY_COST) -> dict[str, Any] | None:
         """Request another image of a native sidecar. Return when the API server has accepted it.

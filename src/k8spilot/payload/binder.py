@@ -74,9 +74,23 @@ class Binder:
         """Seconds to wait for an unavailable API server, and for a registry that the kubelet cannot reach."""
         self._requests = ImageRequests()
         self._changes = ChangeObserver(sidecar.name, pod, registry, self._requests, patience)
-        self.unfinished: Reference | None = None
-        """Image of a change that has started, but has no container yet. The kubelet may be pulling it, and handles no
-        other change of the pod until the pull ends."""
+        self._unfinished: Reference | None = None
+
+    @property
+    def unfinished(self) -> Reference | None:
+        """Image of a change that has started, but has no container yet.
+
+        The kubelet may be pulling it, and handles no other change of the pod until the pull ends.
+        """
+        return self._unfinished
+
+    @unfinished.setter
+    def unfinished(self, image: Reference | None) -> None:
+        self._unfinished = image
+        if image is None:
+            self.pod.work.end(self.name)
+        else:
+            self.pod.work.begin(self.name)
 
     @property
     def trouble(self) -> str:
@@ -106,6 +120,11 @@ class Binder:
         """Return the error of a bind that exceeded its time limit."""
         if self.trouble:
             return ClusterError(f"image {reference} could not be bound: {self.trouble}")
+        if self.pod.work.delays(self.name):
+            return NotNow(
+                f"the node has not changed to image {reference} within {seconds:.0f} s, because it pulled the image of "
+                "another job in the same pod"
+            )
         if self._requests.unheard:
             return NotNow(
                 f"the node has not begun to change to image {reference} within {seconds:.0f} s; it may be overloaded, "
@@ -180,6 +199,8 @@ class Binder:
             async with side_by_side(self._confirmed(binding), self._changes.displaced(binding)) as both:
                 confirmed, displaced = both
                 await first_of(*both, seconds=_CONFIRM_SECONDS)
+                while not confirmed.done() and not displaced.done() and self.pod.work.delays(self.name):
+                    await first_of(*both, seconds=_CONFIRM_SECONDS)
                 if not confirmed.done() and not displaced.done():
                     # The watch may be dead, or the API server unavailable.
                     await retry(self.pod.refresh, self._patience)

@@ -67,15 +67,12 @@ class ContainerSizes:
                 return None
             return found.memory == size.memory if found.memory > size.memory else found == limits_of(size) or None
 
-        try:
-            async with asyncio.timeout(_SHOWN_SECONDS):
-                return await self._pod.until(has_settled)
-        except TimeoutError:
-            why = delay(self._pod.pod) or "the pod's status does not show it; the node may be overloaded"
-            raise PayloadLost(
-                f"container {name} did not get {size} within {_SHOWN_SECONDS:.0f} s ({why}); the job goes back to the "
-                "queue"
-            ) from None
+        if (settled := await self._pod.until_shown(name, has_settled, _SHOWN_SECONDS)) is not None:
+            return settled
+        why = delay(self._pod.pod) or "the pod's status does not show it; the node may be overloaded"
+        raise PayloadLost(
+            f"container {name} did not get {size} within {_SHOWN_SECONDS:.0f} s ({why}); the job goes back to the queue"
+        )
 
     def on_shrink(self, name: str, renew: Callable[[], None]) -> None:
         """Set what makes a container anew that has no job and gets less memory."""

@@ -1,7 +1,6 @@
 """The end of a container without payload-init's report: what the pod's status and the kernel say of it."""
 
 import asyncio
-import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
@@ -83,14 +82,11 @@ class TerminationObserver:
         Raises:
             ClusterError: the API server is unavailable.
         """
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STATUS_SECONDS):
-                return await self._pod.until(self._ended)
-        await retry(self._pod.refresh, self._patience)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_AGAIN_SECONDS):  # the kubelet may have to catch up, too
-                return await self._pod.until(self._ended)
-        return {}
+        found = await self._pod.until_shown(self._name, self._ended, _STATUS_SECONDS)
+        if found is None:
+            await retry(self._pod.refresh, self._patience)
+            found = await self._pod.until_shown(self._name, self._ended, _AGAIN_SECONDS)  # the kubelet catches up, too
+        return found or {}
 
     def _ended(self, pod: dict[str, Any]) -> dict[str, Any] | None:
         view = container(pod, self._name)
