@@ -86,15 +86,15 @@ async def test_the_next_job_of_a_slot_removes_what_its_last_one_left_and_nothing
 async def test_a_job_whose_neighbours_image_is_pulled_for_long_starts_when_the_node_shows_it(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 0.3)
-    monkeypatch.setattr(binder, "_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 1.0)
+    monkeypatch.setattr(binder, "_AGAIN_SECONDS", 1.0)
     monkeypatch.setattr(kubelet_work, "_LONG_SECONDS", 0.2)
     async with several_slots(programs, 2, timing=Timing(status=0.5)) as slots:
         pulled = slots[0].cluster.kubelets[0].hold(slots[0].image("debian").partition(":")[0])
         starting = asyncio.create_task(slots[1].begin_shell(slots[1].image("busybox"), "exit 7"))
         await eventually(lambda: has_run(slots[1]))
         neighbour = asyncio.create_task(slots[0].shell(slots[0].image("debian"), "exit 3"))
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(4.0)
         assert not starting.done()
         pulled.set()
         assert (await (await starting).result()).code == 7
