@@ -13,7 +13,7 @@ import resource
 import sys
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from k8spilot.common import logs
 from k8spilot.common.errors import PilotError
@@ -32,6 +32,9 @@ from k8spilot.preflight.resizing import equal_slots
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import SLOT_SIZES, Settings
 from k8spilot.supervisor import supervisor
+
+_SIZES: Final = "K8SSlotSizes"
+"""Attribute of the slots, `requested` or `equal`. By it HTCondor's own container learns what the engine has found."""
 
 
 def start() -> NoReturn:
@@ -66,7 +69,8 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> dict[str, Any
     """Prepare everything in the supervisor's plan, and return the plan."""
     plan: dict[str, Any] = {}
     if "engine" in settings.services:
-        facts: dict[str, Any] = {"started": start_of_life(cluster.pod), "attributes": cluster.attributes()}
+        attributes = {**cluster.attributes(), _SIZES: settings.slot_sizes if len(settings.slots) > 1 else ""}
+        facts: dict[str, Any] = {"started": start_of_life(cluster.pod), "attributes": attributes}
         child = {
             "name": "engine",
             "sockets": len(settings.sockets),
@@ -74,6 +78,7 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> dict[str, Any
         }
     else:
         facts = asyncio.run(agent.facts(settings.socket))
+        settings = replace(settings, slot_sizes=facts["attributes"].get(_SIZES) or settings.slot_sizes)
         child = {"name": "agent", "argv": [sys.executable, "-P", "-m", "k8spilot.condor.agent"]}
     sizes = {SLOT_SIZES: settings.slot_sizes, EQUAL_SLOTS: equal}
     plan["engine"] = {**child, "env": {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"]), **sizes}}

@@ -25,8 +25,9 @@ _FIRST_ID: Final = 64301
 _DIVIDED: Final = ("cpu", "memory", "ephemeral-storage")
 _UNITS: Final = {"cpu": ("m", 1e-3), "memory": ("Mi", 2**20), "ephemeral-storage": ("Mi", 2**20)}
 """Unit in which a share is written: its suffix and size."""
-_MORE_MEMORY: Final = {"requests": 32, "limits": 128}
-"""MiB that HTCondor's container needs for the programs of one job more."""
+_MORE_MEMORY: Final = {PILOT: {"requests": 32, "limits": 128}, ENGINE: {"requests": 4, "limits": 64}}
+"""MiB that HTCondor's container needs for the programs of one job more, and the engine's for its requests."""
+_EXECUTE: Final = str(Settings.execute)
 _INSTALL: Final = "install"
 _APPLICATION: Final = "app.kubernetes.io/name"
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
@@ -112,7 +113,7 @@ def multiply(spec: Json, number: int) -> None:
     for container in (*spec["initContainers"], *spec["containers"]):
         if container["name"] == _INSTALL:
             _install(container, slots, known)
-        elif container["name"] == PILOT:
+        elif container["name"] in _MORE_MEMORY:
             _tell(container, known)
             _enlarge(container, number)
 
@@ -136,10 +137,10 @@ def make_partitionable(spec: Json) -> None:
         "PAYLOAD_CPUS": str(round(quantity(limits["cpu"]))),
         "PAYLOAD_MEMORY_MB": str(round(quantity(limits["memory"]) / 2**20)),
     }
-    for container in spec["containers"]:
-        if container["name"] == PILOT:  # a container that starts anew would see the size of the present job
+    for container in lasting:
+        if container["name"] in _MORE_MEMORY:  # a container that starts anew would see the size of the present job
             variables = [one for one in container["env"] if one["name"] not in literals]
-            added = {**literals, SLOT_SIZES: "requested"}
+            added = {**(literals if container["name"] == PILOT else {}), SLOT_SIZES: "requested"}
             container["env"] = [*variables, *({"name": name, "value": value} for name, value in added.items())]
 
 
@@ -191,14 +192,10 @@ def _check(spec: Json, payload: Json) -> None:
     Raises:
         SettingsError: it cannot.
     """
-    if any(container["name"] == ENGINE for container in spec["initContainers"]):
-        raise SettingsError(
-            "a pod with the component restricted has one payload container: without root, the starters of all slots "
-            "are one user, so that a job could read other jobs' files through its starter"
-        )
     for mount in payload.get("volumeMounts", ()):
         path = mount["mountPath"]
-        if path.rstrip("/") == _SHARED_MEMORY or mount.get("subPathExpr") or mount.get("subPath"):
+        is_part = mount.get("subPathExpr") or (mount.get("subPath") and not path.startswith(_EXECUTE))
+        if path.rstrip("/") == _SHARED_MEMORY or is_part:
             raise SettingsError(
                 f"the payload container mounts {mount['name']} at {path} in a way that k8spilot does not repeat (a "
                 "subPath, or shared memory); remove that mount, or use one payload container"
@@ -266,7 +263,7 @@ def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Setting
 
 
 def _tell(container: Json, settings: Settings) -> None:
-    """Set the variables of the pilot."""
+    """Set the variables of the pilot, or of a part of it that has a container of its own."""
     variables = container.setdefault("env", [])
     for variable in variables:
         reference = variable.get("valueFrom", {}).get("resourceFieldRef", {})
@@ -280,8 +277,8 @@ def _tell(container: Json, settings: Settings) -> None:
 
 
 def _enlarge(container: Json, number: int) -> None:
-    """Give HTCondor's container memory for the programs of more jobs."""
-    for kind, more in _MORE_MEMORY.items():
+    """Give a container of the pilot memory for more jobs."""
+    for kind, more in _MORE_MEMORY[container["name"]].items():
         values = (container.get("resources") or {}).get(kind) or {}
         if (value := values.get("memory")) is not None and re.match(r"\d", str(value)):
             values["memory"] = f"{round(quantity(value) / 2**20) + more * (number - 1)}Mi"

@@ -26,7 +26,9 @@ _LIBEXEC: Final = Path("/opt/k8spilot/libexec")
 STARTER: Final = _LIBEXEC / "starter"
 """Path in the image of the program that confines condor_starter (condor/starter.c)."""
 _TIDY: Final = _LIBEXEC / "tidy"
-_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 -- a starter's own in that container
+_TEMPORARY: Final = "/tmp /var/tmp"  # noqa: S108
+"""Folders for temporary files of the starters of the only slot. Each of several has a part of /var/tmp, since in /tmp
+every starter can write (condor/starter.c)."""
 _TOOL_SECONDS: Final = 30.0
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
 _WORD: Final = re.compile(r"(?:'(?:[^']|'')*'|[^\s'])+")
@@ -66,7 +68,7 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
     for slot in settings.slots:
         of_slot = {
             "execute": str(slot.execute),
-            "temporary": " ".join(f"{folder}/{slot.sub_path}".rstrip("/") for folder in _TEMPORARY),
+            "temporary": _TEMPORARY if slot.is_only else f"/var/tmp/{slot.sub_path}",  # noqa: S108
             "slot_socket": str(slot.socket),
             "docker_host": f"unix://{slot.htcondor_socket}",
         }

@@ -4,7 +4,8 @@
  * job could have the token transferred, or shown by condor_tail. So the program that the startd runs for each job
  * (condor/scripts/starter.sh) runs this program, which confines itself and then runs condor_starter. The starter and its
  * children cannot read the pool's credentials, the daemons' logs or the environment of a process. They can change
- * sandboxes and temporary files only. They cannot trace other processes, nor signal them where Landlock has scopes (6).
+ * sandboxes and temporary files only, and in a pod with several slots only those of their own slot, which
+ * K8SPILOT_FOLDERS lists. They cannot trace other processes, nor signal them where Landlock has scopes (6).
  *
  * The program fails closed. `k8spilot run` has checked before that the kernel has Landlock.
  */
@@ -70,16 +71,20 @@ static const struct {
      * descriptors), but not read the files there: a starter's environment has the key of a session with the other
      * daemons. */
     {"/proc", DEEPER},
-    {"/tmp", ALL},
+    /* For docker_config.PID (docker_proc.cpp), which no starter needs to read (condor/scripts/docker-client.sh). */
+    {"/tmp", BLINDLY},
     {"/var", DEEPER},
     {"/var/lib", DEEPER},
     {"/var/lib/condor", DEEPER},
-    {"/var/lib/condor/execute", ALL},
+    {"/var/lib/condor/execute", CLOSED},
     {"/var/log", DEEPER},
     {"/var/log/condor", CLOSED},
     {"/var/log/condor/starter", BLINDLY},
-    {"/var/tmp", ALL},
+    {"/var/tmp", CLOSED},
 };
+/* The slot's own folders, absolute paths; they may be changed in every way. */
+static char *own[8];
+static size_t owned;
 
 static uint64_t handled;
 static int ruleset;
@@ -89,7 +94,21 @@ static _Noreturn void die(const char *what) {
     exit(1);
 }
 
+static void read_own(void) {
+    char *text = getenv("K8SPILOT_FOLDERS");
+    for (char *word = text ? strtok(text, " ") : NULL; word; word = strtok(NULL, " ")) {
+        if (owned == sizeof own / sizeof *own) {
+            errno = E2BIG;
+            die("K8SPILOT_FOLDERS");
+        }
+        own[owned++] = word;
+    }
+}
+
 static uint64_t rule_of(const char *path, uint64_t otherwise) {
+    for (size_t i = 0; i < owned; i++)
+        if (strcmp(own[i], path) == 0)
+            return ALL;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (strcmp(rules[i].path, path) == 0)
             return rules[i].allowed;
@@ -154,10 +173,12 @@ int main(int argc, char **argv) {
     ruleset = syscall(CREATE_RULESET, &asked, version < 4 ? 8 : version < 6 ? 16 : sizeof asked, 0);
     if (ruleset < 0)
         die("landlock_create_ruleset");
+    read_own();
     allow_in("/", LOOK);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(RESTRICT_SELF, ruleset, 0) < 0)
         die("landlock_restrict_self");
     close(ruleset);
+    unsetenv("K8SPILOT_FOLDERS");
     execv(STARTER, argv);
     die(STARTER);
 }

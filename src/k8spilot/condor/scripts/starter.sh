@@ -39,7 +39,7 @@ done
 # shellcheck source=/dev/null
 . "$here/slot-$slot.settings" || exit 1
 export DOCKER_HOST="$docker_host" _CONDOR_EXECUTE="$execute"
-[ -z "$rootless" ] || export TMPDIR="${temporary%% *}"
+[ -z "$rootless" ] || export TMPDIR="${temporary%% *}" K8SPILOT_FOLDERS="$execute $temporary"
 
 # More than an engine needs to restart and to remove a job's leftovers.
 seconds=300
