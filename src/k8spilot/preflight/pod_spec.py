@@ -53,10 +53,10 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
     pilot = regular[PILOT]
     engine = init.get(ENGINE, pilot)
     faults += _probe_faults(engine, settings)
-    if engine is not pilot and len(settings.slots) > 1:
+    if engine is not pilot and len(settings.slots) > 1 and not settings.confine_starter:
         faults.append(
-            "use one payload container: without root, the starters of all slots are one user, and a job could read "
-            "other jobs' files through its starter"
+            "remove K8SPILOT_CONFINE_STARTER=false, or use one payload container: without root, the starters of all "
+            "slots are one user, and a job could read other jobs' files through a starter that is not confined"
         )
     if engine is not pilot:
         faults += _apart_faults(engine, pilot, spec, settings)
