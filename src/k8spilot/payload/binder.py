@@ -34,8 +34,9 @@ from k8spilot.model.reference import Reference
 from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.image_requests import ImageRequests
-from k8spilot.payload_init.channel import Channel, thaw
+from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
+from k8spilot.payload_init.thaw import thaw
 from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)

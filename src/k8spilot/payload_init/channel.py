@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 16
-_THAW_SECONDS: Final = 2.0
 """Seconds that payload-init has to end after the kubelet's SIGTERM. A payload-init that does not end was stopped by
 its job."""
 _LAST_STATUS: Final = 0xFFFF
@@ -334,20 +333,4 @@ def _set_once[T](future: "asyncio.Future[T]", value: T) -> bool:
     if future.done():
         return False
     future.set_result(value)
-    return True
-
-
-async def thaw(channel: Channel | None) -> bool:
-    """Kill a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
-
-    Returns:
-        Whether it ended by itself.
-    """
-    if channel is None or channel.gone.done():
-        return False
-    await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
-    if not channel.gone.done():
-        logger.warning("%r does not end after SIGTERM; killing it.", channel)
-        channel.kill()
-        return False
     return True
