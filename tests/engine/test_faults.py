@@ -229,7 +229,8 @@ async def test_a_pod_of_the_same_name_is_somebody_elses(programs: Programs, seen
 
 @pytest.mark.parametrize("nonsense", [[1], {}, {"items": None}, {"items": [1]}, {"items": [{"metadata": {}}]}])
 async def test_nonsense_of_the_api_server_holds_no_job_and_ends_no_pilot(programs: Programs, nonsense: object) -> None:
-    async with simulated(programs, idle_after_seconds=60, patience_seconds=0.5) as simulator:
+    # The pilot waits for up to a second before it requests the idle image again, and the next job waits for that.
+    async with simulated(programs, idle_after_seconds=60, patience_seconds=1.2) as simulator:
         server = simulator.cluster.server
         server.nonsense, server.refusal = nonsense, (409, "the pod is to be listed")
         lost = await simulator.create(simulator.image("busybox"), "true", Labels={"org.htcondorproject": "True"})
