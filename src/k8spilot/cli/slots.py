@@ -31,6 +31,11 @@ _EXECUTE: Final = str(Settings.execute)
 _INSTALL: Final = "install"
 _APPLICATION: Final = "app.kubernetes.io/name"
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
+_SHM: Final = "shm"
+"""Volume at /dev/shm of the payload containers."""
+_SHM_FOLDER: Final = "/k8spilot-payload/shm"
+"""Where the engine's container has it."""
+_EXCHANGE: Final = "exchange"
 _KNOWN: Final = {
     "POD_NAME": "any",
     "POD_NAMESPACE": "any",
@@ -110,12 +115,16 @@ def multiply(spec: Json, number: int) -> None:
     slots = known.slots
     share = _share(payload.get("resources") or {}, number)
     spec["initContainers"][place : place + 1] = [_copy(payload, slot, share, known) for slot in slots]
+    spec.setdefault("volumes", []).append({"name": _SHM, "emptyDir": {"medium": "Memory"}})
     for container in (*spec["initContainers"], *spec["containers"]):
         if container["name"] == _INSTALL:
             _install(container, slots, known)
         elif container["name"] in _MORE_MEMORY:
             _tell(container, known)
             _enlarge(container, number)
+            mounts = container["volumeMounts"]
+            if any(mount["name"] == _EXCHANGE for mount in mounts):  # it has the engine
+                mounts.append({"name": _SHM, "mountPath": _SHM_FOLDER})
 
 
 def make_partitionable(spec: Json) -> None:
@@ -218,6 +227,7 @@ def _copy(payload: Json, slot: SlotSettings, share: Json, settings: Settings) ->
             mount.update(mountPath=str(slot.execute), subPath=slot.sub_path)
         elif path != programs and (path == str(settings.exchange) or not mount.get("readOnly")):
             mount["subPath"] = slot.sub_path
+    own.setdefault("volumeMounts", []).append({"name": _SHM, "mountPath": _SHARED_MEMORY, "subPath": slot.sub_path})
     return own
 
 
@@ -273,6 +283,7 @@ def _tell(container: Json, settings: Settings) -> None:
         {"name": "K8SPILOT_PAYLOAD_CONTAINERS", "value": str(settings.payload_containers)},
         {"name": "K8SPILOT_PAYLOAD_UID", "value": str(settings.payload_uid)},
         {"name": "K8SPILOT_PAYLOAD_GID", "value": str(settings.payload_gid)},
+        {"name": "K8SPILOT_SHARED_MEMORY", "value": _SHM_FOLDER},
     ]
 
 

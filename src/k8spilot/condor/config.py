@@ -277,7 +277,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         *((name, f'"{value}"') for name, value in texts.items() if value),
         *image_expressions.attributes(settings, pool),
         *((name, "True") for name in osg),
-        *_of_the_node(),
+        *_of_the_node(settings),
         *((name, own(part)) for name, part in OWN.items()),
         ("IsBlackHole", "time() < (MY.K8SBlackHoleUntil ?: 0)"),
         ("ACCEPT_JOBS_FOR_HOURS", f"{settings.accept_jobs_for_hours:g}"),
@@ -286,7 +286,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
     ]
 
 
-def _of_the_node() -> Iterator[tuple[str, str]]:
+def _of_the_node(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield node attributes that OSPool's jobs require, in the form of OSPool's pilots.
 
     Source: osg-flock, osgvo-advertise-base.
@@ -294,7 +294,9 @@ def _of_the_node() -> Iterator[tuple[str, str]]:
     if match := re.match(r"(\d+)\.(\d+)\.(\d+)", os.uname().release):
         major, minor, patch = (int(part) for part in match.groups())
         yield "OSG_HOST_KERNEL_VERSION", str(10000 * major + 100 * minor + patch)
-    memory = os.statvfs("/dev/shm")  # noqa: S108 -- of the pod, so the job has it too
+    volume = settings.shared_memory
+    # The pod's, so that the job has it, too, unless its containers have a volume there.
+    memory = os.statvfs(volume if volume is not None and volume.is_dir() else "/dev/shm")  # noqa: S108
     yield "SHM_AVAILABLE", str(memory.f_blocks * memory.f_frsize // 1024)
 
 

@@ -194,7 +194,7 @@ def build_scrubber(
         )
     return PilotScrubber(
         Leftovers(
-            slot.scratch_folders,
+            [*slot.scratch_folders, *([slot.shared_memory] if slot.shared_memory is not None else [])],
             slot.uid,
             (*SHARED, *PILOT_TEMPORARY),
             tidy=context.tidy,
@@ -260,11 +260,11 @@ def build_image_lookup(settings: Settings, pod: OwnPod, registry: Registry) -> I
 def slot_limits(
     settings: Settings, pod: OwnPod, slot: SlotSettings, gpus: GpuRecord, meter: DiskMeter, startd_ad: StartdAd
 ) -> SlotLimits:
-    """Return the limits of a job's requests. Containers of a pod share /dev/shm (of its sandbox)."""
+    """Return the limits of a job's requests. Containers share the pod's /dev/shm, unless they have a volume there."""
     view = container(pod.pod, slot.container)
     # Jobs of a partitionable slot share its disk. HTCondor gives each what it requests.
     parts = len(settings.slots) if settings.is_partitionable else 1
-    memory = os.statvfs("/dev/shm")  # noqa: S108
+    memory = os.statvfs(slot.shared_memory or "/dev/shm")  # noqa: S108
     return SlotLimits(
         execute=str(settings.execute if slot.is_only else slot.execute),
         volumes=view.volumes if view is not None else frozenset(),

@@ -42,14 +42,14 @@ def open_folders(settings: Settings) -> None:
     for folder in (settings.exchange, *(slot.exchange for slot in settings.slots), settings.gpu_metrics):
         if folder.is_dir():
             folder.chmod(0o755)
-    if not settings.slots[
-        0
-    ].is_only:  # programs of one slot's jobs in the pilot container must not reach another slot's
-        for folder in (settings.exchange, *settings.scratch_folders):
+    shared = [] if settings.shared_memory is None else [settings.shared_memory]
+    if len(settings.slots) > 1:  # programs of one slot's jobs in the pilot container must not reach another slot's
+        for folder in (settings.exchange, *settings.scratch_folders, *shared):
             folder.chmod(0o700)
     # As any /tmp: a job could change the attributes of a folder that is not sticky (xattr(7)).
-    for folder in [folder for slot in settings.slots for folder in slot.scratch_folders]:
-        folder.chmod(0o1777)
+    for slot in settings.slots:
+        for folder in (*slot.scratch_folders, *([] if slot.shared_memory is None else [slot.shared_memory])):
+            folder.chmod(0o1777)
 
 
 async def see_pod(settings: Settings, pod: OwnPod) -> None:

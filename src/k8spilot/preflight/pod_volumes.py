@@ -74,6 +74,8 @@ def _leftover_faults(
         engine_mounts[str(folder)]["name"] for folder in settings.scratch_folders if str(folder) in engine_mounts
     }
     for path, mount in payload_mounts.items():
+        if path in CLEANED_OTHERWISE:
+            yield from _memory_faults(path, mount, slot, engine, settings)
         if path == programs or path in CLEANED_OTHERWISE:
             continue
         if not slot.is_only and mount["name"] in emptied | {_name(payload_mounts, exchange)}:
@@ -86,6 +88,19 @@ def _leftover_faults(
                 "K8SPILOT_SCRATCH_FOLDERS, or mount it with readOnly: true; otherwise a job could leave files for the "
                 "next job"
             )
+
+
+def _memory_faults(path: str, mount: Json, slot: SlotSettings, engine: Json, settings: Settings) -> Iterator[str]:
+    """Check the volume at /dev/shm of a payload container, one of several."""
+    if slot.is_only:
+        return
+    yield from _part_faults(path, mount, slot)
+    volume = str(settings.shared_memory)
+    if mounts_of(engine).get(volume, {}).get("name") != mount["name"]:
+        yield (
+            f"mount the volume {mount['name']} ({path} in {slot.container}) in {engine['name']} as well and name the "
+            "folder in K8SPILOT_SHARED_MEMORY; otherwise the pilot cannot empty it between jobs"
+        )
 
 
 def _part_faults(path: str, mount: Json, slot: SlotSettings) -> Iterator[str]:

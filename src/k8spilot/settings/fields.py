@@ -157,10 +157,8 @@ class Settings:
     with several, and sets this."""
 
     slot_sizes: Sizes = _of(parsers.one_of(get_args(Sizes)), "equal")
-    """Sizes of the slots of a pod with several payload containers. `equal`: HTCondor has one slot for each, all of the
-    same size. `requested`: HTCondor has one partitionable slot, and a payload container gets the CPUs and the memory
-    that its job requests. `k8spilot slots` sets this. Where the cluster cannot resize containers, the pilot says so and
-    has equal slots."""
+    """With several payload containers: one slot for each, `equal` in size, or one partitionable slot of which each job
+    gets what it requests (`requested`). `k8spilot slots` sets this."""
 
     payload_container: str = _of(parsers.plain, "payload")
     """Name of the payload container. With several, the names are this one with `-1`, `-2` and so on."""
@@ -252,6 +250,10 @@ class Settings:
     )
     """A list of the folders, separated by commas, at which the pilot container mounts the other volumes that jobs can
     write to. They are emptied between jobs."""
+
+    shared_memory: Path | None = _of(parsers.absolute, None)
+    """Where the pilot container mounts the volume that the payload containers have at `/dev/shm`; `k8spilot slots` sets
+    it. Not set: they have the `/dev/shm` of the pod."""
 
     gpu_metrics: Path = _of(parsers.absolute, Path("/k8spilot-gpu-metrics"))
     """The volume with the socket of the GPU sampler, shared with the sampler's ephemeral container."""

@@ -43,6 +43,8 @@ class SlotSettings:
     """EXECUTE of the slot's starters: its jobs' sandboxes, at the same path in both containers."""
     scratch_folders: tuple[Path, ...]
     """Folders of the other volumes that its jobs can write to, in the engine's container."""
+    shared_memory: Path | None
+    """The /dev/shm of its jobs, in the engine's container; None if that is the pod's."""
     socket: Path
     """Socket of the Docker Engine API."""
     htcondor_socket: Path
@@ -79,6 +81,7 @@ def _slot(settings: "Settings", number: int) -> SlotSettings:
         exchange=settings.exchange / part,
         execute=settings.execute / (part or _ONLY),
         scratch_folders=tuple(folder / part for folder in settings.scratch_folders),
+        shared_memory=None if settings.shared_memory is None else settings.shared_memory / part,
         socket=socket,
         htcondor_socket=socket.with_name(f"htcondor-{socket.name}"),
     )
