@@ -4,7 +4,18 @@
 defence holds. An attack that cannot even be tried says so, which counts as a gain: nobody is to believe in it.
 """
 
-from . import files, htcondor, network, processes, rights, secrets
+from . import files, htcondor, neighbours, network, processes, rights, secrets
+from .neighbours import AGAINST_NEIGHBOURS
 from .tools import ATTACKS
 
-__all__ = ["ATTACKS", "files", "htcondor", "network", "processes", "rights", "secrets"]
+__all__ = [
+    "AGAINST_NEIGHBOURS",
+    "ATTACKS",
+    "files",
+    "htcondor",
+    "neighbours",
+    "network",
+    "processes",
+    "rights",
+    "secrets",
+]

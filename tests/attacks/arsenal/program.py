@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from . import ATTACKS, htcondor
+from . import AGAINST_NEIGHBOURS, ATTACKS, htcondor
 from .tools import MARK, SECRET, files_in, has_secret, processes, text, tries, written
 
 
@@ -104,7 +104,7 @@ def main() -> None:
         htcondor.a_session_of_four_gigabytes, htcondor.silence_for_htcondors_daemons,
         htcondor.half_a_word_for_htcondors_daemons,
     )  # fmt: skip
-    by_name = {**ATTACKS, **{one.__name__: one for one in alone}}
+    by_name = {**ATTACKS, **AGAINST_NEIGHBOURS, **{one.__name__: one for one in alone}}
     gained = {}
     for name in sys.argv[1:]:
         try:
