@@ -1,4 +1,4 @@
-"""`make demo`: jobs of two HTCondor users run one after another in one pilot pod, each in the image it asks for."""
+"""`make demo`: jobs of two HTCondor users run in one pilot pod, each in the image and with the size it asks for."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from rich.live import Live
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.demo.log import PilotLog
-from lab.demo.plan import PLAN
+from lab.demo.plan import CONTAINERS, CPUS, MEMORY_MB, PLAN
 from lab.demo.view import Row, closing_table, hints, live_table
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS, Event
@@ -32,8 +32,7 @@ def main() -> int:
     began = time.monotonic()
     lab = Lab.up()
     with lab.progress, lab.progress.step("deploy a pilot and wait for its slot"):
-        pilot.deploy(lab, PILOT)
-        jobs.wait_in_pool(lab, PILOT)
+        deploy(lab, PILOT)
     rows, faults = run(lab, PILOT, console)
     console.print()
     console.print(closing_table(rows))
@@ -44,6 +43,15 @@ def main() -> int:
     for fault in faults:
         console.print(f"✗ {fault}", style="red", markup=False, soft_wrap=True)
     return 1 if faults else 0
+
+
+def deploy(lab: Lab, name: str) -> None:
+    """Deploy the demonstration's pilot, and wait for its slot. Its node has less than the jobs may use together."""
+    limits = {"cpu": str(CPUS), "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "4Gi"}
+    resources = {"limits": limits, "requests": {**limits, "cpu": "400m", "ephemeral-storage": "400Mi"}}
+    change = pilot.change({"op": "replace", "path": "/spec/initContainers/1/resources", "value": resources})
+    pilot.deploy(lab, name, overlay={"patches": [change]}, slots=CONTAINERS)
+    jobs.wait_in_pool(lab, name)
 
 
 def run(lab: Lab, pilot_name: str, console: Console) -> tuple[list[Row], list[str]]:
@@ -64,6 +72,8 @@ def _submit(lab: Lab, pilot_name: str, parts: ExitStack) -> list[Row]:
             "executable": job.executable,
             "arguments": job.arguments,
             "transfer_output_files": '""',
+            "request_cpus": str(job.cpus),
+            "request_memory": f"{job.memory}M",
             **job.commands,
         }
         submitted = jobs.submit(lab, job.user, commands, files=job.files, pilot=pilot_name, count=job.count)

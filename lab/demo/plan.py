@@ -22,6 +22,10 @@ class Job:
     """What this job demonstrates, in a few words."""
     executable: str
     arguments: str
+    cpus: int = 1
+    """CPUs that it requests."""
+    memory: int = 128
+    """MiB that it requests; HTCondor gives multiples of 128."""
     commands: dict[str, str] = field(default_factory=dict)
     """Additional submit commands."""
     files: dict[str, str] = field(default_factory=dict)
@@ -41,6 +45,19 @@ def _shell(script: str) -> str:
     return f"\"-c '{script}'\""
 
 
+CONTAINERS = 4
+"""Payload containers of the pilot, which run as many jobs at a time."""
+CPUS, MEMORY_MB = 4, 1024
+"""What they have together."""
+_LIMITS = (
+    "if [ -e /sys/fs/cgroup/memory.max ]; "
+    "then bytes=$(cat /sys/fs/cgroup/memory.max); set -- $(cat /sys/fs/cgroup/cpu.max); "
+    "else bytes=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes); "
+    "set -- $(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us); fi; "
+    "echo its container has $(($1 / $2)) CPUs and $((bytes >> 20)) MiB"
+)
+"""Shell script that shows the limits of the own container, with cgroup version 1 or 2."""
+
 PLAN: Sequence[Job] = (
     Job(
         "alice",
@@ -56,6 +73,8 @@ PLAN: Sequence[Job] = (
         "files in and out",
         "count.sh",
         "words.txt counts.txt",
+        cpus=2,
+        memory=256,
         commands={
             "transfer_executable": "true",
             "transfer_input_files": "words.txt",
@@ -70,9 +89,9 @@ PLAN: Sequence[Job] = (
         "busybox",
         "two jobs with the same image",
         "/bin/sh",
-        _shell("echo uid $(id -u), files in /tmp: $(ls -A /tmp | wc -l); touch /tmp/mine"),
+        _shell("echo uid $(id -u), files in /tmp: $(ls -A /tmp | wc -l); touch /tmp/mine; sleep 3"),
         count=2,
-        output=("uid 65534, files in /tmp: 0",),
+        output=("files in /tmp: 0",),
     ),
     Job(
         "bob",
@@ -83,5 +102,15 @@ PLAN: Sequence[Job] = (
         code=7,
         output=("a job that fails with 7",),
         errors="its reason\n",
+    ),
+    Job(
+        "alice",
+        "busybox",
+        "the whole pod",
+        "/bin/sh",
+        _shell(_LIMITS),
+        cpus=CPUS,
+        memory=MEMORY_MB,
+        output=(f"its container has {CPUS} CPUs and {MEMORY_MB} MiB",),
     ),
 )

@@ -89,7 +89,7 @@ def closing_table(rows: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Results", title_justify="left")
     for name in ("job", "user", "image"):
         table.add_column(name, no_wrap=True)
-    for name in ("exit", "bind", "run"):
+    for name in ("CPUs", "MiB", "exit", "bind", "run"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("output")
     for row in rows:
@@ -97,6 +97,8 @@ def closing_table(rows: Sequence[Row]) -> Table:
             row.name,
             row.plan.user,
             row.plan.image,
+            str(row.plan.cpus),
+            str(row.plan.memory),
             "-" if row.code is None else str(row.code),
             "-" if row.bind_s is None else f"{row.bind_s:.2f} s",
             "-" if row.ran_s is None else clock(row.ran_s),

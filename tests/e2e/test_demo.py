@@ -3,12 +3,16 @@
 import pytest
 from rich.console import Console
 
-from lab import demo
-from tests.e2e.pool import Pool
+from lab import demo, pilot
+from lab.api import Lab
+from lab.levels import NAMESPACES, Level
 
 
-@pytest.mark.both_levels
-def test_all_of_the_demonstrations_jobs_come_out_right(pool: Pool) -> None:
-    rows, faults = demo.run(pool.lab, pool.pod, Console())
+@pytest.mark.parametrize("level", NAMESPACES)
+def test_all_of_the_demonstrations_jobs_come_out_right(lab: Lab, owner: str, level: Level) -> None:
+    here, name = lab.at(level), f"e2e-{owner}-demo-{level}"
+    demo.deploy(here, name)
+    rows, faults = demo.run(here, name, Console())
     assert faults == []
-    assert len(rows) == 5
+    assert len(rows) == 6
+    pilot.discard(here, name)

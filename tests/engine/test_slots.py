@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from k8spilot.common import pilot_api
+from k8spilot.common.errors import ClusterRefused
 from k8spilot.kube import kubelet_work
+from k8spilot.kube.own_pod import Sidecar
 from k8spilot.payload import binder
 from tests.engine.client import Client
 from tests.engine.rings import Simulated, eventually, several_slots
 from tests.simulator.kubelet import Timing
+from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
 
@@ -157,3 +160,27 @@ async def test_the_pod_costs_as_much_as_its_busiest_slot(slots: list[Simulated])
     await eventually(is_idle)
     cost = "controller.kubernetes.io/pod-deletion-cost"
     assert (await slots[0].pod())["metadata"]["annotations"][cost] == "100"
+
+
+async def test_changes_that_come_while_the_server_answers_go_in_one_patch(programs: Programs) -> None:
+    async with several_slots(programs, 4) as slots:
+        server, pod = slots[0].cluster.server, slots[0].cluster.pilot.pod
+        sidecars = [Sidecar(f"payload-{number}", f"k8spilot/bind-{number}") for number in (1, 2, 3, 4)]
+        before, images = server.requests["patch"], [f"registry.test:5000/busybox:{number}" for number in (1, 2, 3, 4)]
+        changes = zip(sidecars, images, strict=True)
+        await asyncio.gather(*(pod.set_image(one, image, "0" * 32) for one, image in changes))
+        assert server.requests["patch"] == before + 2
+        assert [payload_image(server.pod, one.name) for one in sidecars] == images
+
+
+async def test_of_changes_that_go_together_the_one_that_is_not_allowed_is_refused_alone(slots: list[Simulated]) -> None:
+    server, pod = slots[0].cluster.server, slots[0].cluster.pilot.pod
+    sidecars = [Sidecar(f"payload-{number}", f"k8spilot/bind-{number}") for number in (1, 2)]
+    server.forbidden_image = "evil"
+    outcomes = await asyncio.gather(
+        pod.set_image(sidecars[0], "registry.test:5000/evil:a", "0" * 32),
+        pod.set_image(sidecars[1], "registry.test:5000/busybox:b", "0" * 32),
+        return_exceptions=True,
+    )
+    assert [type(one) for one in outcomes] == [ClusterRefused, dict]
+    assert payload_image(server.pod, "payload-2") == "registry.test:5000/busybox:b"

@@ -46,6 +46,8 @@ class ApiServer:
         """Whether patches that end the account of who manages the pod's fields are refused."""
         self.forbidden_annotation = ""
         """Annotation that no patch may set, if any."""
+        self.forbidden_image = ""
+        """Part of the images that no patch may set, if any."""
         self.patches: list[list[dict[str, Any]]] = []
         """The JSON patches that came."""
         self.resizes: list[list[dict[str, Any]]] = []
@@ -257,7 +259,10 @@ class ApiServer:
         self.patches.append(changes := await request.json())
         if self.insists and _UNMANAGED in changes:
             return web.json_response(_status(403, "admission webhook: who manages fields is to be seen"), status=403)
-        if (name := self.forbidden_annotation.replace("/", "~1")) and any(name in one["path"] for one in changes):
+        name, image = self.forbidden_annotation.replace("/", "~1"), self.forbidden_image
+        if (name and any(name in one["path"] for one in changes)) or (
+            image and any(image in str(one.get("value")) for one in changes)
+        ):
             return web.json_response(_status(403, "ValidatingAdmissionPolicy denied request"), status=403)
         try:
             await self.update(_patched(changes))
