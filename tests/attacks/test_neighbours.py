@@ -24,14 +24,11 @@ RESOURCES = {
 SECONDS = 90.0
 
 EVERY_SANDBOX = "/var/lib/condor/execute/payload-[12]/dir_*/scratch/of-bob"
-LINKS = f"""
-for number in 1 2; do for pid in $(seq 1 3000); do
-    ln -s /var/lib/condor/execute/payload-$number/dir_$pid/scratch/of-bob/secret stolen-$number-$pid
-done; done
-mkdir stolen; mv stolen-* stolen
-ln -s '{EVERY_SANDBOX}/secret' taken
+LINKS = """
+mkdir stolen; ln -s SECRET stolen/file; ln -s SECRET taken; ln -s $(dirname SECRET) folder
+ln -sf SECRET _condor_stdout; ln -sf SECRET _condor_stderr
 """
-"""As the starter may follow them when it transfers the outputs."""
+"""As the starter may follow them when it transfers the outputs. SECRET is the path of the neighbour's file."""
 
 NOISE = {
     "killing all that it can": Attack("sleep 1; kill -KILL -1; sleep 60"),
@@ -51,7 +48,7 @@ NOISE = {
         "[c.semget(0, 1, 0o1600) for _ in range(20000)]; [c.msgget(0, 0o1600) for _ in range(20000)]'"
     ),
     "stopping its own container": Attack("kill -STOP $PPID; kill -STOP 1; sleep 3; kill -KILL -1"),
-    "links in its outputs": Attack(LINKS, outputs=("stolen", "taken")),
+    "links in its outputs": Attack(LINKS, outputs=("stolen", "taken", "folder")),
 }
 
 
@@ -110,10 +107,12 @@ def test_a_job_gains_nothing_of_its_neighbour_by(gained: dict[str, list[str]], n
 
 def test_a_neighbour_computes_on_whatever_noise_a_job_makes(street: Ground) -> None:
     before, bob = street.facts().lives, beside(street)
+    secret = street.inside(f"ls {EVERY_SANDBOX}/secret").strip()
     for name, attack in NOISE.items():
         outputs = {"transfer_output_files": ", ".join(attack.outputs) or '""'}
+        script = attack.script.replace("SECRET", secret)
         alice = street.shell(
-            attack.script, files={ARSENAL: packed()}, request_memory="256M", request_disk="500M",
+            script, files={ARSENAL: packed()}, request_memory="256M", request_disk="500M",
             **{**street.python, **outputs, **attack.commands},  # type: ignore[arg-type]
         )  # fmt: skip
         event = alice.wait(

@@ -62,6 +62,17 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
     assert "104" in values["WANT_HOLD_SUBCODE"]
 
 
+def test_a_partitionable_slot_has_as_many_dynamic_slots_as_the_pod_has_payload_containers(tmp_path: Path) -> None:
+    known = settings(payload_containers=4, slot_sizes="requested", payload_memory_mb=512)
+    text = render(known, Folders.of(known), started=0, slot_users=["a", "b", "c", "d"])
+    names = ("NUM_SLOTS", "SLOT_TYPE_1", "SLOT_TYPE_1_PARTITIONABLE", "NUM_CPUS", "MEMORY", "START", "SLOT1_3_USER")
+    found = parsed(tmp_path, text, *names, "STARTD.DAEMON_SHUTDOWN")
+    assert [found[name] for name in names[:5]] == ["1", "100%", "True", "8", "2048"]
+    assert "(MY.DSlotID ?: 0) <= 4 && (MY.NumDynamicSlots ?: 0) < 4" in found["START"]
+    assert found["SLOT1_3_USER"] == "c"
+    assert "PartitionableSlot =?= true && (NumDynamicSlots ?: 0) == 0" in found["STARTD.DAEMON_SHUTDOWN"]
+
+
 def test_jobs_are_told_the_size_of_the_slot_in_variables_that_programs_read(tmp_path: Path) -> None:
     found = parsed(tmp_path, written(), "STARTER_NUM_THREADS_ENV_VARS")
     threads = found["STARTER_NUM_THREADS_ENV_VARS"].split()

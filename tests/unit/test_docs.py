@@ -15,17 +15,18 @@ from docs.generate.sources import BIND_RESULTS, EVENTS, EXIT_REASONS, HOLD_CLASS
 from docs.generate.tables import Row, rows
 from k8spilot.model import container_state, payload_state
 from lab.settings import CHECKOUT
-from tests.attacks.arsenal import ATTACKS
+from tests.attacks.arsenal import AGAINST_NEIGHBOURS, ATTACKS
 from tests.attacks.test_ends import ENDS_BADLY
 from tests.attacks.test_htcondor import ENDINGS
 from tests.attacks.test_images import TRICKS
+from tests.attacks.test_neighbours import NOISE
 from tests.attacks.test_noisy import STORIES
 from tests.attacks.test_staging import SPECIAL
 
 TESTS = CHECKOUT / "tests"
 DOCS = CHECKOUT / "docs"
 SOURCE = CHECKOUT / "src/k8spilot"
-ONE_OF_MANY = {*ATTACKS, *STORIES, *ENDS_BADLY, *SPECIAL, *TRICKS, *ENDINGS}
+ONE_OF_MANY = {*ATTACKS, *STORIES, *ENDS_BADLY, *SPECIAL, *TRICKS, *ENDINGS, *AGAINST_NEIGHBOURS, *NOISE}
 """Attacks that are a case of a test."""
 PAGES = sorted(DOCS.rglob("*.md"))
 DOCUMENTS = [*sorted(CHECKOUT.glob("*.md")), *PAGES]

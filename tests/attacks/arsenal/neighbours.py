@@ -116,13 +116,13 @@ def his_namespaces() -> list[str]:
 
 
 @against
-def signals() -> list[str]:
+def signals_to_him() -> list[str]:
     numbers = (signal.SIGCONT, signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL)
     return each(*((one.name, lambda pid, one=one: os.kill(pid, one)) for one in numbers))
 
 
 @against
-def signals_in_other_ways() -> list[str]:
+def signals_to_him_in_other_ways() -> list[str]:
     def by_pidfd(pid: int) -> None:
         called(PIDFD_SIGNAL, checked(system_call(PIDFD_OPEN, pid, 0)), signal.SIGTERM, 0, 0)
 
@@ -139,7 +139,7 @@ def signals_in_other_ways() -> list[str]:
 
 
 @against
-def tracing() -> list[str]:
+def tracing_him() -> list[str]:
     attach, seize = 16, 0x4206
     return each(
         ("attach", lambda pid: called(PTRACE, attach, pid, 0, 0)),
@@ -176,12 +176,12 @@ def descriptors_by_pidfd() -> list[str]:
 
 
 @against
-def comparing() -> list[str]:
+def comparing_with_him() -> list[str]:
     return each(("kcmp", lambda pid: called(KCMP, os.getpid(), pid, 0, 1, 1)))
 
 
 @against
-def priorities() -> list[str]:
+def his_priorities() -> list[str]:
     zero = ctypes.create_string_buffer(128)
     return each(
         ("nice", lambda pid: called(SETPRIORITY, 0, pid, 19)),
@@ -192,7 +192,7 @@ def priorities() -> list[str]:
 
 
 @against
-def limits() -> list[str]:
+def his_limits() -> list[str]:
     none = ctypes.create_string_buffer(struct.pack("QQ", 0, 0), 16)
     return each(
         ("asking", lambda pid: called(PRLIMIT, pid, 7, 0, ctypes.addressof(none))),
@@ -201,7 +201,7 @@ def limits() -> list[str]:
 
 
 @against
-def pages() -> list[str]:
+def his_pages() -> list[str]:
     mask = ctypes.create_string_buffer(struct.pack("Q", 1), 8)
     place = ctypes.addressof(mask)
     return each(
@@ -211,7 +211,7 @@ def pages() -> list[str]:
 
 
 @against
-def counters() -> list[str]:
+def counters_of_him() -> list[str]:
     wanted = ctypes.create_string_buffer(struct.pack("II", 1, 128), 128)  # PERF_TYPE_SOFTWARE
     return each(("events", lambda pid: called(PERF, ctypes.addressof(wanted), pid, -1, -1, 0)))
 
@@ -284,7 +284,7 @@ def message_queues() -> list[str]:
 
 
 @against
-def abstract_sockets() -> list[str]:
+def his_abstract_sockets() -> list[str]:
     """From Linux 6.12 on payload-init's Landlock domain keeps them apart; older kernels do not (the status says so)."""
     neighbours()
     gained = []
@@ -322,7 +322,7 @@ def his_connections() -> list[str]:
 
 
 @against
-def keys() -> list[str]:
+def his_keys() -> list[str]:
     """Reading or clearing keys of the kernel that are another user's."""
     neighbours()
     lines = Path("/proc/keys").read_text().splitlines()
