@@ -12,7 +12,7 @@ from lab.api import Lab
 from lab.jobs import Jobs
 from lab.levels import Level
 from tests.attacks.arsenal import AGAINST_NEIGHBOURS
-from tests.attacks.ground import ARSENAL, Attack, Ground, packed
+from tests.attacks.ground import ARSENAL, BASELINE_FIRST, Attack, Ground, packed
 from tests.e2e.pool import MATCHED_SECONDS, ads, result, until
 
 NEIGHBOUR = (Path(__file__).parent / "neighbour.py").read_text()
@@ -105,6 +105,8 @@ def test_a_job_gains_nothing_of_its_neighbour_by(gained: dict[str, list[str]], n
     assert gained[name] == []
 
 
+@BASELINE_FIRST  # the kernel and the kubelet are the same
+@pytest.mark.timeout(900)
 def test_a_neighbour_computes_on_whatever_noise_a_job_makes(street: Ground) -> None:
     before, bob = street.facts().lives, beside(street)
     secret = street.inside(f"ls {EVERY_SANDBOX}/secret").strip()

@@ -124,11 +124,6 @@ async def test_a_refused_resize_returns_the_job_with_the_servers_words(slots: li
     assert (await slots[0].shell(slots[0].image("busybox"), "exit 4", **sized(3, 100))).code == 4
 
 
-async def test_go_programs_read_the_memory_of_their_own_job(slots: list[Simulated]) -> None:
-    result = await slots[0].shell(slots[0].image("busybox"), "echo $GOMEMLIMIT", **sized(1, 200))
-    assert result.stdout == b"180MiB\n"
-
-
 async def test_the_trial_at_the_start_finds_that_containers_can_be_resized(slots: list[Simulated]) -> None:
     cluster = slots[0].cluster
     assert await why_equal(cluster.settings, cluster.api, runs=False) == ""

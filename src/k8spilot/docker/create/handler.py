@@ -62,7 +62,7 @@ async def create(request: web.Request) -> web.Response:
     try:
         if of_htcondor:
             check_request(name, body)
-        container = await _create_as(store, name, body)
+        container = await _create_as(store, name, body, of_htcondor=of_htcondor)
         container.kept = keep(request)
         _follow(store, container, of_htcondor=of_htcondor)
     except PilotError as error:
@@ -88,7 +88,7 @@ def _follow(store: ContainerStore, container: Container, *, of_htcondor: bool) -
         container.lose(container.returning)
 
 
-async def _create_as(store: ContainerStore, name: str, body: JSON) -> Container:
+async def _create_as(store: ContainerStore, name: str, body: JSON, *, of_htcondor: bool) -> Container:
     if name in store.containers or name in store.creating:
         raise Untimely(f"the container name {name} is in use; remove that container first")
     place = store.place()
@@ -101,6 +101,8 @@ async def _create_as(store: ContainerStore, name: str, body: JSON) -> Container:
             ad = JobAd.read(request.environment, place.execute)
             await _check_last_run(ad, place, signalled)
             request = _with_limits(request, ad, place)
+            if of_htcondor:
+                request = _with_memory(request)
             await clear_slot(store, but=name)
         container = await _create(store, name, request, signalled)
     finally:
@@ -111,10 +113,7 @@ async def _create_as(store: ContainerStore, name: str, body: JSON) -> Container:
 
 
 def _with_limits(request: Specification, ad: JobAd, place: SlotLimits) -> Specification:
-    """Return the request of a job with its share of the disk and of the GPUs, and with its memory for programs."""
-    if request.size is not None and not any(text.startswith(f"{_GO_MEMORY}=") for text in request.environment):
-        limit = f"{_GO_MEMORY}={request.size.memory * 9 // 10}MiB"
-        request = replace(request, environment=(*request.environment, limit))
+    """Return the request of a job with its share of the disk and of the GPUs."""
     if place.disk_meter is not None:
         requested = ad.disk if request.requested_disk is None else request.requested_disk
         limits = DiskLimits(place.disk, requested, place.pod_disk)
@@ -123,6 +122,14 @@ def _with_limits(request: Specification, ad: JobAd, place: SlotLimits) -> Specif
         count = ad.gpus if request.gpus is None else request.gpus
         request = replace(request, environment=tuple(visible(request.environment, count)))
     return request
+
+
+def _with_memory(request: Specification) -> Specification:
+    """Return the request of HTCondor's job with a variable that has its memory, unless the job sets that."""
+    if request.size is None or any(text.startswith(f"{_GO_MEMORY}=") for text in request.environment):
+        return request
+    limit = f"{_GO_MEMORY}={request.size.memory * 9 // 10}MiB"
+    return replace(request, environment=(*request.environment, limit))
 
 
 async def _check_last_run(ad: JobAd, place: SlotLimits, signalled: asyncio.Future[int]) -> None:
