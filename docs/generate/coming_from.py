@@ -59,7 +59,11 @@ HABITS: Final = (
             "CVMFS are mapped by `K8SPILOT_IMAGE_MAP`."
         ),
     ),
-    ("OSPool", "A partitionable slot", "A static one: one job at a time in a pod. Run several pods."),
+    (
+        "OSPool",
+        "A partitionable slot",
+        "By `k8spilot slots`: a pod with several payload containers. Otherwise one job at a time in a pod.",
+    ),
     ("OSPool", "`osdf://` and `pelican://` transfers", "Not in the image: jobs that need them do not match."),
     (
         "OSPool",

@@ -8,7 +8,7 @@ import pytest
 
 from k8spilot.preflight import resizing
 from k8spilot.preflight.resizing import why_equal
-from tests.engine.rings import Simulated, several_slots
+from tests.engine.rings import Simulated, eventually, several_slots
 from tests.simulator.pod import payload_resources, payload_status
 from tests.simulator.programs import Programs
 
@@ -81,6 +81,64 @@ async def test_a_container_without_a_job_gives_back_what_it_had(slots: list[Simu
         await slots[0].cluster.server.until(
             lambda pod: payload_status(pod, "payload-1")["resources"]["limits"]["memory"] == "32Mi"
         )
+
+
+async def test_room_that_another_job_takes_from_an_idle_container_ends_no_later_job_in_it(
+    slots: list[Simulated],
+) -> None:
+    """The idle image is bound once, at that time, and not again when it would have been without the other job."""
+    await slots[0].shell(slots[0].image("busybox"), "exit 0", **sized(3, 700))
+    await begin(slots[1], 3, 700)
+    job = await slots[0].begin_shell(slots[0].image("busybox"), "sleep 3; exit 7", **sized(1, 100))
+    assert (await job.result()).code == 7
+
+
+async def test_a_job_without_cpus_has_its_memory(slots: list[Simulated]) -> None:
+    await begin(slots[0], 0, 300)
+    assert await limits(slots[0], 1) == ("1000m", "300Mi")
+
+
+async def test_a_container_of_a_job_of_unknown_size_is_not_made_smaller(slots: list[Simulated]) -> None:
+    labels = sized(1, 1)["Labels"]
+    job = await slots[0].begin_shell(slots[0].image("busybox"), "echo ready; exec sleep 60", Labels=labels)
+    await job.until_output(b"ready")
+    await begin(slots[1], 3, 700)
+    assert (await slots[0].inspect(job.name))["State"]["Running"]
+
+
+async def test_a_resize_that_fails_once_is_repeated(slots: list[Simulated]) -> None:
+    server = slots[0].cluster.server
+    before, server.resize_refusal = server.requests["resize"], (500, "etcdserver: leader changed")
+    starting = asyncio.create_task(begin(slots[0], 2, 512))
+    await eventually(lambda: has_asked(slots[0], before))
+    server.resize_refusal = None
+    await starting
+
+
+async def has_asked(slot: Simulated, before: int) -> bool:
+    """Whether the pilot has tried to resize containers more than `before` times."""
+    return slot.cluster.server.requests["resize"] > before
+
+
+async def test_sizes_that_another_client_has_changed_are_read_again(slots: list[Simulated]) -> None:
+    await begin(slots[0], 1, 100)
+
+    def grow(pod: dict[str, Any]) -> None:
+        found = next(one for one in pod["spec"]["initContainers"] if one["name"] == "payload-2")
+        for kind in ("requests", "limits"):
+            found["resources"][kind] |= {"cpu": "2", "memory": "600Mi"}
+
+    await slots[0].cluster.server.update(grow)
+    await begin(slots[1], 1, 200)
+    assert await limits(slots[1], 2) == ("1000m", "200Mi")
+
+
+async def test_the_answer_of_the_trial_holds_for_the_pods_life(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    cluster.server.resize_refusal = (403, "not now")
+    first = await why_equal(cluster.settings, cluster.api, runs=False)
+    cluster.server.resize_refusal = None
+    assert await why_equal(cluster.settings, cluster.api, runs=False) == first != ""
 
 
 async def test_consecutive_jobs_of_one_size_need_one_change(slots: list[Simulated]) -> None:

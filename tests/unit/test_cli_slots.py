@@ -100,6 +100,19 @@ def test_a_partitionable_slot_adds_the_right_to_resize_pods_beside_the_others() 
     assert binding["metadata"].get("namespace") == bindings["k8spilot"]["metadata"].get("namespace")
 
 
+def test_a_manifest_with_a_name_of_its_own_for_everything_has_the_right_to_resize_pods() -> None:
+    documents = list(yaml.safe_load_all(with_slots(rendered().replace("k8spilot\n", "k8spilot-mine\n"), 2)))
+    added = [one for one in documents if one["metadata"]["name"].endswith("-resize")]
+    assert [one["kind"] for one in added] == ["Role", "RoleBinding"]
+    assert added[1]["subjects"][0]["name"] == pods(documents)[0]["serviceAccountName"] == "k8spilot-mine"
+
+
+def test_a_manifest_without_rights_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    documents = [one for one in yaml.safe_load_all(rendered()) if one["kind"] != "RoleBinding"]
+    with_slots(yaml.safe_dump_all(documents), 2)
+    assert "let it patch pods/resize" in caplog.text
+
+
 def test_slots_of_equal_size_need_no_right_and_no_resources_of_the_pod() -> None:
     documents = list(yaml.safe_load_all(with_slots(rendered(), 2, equal=True)))
     assert "resources" not in pods(documents)[0]
@@ -136,6 +149,7 @@ def test_what_two_slots_would_share_is_found(path: str) -> None:
         ("claims", 2, r"the payload container has resources.claims, which k8spilot does not divide"),
         ("parts", 2, r"mounts tmp at /tmp in a way that k8spilot does not repeat"),
         ("shm", 2, r"mounts tmp at /dev/shm in a way that k8spilot does not repeat"),
+        ("volume", 2, "the pod has a volume shm already"),
         ("unlimited", 2, "the container pilot has no limits of cpu and memory"),
         ("own", 2, "the pod has resources of its own"),
         ("gpus", 2, "the payload container has nvidia.com/gpu, which k8spilot does not divide"),
@@ -156,6 +170,8 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: in
             text = rendered().replace("mountPath: /tmp\n", "mountPath: /tmp\n      subPath: a\n")
         case "shm":
             text = rendered().replace("mountPath: /tmp\n", "mountPath: /dev/shm\n")
+        case "volume":
+            text = rendered().replace("name: var-tmp\n", "name: shm\n")
         case "unlimited":
             documents = list(yaml.safe_load_all(rendered()))
             del pods(documents)[0]["containers"][0]["resources"]

@@ -5,6 +5,7 @@ changed in the payload container, all of its copies have.
 """
 
 import copy
+import logging
 import math
 import re
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from k8spilot.preflight.slot_size import quantity
 from k8spilot.settings import ENGINE, PILOT, SLOT_SIZES, Settings, SlotSettings
 from k8spilot.settings.slots import BIND
 
+logger = logging.getLogger(__name__)
+
 Json = dict[str, Any]
 
 _FIRST_ID: Final = 64301
@@ -29,7 +32,7 @@ _MORE_MEMORY: Final = {PILOT: {"requests": 32, "limits": 128}, ENGINE: {"request
 """MiB that HTCondor's container needs for the programs of one job more, and the engine's for its requests."""
 _EXECUTE: Final = str(Settings.execute)
 _INSTALL: Final = "install"
-_APPLICATION: Final = "app.kubernetes.io/name"
+_COPY: Final = re.compile(rf"{Settings.payload_container}-\d+")
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
 _SHM: Final = "shm"
 """Volume at /dev/shm of the payload containers."""
@@ -67,7 +70,15 @@ def with_slots(text: str, number: int, *, equal: bool = False) -> str:
         if not equal:
             make_partitionable(spec)
     if not equal:
-        documents += [right for item in documents for right in _resize_rights(item)]
+        accounts = {str(spec.get("serviceAccountName", "default")) for spec in specs}
+        rights = list(_resize_rights(documents, accounts))
+        if not rights:
+            logger.warning(
+                "The manifest binds no Role to the service account %s: let it patch pods/resize, or the slots "
+                "will be of equal size.",
+                ", ".join(sorted(accounts)),
+            )
+        documents += rights
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
@@ -139,7 +150,7 @@ def make_partitionable(spec: Json) -> None:
         *(container for container in spec["initContainers"] if container.get("restartPolicy") == "Always"),
         *spec["containers"],
     ]
-    payloads = [one for one in lasting if one["name"].startswith(f"{Settings.payload_container}-")]
+    payloads = [one for one in lasting if _COPY.fullmatch(one["name"])]
     spec["resources"] = {kind: _sum(lasting, kind, len(payloads)) for kind in ("requests", "limits")}
     limits = payloads[0]["resources"]["limits"]
     literals = {
@@ -169,30 +180,38 @@ def _sum(lasting: list[Json], kind: str, payloads: int) -> Json:
     return {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
 
 
-def _resize_rights(item: object) -> Iterator[Json]:
-    """Yield a Role and a RoleBinding for `pods/resize`, beside each binding of the project's Role, at any depth.
+def _resize_rights(documents: list[object], accounts: set[str]) -> Iterator[Json]:
+    """Yield a Role and a RoleBinding for `pods/resize`, for each of the pods' service accounts that has a binding.
 
     They have names of their own: other pilots of the namespace, which do not need the right, do not take it away when
     they are applied.
     """
+    done: set[tuple[str, str]] = set()
+    for binding in _objects(documents, "RoleBinding"):
+        for subject in binding.get("subjects") or ():
+            key = str(subject.get("namespace")), str(subject.get("name"))
+            if subject.get("kind") != "ServiceAccount" or key[1] not in accounts or key in done:
+                continue
+            done.add(key)
+            kept = {name: binding["metadata"][name] for name in ("namespace", "labels") if name in binding["metadata"]}
+            metadata = {**kept, "name": f"{key[1]}-resize"}
+            rule = {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]}
+            yield {"apiVersion": binding["apiVersion"], "kind": "Role", "metadata": metadata, "rules": [rule]}
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"]}
+            kind = {"apiVersion": binding["apiVersion"], "kind": "RoleBinding"}
+            yield {**kind, "metadata": metadata, "roleRef": role, "subjects": [subject]}
+
+
+def _objects(item: object, kind: str) -> Iterator[Json]:
+    """Yield the objects of a kind, at any depth."""
     if isinstance(item, list):
         for value in item:
-            yield from _resize_rights(value)
-    elif isinstance(item, dict) and item.get("kind") == "List":
-        yield from _resize_rights(item.get("items"))
-    elif isinstance(item, dict) and item.get("kind") == "RoleBinding" and _is_of_pilots(item):
-        metadata = {**item["metadata"], "name": f"{item['metadata']['name']}-resize"}
-        role = {**item["roleRef"], "name": f"{item['roleRef']['name']}-resize"}
-        rule = {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]}
-        kind = {"apiVersion": item["apiVersion"], "kind": "Role"}
-        yield {**kind, "metadata": {**metadata, "name": role["name"]}, "rules": [rule]}
-        yield {**item, "metadata": metadata, "roleRef": role}
-
-
-def _is_of_pilots(binding: Json) -> bool:
-    """Return whether a binding is the base's (manifests/serviceAccount.yaml)."""
-    is_project = (binding["metadata"].get("labels") or {}).get(_APPLICATION) == "k8spilot"
-    return is_project and str(binding["roleRef"]["name"]).endswith("k8spilot")
+            yield from _objects(value, kind)
+    elif isinstance(item, dict):
+        if item.get("kind") == kind:
+            yield item
+        else:
+            yield from _objects(item.get("items"), kind)
 
 
 def _check(spec: Json, payload: Json) -> None:
@@ -201,6 +220,8 @@ def _check(spec: Json, payload: Json) -> None:
     Raises:
         SettingsError: it cannot.
     """
+    if any(volume["name"] == _SHM for volume in spec.get("volumes") or ()):
+        raise SettingsError(f"the pod has a volume {_SHM} already, which k8spilot adds; give yours another name")
     for mount in payload.get("volumeMounts", ()):
         path = mount["mountPath"]
         is_part = mount.get("subPathExpr") or (mount.get("subPath") and not path.startswith(_EXECUTE))

@@ -59,7 +59,8 @@ class Background:
         return future
 
     def start_later(self, seconds: float, name: str, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `action` after a delay. `drop_later` cancels it, even while it runs."""
+        """Run `action` after a delay, in place of an earlier one. `drop_later` cancels it, even while it runs."""
+        self.drop_later()
 
         async def act() -> None:
             await asyncio.sleep(seconds)

@@ -66,7 +66,17 @@ static const struct {
     {"/run/k8spilot/condor/passwords.d", NOTHING},
     {"/run/k8spilot/condor/tokens.d", NOTHING},
     {"/run/lock", ALL},
-    {"/dev", ALL},
+    {"/dev", DEEPER},
+    {"/dev/full", ALL},
+    {"/dev/mqueue", NOTHING},
+    {"/dev/null", ALL},
+    {"/dev/ptmx", ALL},
+    {"/dev/pts", ALL},
+    {"/dev/random", ALL},
+    {"/dev/shm", NOTHING},
+    {"/dev/tty", ALL},
+    {"/dev/urandom", ALL},
+    {"/dev/zero", ALL},
     /* The starter may read the files of /proc, and list the folders of processes (for example to close its open
      * descriptors), but not read the files there: a starter's environment has the key of a session with the other
      * daemons. */

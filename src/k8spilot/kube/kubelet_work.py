@@ -9,6 +9,8 @@ from typing import Final
 
 _LONG_SECONDS: Final = 5.0
 """Seconds that a change does not take without a pull."""
+_LONGEST_SECONDS: Final = 600.0
+"""Seconds of a pull for which jobs of other slots wait; then they go back to the queue."""
 
 
 class KubeletWork:
@@ -26,7 +28,14 @@ class KubeletWork:
         """Note that the container has changed, or will not."""
         self._began.pop(name, None)
 
+    def has_others(self, name: str) -> bool:
+        """Return whether the kubelet works on another container."""
+        return any(other != name for other in self._began)
+
     def delays(self, name: str) -> bool:
-        """Return whether the kubelet works on another container for so long that a pull must be the reason."""
-        latest = time.monotonic() - _LONG_SECONDS
-        return any(began <= latest for other, began in self._began.items() if other != name)
+        """Return whether the kubelet works on another container for so long that a pull must be the reason.
+
+        A pull that lasts for very long is no reason to wait: its registry may never end it.
+        """
+        durations = [time.monotonic() - began for other, began in self._began.items() if other != name]
+        return any(_LONG_SECONDS <= seconds <= _LONGEST_SECONDS for seconds in durations)

@@ -14,7 +14,7 @@ from k8spilot.common.errors import ClusterError, PilotError
 from k8spilot.kube.client import ApiRefusal
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.quantity import quantity
-from k8spilot.model.slot_sizes import NOTHING, Size, total
+from k8spilot.model.slot_sizes import IDLE, NOTHING, Size, total
 
 Json = dict[str, Any]
 
@@ -22,6 +22,10 @@ _MIB: Final = 2**20
 _LEAST_LIMIT: Final = 1000
 """Smallest CPU limit. With less, the runtime would need seconds to start a container, in which the kubelet does nothing
 else for the pod. The limit is no promise: all containers together request no more than the pod."""
+_REFUSALS: Final = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+"""Statuses of a change that is refused for its content or for want of a right, or that the server does not know."""
 _REASONS: Final = ("PodResizePending", "PodResizeInProgress")
 """Conditions of a pod whose resize the kubelet has not done (k8s.io/api/core/v1/types.go)."""
 
@@ -80,6 +84,8 @@ def wanted_size(pod: Json, name: str, room: Room) -> Size | None:
     limits, requests = _size(resources.get("limits") or {}), _size(resources.get("requests") or {})
     if limits is None or requests is None:
         return None
+    if requests == room.requested(IDLE) and limits.memory == IDLE.memory:
+        return IDLE  # which scaling would not return exactly
     return Size(-(-requests.cpu * room.limits.cpu // room.requests.cpu), limits.memory)
 
 
@@ -110,19 +116,29 @@ def delay(pod: Json) -> str:
     return ""
 
 
-async def resize(pod: OwnPod, sizes: Mapping[str, Size], room: Room, *, dry_run: bool = False) -> Json:
+async def resize(pod: OwnPod, sizes: Mapping[str, Size], room: Room, seen: Json, *, dry_run: bool = False) -> Json:
     """Request other limits of containers, in one change. Return the pod as the API server has accepted it.
 
+    Args:
+        pod: the own pod.
+        sizes: new sizes by the containers' names.
+        room: what all payload containers may have.
+        seen: the pod as it was last seen. A late change, which finds other values, must not undo a later one.
+        dry_run: whether the API server only checks it.
+
     Raises:
-        ResizeRefused: the API server refuses it for good.
+        ResizeRefused: the API server refuses it: no right, a policy, too large, or other values by now.
         ClusterError: the request failed this time.
     """
     changes: list[Json] = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}]
-    for number, container in enumerate(pod.pod["spec"].get("initContainers", [])):
+    for number, container in enumerate(seen["spec"].get("initContainers", [])):
         if (size := sizes.get(container["name"])) is not None:
             place = f"/spec/initContainers/{number}"
+            before = container.get("resources", {})
             changes += [
                 {"op": "test", "path": f"{place}/name", "value": container["name"]},
+                {"op": "test", "path": f"{place}/resources/limits", "value": before.get("limits")},
+                {"op": "test", "path": f"{place}/resources/requests", "value": before.get("requests")},
                 *_operations(f"{place}/resources/requests", room.requested(size)),
                 *_operations(f"{place}/resources/limits", limits_of(size)),
             ]
@@ -130,7 +146,7 @@ async def resize(pod: OwnPod, sizes: Mapping[str, Size], room: Room, *, dry_run:
     try:
         return await pod.api.read("patch", path, query=query, body=changes)
     except ApiRefusal as error:
-        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY):
+        if error.status in _REFUSALS:
             raise ResizeRefused(f"the Kubernetes API does not resize the payload containers: {error}") from error
         raise ClusterError(f"the payload containers cannot be resized now: {error}") from error
 

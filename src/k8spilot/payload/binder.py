@@ -121,7 +121,7 @@ class Binder:
         """Return the error of a bind that exceeded its time limit."""
         if self.trouble:
             return ClusterError(f"image {reference} could not be bound: {self.trouble}")
-        if self.pod.work.delays(self.name):
+        if self.pod.work.has_others(self.name):
             return NotNow(
                 f"the node has not changed to image {reference} within {seconds:.0f} s, because it pulled the image of "
                 "another job in the same pod"

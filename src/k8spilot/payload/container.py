@@ -12,7 +12,7 @@ from typing import Final
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.background import Background
-from k8spilot.common.errors import NotNow, PayloadLost, PilotError, Refused, Untimely
+from k8spilot.common.errors import BindError, NotNow, PayloadLost, PilotError, Refused, Untimely
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEvent, PayloadState
@@ -64,6 +64,7 @@ class PayloadContainer:
         self._scrubber = scrubber
         self._work = work = Background(self.name, tasks, lambda: self.subject)
         self._patience = pace.patience_seconds
+        self._bind_seconds = pace.bind_seconds
         self.scrubbing = Scrubbing(
             scrubber, lambda seconds: work.start(partial(listener.away, "remains", seconds), "notice")
         )
@@ -171,8 +172,10 @@ class PayloadContainer:
         self._machine.advance(PayloadEvent.CLAIM)
         self._work.drop_later()
         self._claim()
+        if self._sizes is not None:
+            self._sizes.promise(self.name, size)
         try:
-            async with side_by_side(asyncio.wait([bind.change]), self._resize(size)) as (changed, resized):
+            async with side_by_side(asyncio.wait([bind.change]), self._resize()) as (changed, resized):
                 await first_of(changed, resized)
                 if not (changed.done() and bind.failed):
                     await resized
@@ -228,9 +231,9 @@ class PayloadContainer:
             await asyncio.sleep(0)  # its end may be of this step of the loop: who waits for it is told first
         self._free(bind)
 
-    async def _resize(self, size: Size | None) -> None:
-        if self._sizes is not None and size is not None:
-            await self._sizes.request(self.name, size)
+    async def _resize(self) -> None:
+        if self._sizes is not None:
+            await self._sizes.request(self.name)
 
     async def _confirmed(self, bind: Bind) -> tuple[Channel, str]:
         """Wait until the pod's status shows the bound image, and the size of the job.
@@ -244,8 +247,13 @@ class PayloadContainer:
             if self._sizes is None or await self._sizes.shown(self.name):
                 return confirmed
             # Made before the size was known, with more memory. The kubelet seldom takes memory from a new container.
+            if bind is not self._bind:
+                raise Refused("the job was removed before it started")
             attempt = f"{bind.subject.attempt}-size{number}"
-            change = await self._binder.bind(change.image, attempt, self._patience)
+            try:
+                change = await self._binder.bind(change.image, attempt, self._bind_seconds)
+            except BindError as error:  # the image has run, so that the job is not at fault
+                raise PayloadLost(f"{error}; the job goes back to the queue") from error
         raise PayloadLost(f"container {self.name} did not get the size of the job, which goes back to the queue")
 
     def return_to_idle(self) -> None:

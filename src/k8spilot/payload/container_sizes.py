@@ -3,15 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError, NotNow, PayloadLost
+from k8spilot.kube.backoff import retry
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.resize import ResizeRefused, Room, actual_limits, delay, limits_of, resize, wanted_size
 from k8spilot.model.slot_sizes import IDLE, NOTHING, Size, resized
 
 logger = logging.getLogger(__name__)
 
+_REQUEST_SECONDS: Final = 15.0
+"""Seconds for the API server to accept a size, and for an earlier job to leave its room."""
 _SHOWN_SECONDS: Final = 30.0
 """Seconds for the kubelet to resize a container and show it in the pod's status; it needs less than two."""
 
@@ -25,27 +29,37 @@ class ContainerSizes:
         self._room = room
         self._turn = asyncio.Lock()
         """Keeps the order of changes."""
-        self._now: dict[str, Size] | None = None
-        """Sizes in the pod's specification; None if they have to be read from there."""
-        self._promised: dict[str, Size] = {}
-        """Size of each container that has a job. All other containers may be made smaller."""
+        self._seen: dict[str, Any] | None = None
+        """The pod as the API server has shown it last; None if it has to be read."""
+        self._promised: dict[str, Size | None] = {}
+        """Size of each container that has a job; None if it is not known. Other containers may be made smaller."""
         self._renew: dict[str, Callable[[], None]] = {}
         """Makes a container without a job anew, by its name."""
         self._given: set[str] = set()
         """Those of them that have the size already."""
 
-    async def request(self, name: str, size: Size) -> None:
-        """Request the size of its job for a container. Return when the API server has accepted it.
+    def promise(self, name: str, size: Size | None) -> None:
+        """Note that a container has a job, of a size or of one that is not known: such a job gets what there is."""
+        self._promised[name] = size
+
+    async def request(self, name: str) -> None:
+        """Request the promised size for a container. Return when the API server has accepted it.
 
         Raises:
             NotNow: it cannot have the size now; the job is not at fault.
         """
-        self._promised[name] = size
         try:
-            async with self._turn:
+            await retry(partial(self._request, name), _REQUEST_SECONDS)
+        except ResizeRefused as error:
+            raise NotNow(f"container {name} cannot get {self._promised.get(name)}: {error}") from error
+
+    async def _request(self, name: str) -> None:
+        async with self._turn:
+            try:
                 await self._change(name)
-        except (ClusterError, ResizeRefused) as error:
-            raise NotNow(f"container {name} cannot get {size}: {error}") from error
+            except ResizeRefused:  # with the sizes of others, or because of an old view of the pod
+                self._seen = None
+                await self._change(name, alone=True)
 
     async def shown(self, name: str) -> bool:
         """Wait until the pod's status shows that a container has the size of its job, if it has one.
@@ -58,7 +72,8 @@ class ContainerSizes:
         Raises:
             PayloadLost: it does not in time; the job is not at fault.
         """
-        if (size := self._promised.get(name)) is None:
+        size = self._promised.get(name)
+        if size is None:
             return True
 
         def has_settled(pod: dict[str, Any]) -> bool | None:
@@ -69,6 +84,7 @@ class ContainerSizes:
 
         if (settled := await self._pod.until_shown(name, has_settled, _SHOWN_SECONDS)) is not None:
             return settled
+        self._seen = None  # another client may have resized the pod
         why = delay(self._pod.pod) or "the pod's status does not show it; the node may be overloaded"
         raise PayloadLost(
             f"container {name} did not get {size} within {_SHOWN_SECONDS:.0f} s ({why}); the job goes back to the queue"
@@ -79,7 +95,7 @@ class ContainerSizes:
         self._renew[name] = renew
 
     async def shrink(self, *names: str) -> list[str]:
-        """Make containers small that are made anew without a job next. After a failure they keep their sizes.
+        """Make containers small that are made anew without a job next. After a refusal they keep their sizes.
 
         Returns:
             Names of those that were larger.
@@ -92,7 +108,7 @@ class ContainerSizes:
                     await self._resize(dict.fromkeys(free, IDLE))
         except (ClusterError, ResizeRefused) as error:
             logger.warning("Containers keep their sizes (%s): %s.", ", ".join(names), error)
-            return []
+            return [] if isinstance(error, ResizeRefused) else free  # else the server may have done it
         return free
 
     async def shrink_all(self) -> None:
@@ -106,29 +122,36 @@ class ContainerSizes:
         self._promised.pop(name, None)
         self._given.discard(name)
 
-    async def _change(self, name: str) -> None:
+    async def _change(self, name: str, *, alone: bool = False) -> None:
         """Give containers the sizes of their jobs: that of `name`, and of the others that wait, in one change."""
-        now, promised = await self._read(), self._promised.copy()
-        if (changes := resized(now, promised, self._room.limits)) is None:
-            promised = {one: size for one, size in promised.items() if one in {name, *self._given}}
-            changes = resized(now, promised, self._room.limits)
+        now = await self._read()
+        if self._promised.get(name, NOTHING) is None:
+            self._promised[name] = now[name]
+        promised = {one: size for one, size in self._promised.items() if size is not None}
+        settled = {one: size for one, size in promised.items() if one in {name, *self._given}}
+        changes = None if alone else resized(now, promised, self._room.limits)
         if changes is None:
-            raise ClusterError(f"other jobs leave no room for it in {self._room.limits}")
-        if changes:
-            await self._resize(changes)
+            promised, changes = settled, resized(now, settled, self._room.limits)
+        if changes is None:
+            raise ClusterError(f"other jobs leave no room for {promised.get(name)} in {self._room.limits}")
+        try:
+            if changes:
+                await self._resize(changes)
+        finally:  # a request that is cancelled, or whose answer is lost, may have its effect
+            for one in changes.keys() - self._promised.keys():
+                self._renew[one]()
         self._given.update(promised.keys() & self._promised.keys())
-        for one in changes.keys() - promised.keys():
-            self._renew[one]()
 
     async def _read(self) -> dict[str, Size]:
         """Return the sizes in the pod's specification."""
-        if self._now is None:
+        if self._seen is None:
             await self._pod.refresh()
-            self._now = {name: wanted_size(self._pod.pod, name, self._room) or NOTHING for name in self._names}
-        return self._now
+            self._seen = self._pod.pod
+        seen = self._seen
+        return {name: wanted_size(seen, name, self._room) or NOTHING for name in self._names}
 
     async def _resize(self, changes: Mapping[str, Size]) -> None:
-        after, self._now = {**await self._read(), **changes}, None  # not known if the answer is lost
-        await resize(self._pod, changes, self._room)
-        self._now = after
+        seen, self._seen = self._seen, None  # not known if the answer is lost
+        assert seen is not None
+        self._seen = await resize(self._pod, changes, self._room, seen)
         logger.info("Resized %s.", ", ".join(f"{one} to {changes[one]}" for one in sorted(changes)))

@@ -1,37 +1,52 @@
 """Trial of a partitionable slot's sizes: whether this cluster and this node resize the payload containers."""
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from k8spilot.common.aio import side_by_side
 from k8spilot.common.errors import ClusterError
+from k8spilot.kube.backoff import retry
 from k8spilot.kube.client import Api
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.resize import ResizeRefused, actual_limits, delay, limits_of, resize, room, wanted_size
-from k8spilot.model.slot_sizes import Size
+from k8spilot.model.slot_sizes import IDLE, Size, total
 from k8spilot.preflight.finding import Finding, good, warning
 from k8spilot.settings import Settings
 
 _SECONDS: Final = 20.0
 """Seconds for the kubelet to resize a container and to show it; it needs less than two."""
 _CHECK: Final = "slot sizes"
+_RECORD: Final = "equal-slots"
+"""File in the exchange volume with the answer of the trial, which no job can reach."""
 
 
 async def why_equal(settings: Settings, api: Api, *, runs: bool) -> str:
-    """Give a payload container one MiB more. Return why that fails; empty if the pod's status shows it.
+    """Return why the containers cannot be resized here, so that the slots are of equal size; empty if they can.
+
+    The answer is found once in a pod's life. After a restart in place the containers may have any size.
 
     Args:
         settings: settings of the pilot.
         api: the Kubernetes API.
-        runs: whether a pilot may run here already. Then no container changes: the API server is asked only.
+        runs: whether a pilot may run here already. Then nothing is changed: the API server is asked only.
 
     Raises:
         ClusterError: the Kubernetes API is not available.
     """
+    record = settings.exchange / _RECORD
+    with suppress(OSError):
+        return record.read_text()
+    if settings.overcommit:
+        return "K8SPILOT_OVERCOMMIT is set, and a partitionable slot has what the pod has"
     try:
-        return await _trial(settings, api, runs=runs)
+        why = await retry(partial(_trial, settings, api, runs=runs), _SECONDS)
     except TimeoutError:
         raise ClusterError("the Kubernetes API did not return the own pod") from None
+    if not runs:
+        record.write_text(why)
+    return why
 
 
 def sizes_finding(settings: Settings, why: str) -> Finding:
@@ -63,10 +78,12 @@ async def _trial(settings: Settings, api: Api, *, runs: bool) -> str:
         if before is None:
             return f"the container {name} has no requests and limits of cpu and memory"
         try:
-            await resize(pod, {name: before}, shared, dry_run=True)
+            # A LimitRange or a policy may refuse large sizes, or small ones.
+            whole = shared.limits - total([IDLE for _ in names[1:]])
+            await resize(pod, {**dict.fromkeys(names, IDLE), name: whole}, shared, pod.pod, dry_run=True)
             if not runs:  # less memory would need a measurement of its use, which can take a minute
                 more = Size(before.cpu, before.memory + 1)
-                await resize(pod, {name: more}, shared)
+                await resize(pod, {name: more}, shared, pod.pod)
                 return await _shown(pod, name, more)
         except ResizeRefused as error:
             return str(error)

@@ -50,6 +50,8 @@ def size_faults(payload: Json, settings: Settings) -> Iterator[str]:
             "otherwise the slot promises what other pods use"
         )
     cpus, memory = limits.get("cpu"), limits.get("memory")
+    if settings.is_partitionable:  # the container has the size of its present job
+        cpus, memory = settings.payload_cpus, f"{settings.payload_memory_mb}Mi"
     if cpus is not None and (settings.num_cpus or 0) > math.ceil(quantity(cpus)):
         yield _beyond("NUM_CPUS", f"{settings.num_cpus} CPUs", f"cpu: {cpus}", name)
     if memory is not None and (settings.memory or 0) > math.ceil(quantity(memory) / _MIB):

@@ -18,7 +18,7 @@ from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.command import Command
 from k8spilot.model.disk import MIB, LastRun
 from k8spilot.model.image import Image
-from k8spilot.model.slot_sizes import Size
+from k8spilot.model.slot_sizes import IDLE, Size
 from k8spilot.payload.disk_meter import DiskMeter
 from k8spilot.payload.disk_watch import DiskShare
 
@@ -172,11 +172,14 @@ def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
 
 
 def _size(host: Mapping[str, Any]) -> Size | None:
-    """Return the size of HTCondor's slot: 100 shares for each CPU, and its memory (docker-api.cpp, createContainer)."""
+    """Return the size of HTCondor's slot: 100 shares for each CPU, and its memory (docker-api.cpp, createContainer).
+
+    A job can request no CPU. It gets what an idle container has.
+    """
     shares, memory = host.get("CpuShares") or 0, host.get("Memory") or 0
-    if not all(isinstance(value, int) and value > 0 for value in (shares, memory)):
+    if not all(isinstance(value, int) and value >= 0 for value in (shares, memory)) or memory == 0:
         return None
-    return Size(shares * _MILLI_OF_SHARE, -(-memory // MIB))
+    return Size(max(shares * _MILLI_OF_SHARE, IDLE.cpu), -(-memory // MIB))
 
 
 def execution_command(job: Command, body: Mapping[str, Any], *, is_job: bool) -> Command:
