@@ -3,6 +3,7 @@
 import hypothesis
 from hypothesis import strategies as some
 
+from k8spilot.kube.resize import Room
 from k8spilot.model.slot_sizes import IDLE, Size, resized, total
 
 ROOM = Size(4000, 4096)
@@ -54,3 +55,20 @@ def test_jobs_get_their_sizes_whenever_there_is_room_and_nothing_else_changes_wi
         assert all(after[name] == size for name, size in promised.items())
         if total({**now, **promised}.values()).fits_in(room):
             assert set(changes) <= set(promised)
+
+
+@hypothesis.given(
+    some.integers(1, 64),
+    some.builds(Size, some.integers(1, 9000), some.integers(1, 9000)),
+    some.floats(0.01, 1),
+    some.data(),
+)
+def test_requests_of_all_containers_are_no_more_than_the_pods_whatever_part_of_the_limits_they_are(
+    number: int, share: Size, part: float, data: some.DataObject
+) -> None:
+    limits = total([share + IDLE] * number)
+    room = Room(limits, Size(max(int(limits.cpu * part), 1), max(int(limits.memory * part), 1)))
+    busy = data.draw(some.integers(1, number))
+    whole = limits - total([IDLE] * (number - busy))
+    parts = [Size(whole.cpu // busy, whole.memory // busy)] * busy + [IDLE] * (number - busy)
+    assert total(map(room.requested, parts)).fits_in(room.requests)

@@ -51,7 +51,7 @@ class Room:
 
 def _scaled(value: int, numerator: int, denominator: int) -> int:
     """Return the scaled value, rounded down, so that the sum of scaled values is in the scaled sum."""
-    return max(value * min(numerator, denominator) // denominator, 1)
+    return value * min(numerator, denominator) // denominator
 
 
 def room(pod: Json, names: Collection[str]) -> Room | None:
