@@ -51,7 +51,8 @@ def size_faults(payload: Json, settings: Settings) -> Iterator[str]:
         )
     cpus, memory = limits.get("cpu"), limits.get("memory")
     if settings.is_partitionable:  # the container has the size of its present job
-        cpus, memory = settings.payload_cpus, f"{settings.payload_memory_mb}Mi"
+        known = settings.payload_memory_mb  # the engine's own container does not know it, nor what is promised
+        cpus, memory = settings.payload_cpus, None if known is None else f"{known}Mi"
     if cpus is not None and (settings.num_cpus or 0) > math.ceil(quantity(cpus)):
         yield _beyond("NUM_CPUS", f"{settings.num_cpus} CPUs", f"cpu: {cpus}", name)
     if memory is not None and (settings.memory or 0) > math.ceil(quantity(memory) / _MIB):
