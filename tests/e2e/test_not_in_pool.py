@@ -82,8 +82,7 @@ def test_a_pilot_that_the_pool_does_not_take_is_not_fit_and_ends_with_the_reason
         assert conditions["Ready"]["status"] == "False"
         assert not _of(lab, name, "Fit")
         assert any(WORDS[key] in one["message"] for one in _of(lab, name, "Drained"))
-        log = lab.kubectl("logs", name, "-n", PILOT_NAMESPACE, "-c", "pilot", "--previous").strip()
-        assert log.splitlines()[-1].endswith(ended["message"])
+        log = until(partial(_log_of_the_ended, lab, name, ended["message"]), "the message is the last line of the log")
         errors = {line.split()[2] for line in log.splitlines() if " ERROR " in line}
         assert {"condor.startd:", "k8spilot.condor.pool_watch:", "k8spilot.supervisor:"} <= errors
 
@@ -102,3 +101,9 @@ def _ended(lab: Lab, name: str) -> dict[str, Any] | None:
     (status,) = _pod(lab, name)["status"]["containerStatuses"]
     ended: dict[str, Any] | None = status["lastState"].get("terminated")
     return ended
+
+
+def _log_of_the_ended(lab: Lab, name: str, last: str) -> str:
+    """The log of the ended pilot container; empty if its last line is not `last`, or while the kubelet has none."""
+    log = lab.kubectl("logs", name, "-n", PILOT_NAMESPACE, "-c", "pilot", "--previous").strip()
+    return log if log.splitlines()[-1:] and log.splitlines()[-1].endswith(last) else ""
