@@ -33,7 +33,7 @@ def test_the_namespace_enforces_the_level(ground: Ground) -> None:
 
 
 def test_the_pilots_account_may_do_what_the_role_says_and_no_more(ground: Ground) -> None:
-    """And what the components gpu-metrics and node-images say, as long as tests of these have them beside it."""
+    """And what gpu-metrics, node-images and a partitionable slot need, where tests of these have it beside that."""
     account = f"system:serviceaccount:{ground.lab.namespace}:{ground.status()['spec']['serviceAccountName']}"
     before = _components(ground)
     listed = ground.lab.kubectl("auth", "can-i", "--list", "-n", ground.lab.namespace, "--as", account)
@@ -50,7 +50,12 @@ def _components(ground: Ground) -> dict[str, str]:
     """Resources and verbs of the components that another test has in force."""
     gpus = ("rolebinding", "k8spilot-gpu-metrics", "-n", ground.lab.namespace)
     nodes = ("clusterrolebinding", "k8spilot-node-images")
-    rights = {gpus: ("pods/ephemeralcontainers", "[patch]"), nodes: ("nodes", "[get]")}
+    sizes = ("rolebinding", "k8spilot-resize", "-n", ground.lab.namespace)
+    rights = {
+        gpus: ("pods/ephemeralcontainers", "[patch]"),
+        nodes: ("nodes", "[get]"),
+        sizes: ("pods/resize", "[patch]"),
+    }
     return dict(
         right
         for binding, right in rights.items()
