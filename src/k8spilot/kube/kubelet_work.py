@@ -1,4 +1,4 @@
-"""What the kubelet does for the own pod at present: changes of images that have no container yet.
+"""The work of the kubelet for the own pod: changes of images that have no container yet.
 
 The kubelet does one thing at a time for a pod (pod_workers.go). While it pulls an image for one container, it starts no
 other container of the pod, and publishes no status of it: waits for the status have to last longer then.

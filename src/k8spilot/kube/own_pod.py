@@ -69,7 +69,7 @@ class OwnPod(PodReflector):
         """Number of the parts of a change that no job needs, and that a policy may refuse: the end of the pod's
         managedFields, and its deletion cost."""
         self.work = KubeletWork()
-        """What the kubelet does for the pod at present."""
+        """Present work of the kubelet for the pod."""
         self._patching = asyncio.Lock()
         """Keeps the order of patches."""
         self._waiting: list[Change] = []

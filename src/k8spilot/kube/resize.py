@@ -36,7 +36,7 @@ class ResizeRefused(PilotError):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the payload containers may have together."""
+    """Resources of all payload containers together."""
 
     limits: Size
     requests: Size

@@ -36,7 +36,7 @@ class ContainerSizes:
         self._renew: dict[str, Callable[[], None]] = {}
         """Makes a container without a job anew, by its name."""
         self._given: set[str] = set()
-        """Those of them that have the size already."""
+        """Containers with a job that have its size already."""
 
     def promise(self, name: str, size: Size | None) -> None:
         """Note that a container has a job, of a size or of one that is not known: such a job gets what there is."""
