@@ -48,7 +48,7 @@ def _shell(script: str) -> str:
 CONTAINERS = 4
 """Payload containers of the pilot, which run as many jobs at a time."""
 CPUS, MEMORY_MB = 4, 1024
-"""What they have together."""
+"""CPUs and MiB of all payload containers together."""
 _LIMITS = (
     "if [ -e /sys/fs/cgroup/memory.max ]; "
     "then bytes=$(cat /sys/fs/cgroup/memory.max); set -- $(cat /sys/fs/cgroup/cpu.max); "

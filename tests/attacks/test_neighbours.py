@@ -86,7 +86,7 @@ def ends_right(street: Ground, bob: Jobs) -> None:
 
 @pytest.fixture(scope="module")
 def gained(street: Ground) -> dict[str, list[str]]:
-    """What each attack has gained, by its name: one job of alice's makes them all beside bob's."""
+    """Gains of each attack, by its name: one job of alice's makes all attacks beside bob's job."""
     before = street.facts().lives
     bob = beside(street)
     alice = street.alice(

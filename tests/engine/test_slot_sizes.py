@@ -28,7 +28,7 @@ async def slots(programs: Programs) -> AsyncIterator[list[Simulated]]:
 
 
 def sized(cpus: int, mebibytes: int) -> dict[str, Any]:
-    """What HTCondor's `docker create` has for a slot of this size."""
+    """Options of HTCondor's `docker create` for a slot of this size."""
     sizes = {"CpuShares": 100 * cpus, "Memory": mebibytes << 20}
     return {"HostConfig": sizes, "Labels": {"org.htcondorproject": "True"}}
 

@@ -363,7 +363,7 @@ def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
 
 
 def resized(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
-    """What a JSON patch of pods/resize does to a pod (RFC 6902)."""
+    """Return the change that a JSON patch of pods/resize makes to a pod (RFC 6902)."""
 
     def change(pod: Pod) -> None:
         for one in changes:

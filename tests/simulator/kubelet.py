@@ -133,7 +133,7 @@ class Kubelet:
         """Of the running container."""
         node.kubelets.append(self)
         self.resizes = True
-        """Whether it does what pods/resize asks for; else it says that it defers that."""
+        """Whether the kubelet resizes containers; otherwise the pod's condition says that it defers the change."""
         self._awake = asyncio.Event()
         self._awake.set()
 

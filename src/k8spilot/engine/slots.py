@@ -194,7 +194,7 @@ def build_scrubber(
         )
     return PilotScrubber(
         Leftovers(
-            [*slot.scratch_folders, *([slot.shared_memory] if slot.shared_memory is not None else [])],
+            slot.emptied_folders,
             slot.uid,
             (*SHARED, *PILOT_TEMPORARY),
             tidy=context.tidy,

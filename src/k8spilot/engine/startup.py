@@ -48,7 +48,7 @@ def open_folders(settings: Settings) -> None:
             folder.chmod(0o700)
     # As any /tmp: a job could change the attributes of a folder that is not sticky (xattr(7)).
     for slot in settings.slots:
-        for folder in (*slot.scratch_folders, *([] if slot.shared_memory is None else [slot.shared_memory])):
+        for folder in slot.emptied_folders:
             folder.chmod(0o1777)
 
 

@@ -72,7 +72,7 @@ class Bind:
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended without the image."""
+        """Whether the bind has ended without the image."""
         return self.change.done() and not self.is_bound
 
     async def _run(self) -> ImageChange:

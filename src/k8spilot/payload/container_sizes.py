@@ -80,7 +80,9 @@ class ContainerSizes:
             found = actual_limits(pod, name)
             if found is None or found.memory < size.memory:
                 return None
-            return found.memory == size.memory if found.memory > size.memory else found == limits_of(size) or None
+            if found.memory > size.memory:
+                return False
+            return True if found == limits_of(size) else None
 
         if (settled := await self._pod.until_shown(name, has_settled, _SHOWN_SECONDS)) is not None:
             return settled

@@ -51,6 +51,11 @@ class SlotSettings:
     """Socket of the same API for HTCondor's docker client only."""
 
     @property
+    def emptied_folders(self) -> tuple[Path, ...]:
+        """Folders that are emptied between its jobs: the scratch folders, and the /dev/shm of its own."""
+        return self.scratch_folders if self.shared_memory is None else (*self.scratch_folders, self.shared_memory)
+
+    @property
     def bind_annotation(self) -> str:
         """Annotation of the pod that names the last change of its image."""
         return BIND if self.is_only else f"{BIND}-{self.number}"

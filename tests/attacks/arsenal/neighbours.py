@@ -1,4 +1,4 @@
-"""What a hostile job tries against a job that runs in the same pod at the same time, as another user."""
+"""Attacks of a job on a job of another user that runs in the same pod at the same time."""
 
 import ctypes
 import os
@@ -45,7 +45,7 @@ def neighbours() -> list[int]:
 
 
 def each(*wanted: tuple[str, Callable[[int], object]]) -> list[str]:
-    """What succeeds on any of the neighbours' processes."""
+    """Make attempts on each of the neighbours' processes; return those that succeed."""
     return [gain for pid in neighbours() for name, act in wanted for gain in tries((f"{name} of {pid}", act, pid))]
 
 
@@ -218,7 +218,7 @@ def counters_of_him() -> list[str]:
 
 @against
 def files_by_name() -> list[str]:
-    """Whatever of his is below the folders that both can write to in their containers."""
+    """The neighbour's files below the folders that both jobs can write to."""
     neighbours()
     tops = ("/var/lib/condor", "/tmp", "/var/tmp", "/k8spilot", "/dev/shm", "/home", "/run")
     names = [f"{where}/{name}" for top in tops for where, folders, files in os.walk(top) for name in (*folders, *files)]
