@@ -30,14 +30,15 @@ def deploy(
     *,
     slots: int = 1,
     equal: bool = False,
+    gpu_containers: int | None = None,
     rewrite: Callable[[str], str] = str,
 ) -> None:
     """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
 
     `environment` is added to the pilot container's variables, `overlay` are more fields of its kustomization;
     `components` in it are names of folders in components/. `slots` is the number of payload containers, which share the
-    resources of the one in the manifest, `equal` whether they are of one size; `rewrite` changes
-    the manifest of such a pod at last. Raises LabError.
+    resources of the one in the manifest, `equal` whether they are of one size, `gpu_containers` how many get its GPUs;
+    `rewrite` changes the manifest of such a pod at last. Raises LabError.
     """
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
@@ -47,7 +48,8 @@ def deploy(
         lab.kubectl("apply", "-k", str(folder))
     else:
         manifest = folder / "several.yaml"
-        manifest.write_text(rewrite(with_slots(lab.kubectl("kustomize", str(folder)), slots, equal=equal)))
+        text = with_slots(lab.kubectl("kustomize", str(folder)), slots, equal=equal, gpu_containers=gpu_containers)
+        manifest.write_text(rewrite(text))
         lab.kubectl("apply", "-f", str(manifest))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):

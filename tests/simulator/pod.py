@@ -27,7 +27,7 @@ def pilot_pod(
         payload = next(one for one in pod["spec"]["initContainers"] if one["name"] == PAYLOAD)
         payload["resources"]["limits"]["cpu"] = payload["resources"]["requests"]["cpu"] = str(len(slots))
         multiply(pod["spec"], len(slots))
-        make_partitionable(pod["spec"])
+        make_partitionable(pod["spec"], len(slots))
     uids = {slot.container: slot.uid for slot in slots}
     pod["metadata"] |= {"name": NAME, "namespace": NAMESPACE, "uid": "6f1f7e53-0000-4000-8000-000000000000"}
     for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):

@@ -119,6 +119,54 @@ def test_slots_of_equal_size_need_no_right_and_no_resources_of_the_pod() -> None
     assert "resize" not in str(documents)
 
 
+def with_gpus(count: int) -> str:
+    """The manifest, with GPUs for the payload container."""
+    documents = list(yaml.safe_load_all(rendered()))
+    payload = next(one for one in pods(documents)[0]["initContainers"] if one["name"] == "payload")
+    payload["resources"]["limits"]["nvidia.com/gpu"] = str(count)
+    return yaml.safe_dump_all(documents)
+
+
+def variables(container: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: str(one.get("value")) for one in container["env"]}
+
+
+def test_gpus_are_divided_and_their_slots_are_of_equal_size() -> None:
+    text = with_slots(with_gpus(4), 4)
+    assert [one["resources"]["limits"]["nvidia.com/gpu"] for one in payloads(text)] == ["1"] * 4
+    (spec,) = pods(list(yaml.safe_load_all(text)))
+    assert "resources" not in spec, "the size of no container changes"
+    told = variables(spec["containers"][0])
+    assert (told["K8SPILOT_GPU_CONTAINERS"], told["K8SPILOT_CONTAINER_GPUS"]) == ("4", "1")
+    assert "K8SPILOT_SLOT_SIZES" not in told
+    assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
+
+
+def test_the_last_payload_container_can_have_all_gpus_and_the_others_share_a_partitionable_slot() -> None:
+    text = with_slots(with_gpus(4), 4, gpu_containers=1)
+    found = payloads(text)
+    assert [one["resources"]["limits"].get("nvidia.com/gpu") for one in found] == [None, None, None, "4"]
+    assert [variables(one).get("NVIDIA_VISIBLE_DEVICES") for one in found] == ["void", "void", "void", None]
+    (spec,) = pods(list(yaml.safe_load_all(text)))
+    assert room({"spec": spec}, ["payload-1", "payload-2", "payload-3"]) == Room(
+        Size(3030, 3 * 1024 + 96), Size(3030, 3 * 1024 + 96)
+    )
+    assert variables(spec["containers"][0])["K8SPILOT_SLOT_SIZES"] == "requested"
+    assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
+
+
+@pytest.mark.parametrize(("gpus", "containers", "words"), [(0, 1, "has no GPUs"), (2, 5, "must be from 1 to 4")])
+def test_containers_for_gpus_that_do_not_exist_are_refused(gpus: int, containers: int, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        with_slots(with_gpus(gpus) if gpus else rendered(), 4, gpu_containers=containers)
+
+
+def test_a_payload_container_with_other_gpus_than_the_pilot_expects_is_found() -> None:
+    text = with_slots(with_gpus(4), 4).replace('nvidia.com/gpu: "1"', 'nvidia.com/gpu: "2"', 1)
+    words = " ".join(one.words for one in manifest_findings(text))
+    assert "give payload-1 1 GPUs in place of 2" in words
+
+
 SHARED = {
     "/tmp": r"set subPath: payload-2 for the volume tmp \(/tmp in payload-2\)",
     "/k8spilot": r"set subPath: payload-2 for the volume exchange \(/k8spilot in payload-2\)",
@@ -152,7 +200,7 @@ def test_what_two_slots_would_share_is_found(path: str) -> None:
         ("volume", 2, "the pod has a volume shm already"),
         ("unlimited", 2, "the container pilot has no limits of cpu and memory"),
         ("own", 2, "the pod has resources of its own"),
-        ("gpus", 2, "the payload container has nvidia.com/gpu, which k8spilot does not divide"),
+        ("gpus", 4, "has nvidia.com/gpu: 2, which 4 payload containers cannot divide; set --gpu-containers"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: int, words: str) -> None:
@@ -181,9 +229,14 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: in
                 "  shareProcessNamespace: true\n", "  shareProcessNamespace: true\n  resources: {}\n"
             )
         case "gpus":
-            text = rendered().replace("ephemeral-storage: 16Gi", "nvidia.com/gpu: '2'")
+            text = with_gpus(2)
     with pytest.raises(SettingsError, match=words):
         with_slots(text, number)
+
+
+def test_devices_that_are_no_gpus_are_refused() -> None:
+    with pytest.raises(SettingsError, match="the payload container has example.org/fpga, which k8spilot does not"):
+        with_slots(with_gpus(2).replace("nvidia.com/gpu", "example.org/fpga"), 2)
 
 
 def test_a_text_that_looks_like_a_number_stays_a_text() -> None:

@@ -73,6 +73,46 @@ def test_a_partitionable_slot_has_as_many_dynamic_slots_as_the_pod_has_payload_c
     assert "PartitionableSlot =?= true && (NumDynamicSlots ?: 0) == 0" in found["STARTD.DAEMON_SHUTDOWN"]
 
 
+def of_gpus(tmp_path: Path, sizes: str) -> dict[str, str]:
+    """What HTCondor reads of a pod with four payload containers, the last two of which have two GPUs each."""
+    known = settings(
+        payload_containers=4,
+        gpu_containers=2,
+        container_gpus=2,
+        slot_sizes=sizes,
+        payload_memory_mb=512,
+        payload_cpus=2,
+    )
+    text = render(known, Folders.of(known), started=0, slot_users=["a", "b", "c", "d"])
+    types = [name for number in (1, 2, 3) for name in (f"NUM_SLOTS_TYPE_{number}", f"SLOT_TYPE_{number}")]
+    users = ("SLOT1_2_USER", "SLOT2_USER", "SLOT3_USER", "SLOT4_USER")
+    names = ("NUM_SLOTS", "START", "K8SHoldJob", "STARTD.DAEMON_SHUTDOWN")
+    return parsed(tmp_path, text, *names, *types, *users)
+
+
+def test_each_payload_container_with_gpus_has_a_slot_of_its_own_beside_the_partitionable_slot(tmp_path: Path) -> None:
+    found = of_gpus(tmp_path, "requested")
+    assert found["NUM_SLOTS"] == "3"
+    assert found["SLOT_TYPE_1"] == "cpus=4, memory=1024, disk=2/4, swap=2/4, GPUs=0"
+    assert found["SLOT_TYPE_3"] == "cpus=2, memory=512, disk=1/4, swap=1/4, GPUs=2 : K8SPayload4 =?= true"
+    assert [found[f"NUM_SLOTS_TYPE_{number}"] for number in (1, 2, 3)] == ["1", "1", "1"]
+    assert [found[f"{name}_USER"] for name in ("SLOT1_2", "SLOT2", "SLOT3")] == ["b", "c", "d"]
+    assert "(MY.DSlotID ?: 0) <= 2 && (MY.NumDynamicSlots ?: 0) < 2" in found["START"]
+    assert "(MY.GPUs ?: 0) == 0 || (TARGET.RequestGPUs ?: 0) > 0" in found["START"]
+    assert "MY.SlotID + 1" in found["K8SHoldJob"]
+    for name in ("slot2", "slot3"):
+        assert f'stringListMember({name}_State, "Unclaimed,Owner") isnt false' in found["STARTD.DAEMON_SHUTDOWN"]
+
+
+def test_equal_slots_with_and_without_gpus_have_the_numbers_of_their_payload_containers(tmp_path: Path) -> None:
+    found = of_gpus(tmp_path, "equal")
+    assert (found["NUM_SLOTS"], found["NUM_SLOTS_TYPE_1"], found["NUM_SLOTS_TYPE_3"]) == ("4", "2", "1")
+    assert found["SLOT_TYPE_1"] == "cpus=2, memory=512, disk=1/4, swap=1/4, GPUs=0"
+    assert found["SLOT_TYPE_2"].endswith("GPUs=2 : K8SPayload3 =?= true")
+    assert [found[f"{name}_USER"] for name in ("SLOT3", "SLOT4")] == ["c", "d"]
+    assert "MY.SlotID +" not in found["K8SHoldJob"]
+
+
 def test_jobs_are_told_the_size_of_the_slot_in_variables_that_programs_read(tmp_path: Path) -> None:
     found = parsed(tmp_path, written(), "STARTER_NUM_THREADS_ENV_VARS")
     threads = found["STARTER_NUM_THREADS_ENV_VARS"].split()

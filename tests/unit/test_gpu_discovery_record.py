@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from k8spilot.cli import status
 from k8spilot.cli.main import app
+from k8spilot.gpu.discovery.pod_gpus import PodGpus
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import FILE, GpuRecord, report
 from tests.unit.test_cli_status import found
@@ -38,7 +39,26 @@ def test_a_record_that_makes_no_sense_is_no_gpu(tmp_path: Path, text: str) -> No
     gpus = GpuRecord.load(tmp_path)
     assert gpus is not None
     assert gpus.failure
-    assert gpus.inventory == "DetectedGPUs=0\n"
+    assert PodGpus({1: gpus}).inventory == "DetectedGPUs=0\n"
+
+
+def test_the_gpus_of_several_payload_containers_are_told_with_the_container_of_each() -> None:
+    first, second = GpuRecord(ONE, seen(A, visible=A.uuid)), GpuRecord(ONE, seen(B, visible=B.uuid))
+    pod = PodGpus({1: GpuRecord(), 2: first, 3: second})
+    assert (pod.usable, pod.groups, pod.problem) == ((A, B), ((A.uuid,), (B.uuid,)), "")
+    assert pod.words == f"{first.words}; {second.words}"
+    assert (pod.strategy, pod.expected) == ("variable", (A.uuid, B.uuid))
+    assert "K8SPayload3=true" in pod.inventory.splitlines()[-1]
+    assert pod.json()["usable"] == [A.uuid, B.uuid]
+    assert [one["usable"] for one in pod.json()["containers"].values()] == [[], [A.uuid], [B.uuid]]
+
+
+def test_a_payload_container_without_its_gpus_is_a_problem_of_the_pod_and_the_others_are_usable() -> None:
+    pod = PodGpus({1: GpuRecord(ONE, seen(A, visible=A.uuid)), 2: BAD})
+    assert pod.problem == BAD.verdict.problem
+    assert pod.usable == (A,)
+    assert PodGpus({1: GpuRecord(), 2: BAD}).words == BAD.words
+    assert PodGpus({1: GpuRecord(), 2: GpuRecord()}).inventory == "DetectedGPUs=0\n"
 
 
 def test_a_failure_is_a_problem_only_where_gpus_were_promised() -> None:

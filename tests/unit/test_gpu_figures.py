@@ -51,7 +51,7 @@ def test_time_that_is_not_known_counts_as_the_rest_does() -> None:
     assert reader.read() == [], "unknown is not zero"
     clock.now = 20
     meter.take(said(a={"busy": 2.0, "known": 4.0}))
-    assert reader.read(60.0) == [GpuUsage(A, 10.0, None)], "half of the time, also of that which is not known"
+    assert reader.read(lambda _: 60.0) == [GpuUsage(A, 10.0, None)], "half of the time, also of that which is not known"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_job_has_its_own_average_however_long_nothing_was_known_before_it(
         reader.read()
     clock.now = 910
     meter.take(said(10.0, a={"busy": 10.0, "known": 10.0}))
-    assert reader.read(age) == [GpuUsage(A, busy, None) for busy in usages]
+    assert reader.read(lambda _: age) == [GpuUsage(A, busy, None) for busy in usages]
 
 
 @pytest.mark.parametrize("before", [0.0, 0.3, 1.0])
@@ -83,7 +83,7 @@ def test_a_jobs_average_is_the_same_whenever_it_begins_and_whatever_ran_before_i
         meter.take(said(1.0, a={"busy": rate, "known": 1.0, "peak": int(rate * 10)}))
         if clock.now % 10 == 0:
             age = clock.now - 10 - began
-            found = reader.read(age if age >= 0 else None)
+            found = reader.read({A: age if age >= 0 else None}.get)
             if found and age > 0:
                 (usage,) = found
                 assert usage.busy is not None
@@ -108,7 +108,7 @@ def test_what_was_said_long_ago_is_not_so_any_more() -> None:
 def test_an_ad_for_each_gpu_is_for_the_slot_that_has_it_under_either_name() -> None:
     first, second = (f'StringListMember("{one}", AssignedGPUs)' for one in ("GPU-8f9c2d75", A))
     third, fourth = (f'StringListMember("{one}", AssignedGPUs)' for one in ("GPU-0a000000", B))
-    text = blocks([GpuUsage(B, 1.5, 3 * MIB + 1), GpuUsage(A, None, 5)], [A, B], update=True)
+    text = blocks([GpuUsage(B, 1.5, 3 * MIB + 1), GpuUsage(A, None, 5)], [[A, B]], update=True)
     assert text.splitlines() == [
         f"SlotMergeConstraint = {third} || {fourth}",
         "UptimeGPUsSeconds = 1.500000",
@@ -122,6 +122,23 @@ def test_an_ad_for_each_gpu_is_for_the_slot_that_has_it_under_either_name() -> N
         "UptimeGPU0MemoryPeakUsage = 1",
         "- GPUsSlot0 update:true",
     ]
+
+
+def test_each_payload_container_has_its_own_first_gpu_and_its_own_peak() -> None:
+    lines = blocks([GpuUsage(B, 1.5, 3 * MIB), GpuUsage(A, None, 5 * MIB)], [[A], [B]], update=False).splitlines()
+    end = lines.index("- GPUsSlot1")
+    assert {"UptimeGPU0MemoryPeakUsage = 3", "UptimeGPUsMemoryPeakUsage = 3"} <= set(lines[:end])
+    assert {"UptimeGPU0MemoryPeakUsage = 5", "UptimeGPUsMemoryPeakUsage = 5", "- GPUsSlot0"} <= set(lines[end:])
+
+
+def test_a_gpu_without_a_job_reports_what_another_gpus_job_does_not_count() -> None:
+    """A has a job since one second, B has none: the message of five seconds is partly from before A's job."""
+    clock = Clock()
+    meter = Meter([A, B], clock)
+    reader = meter.reader()
+    clock.now = 10
+    meter.take(said(a={"busy": 4.0, "known": 5.0}, b={"busy": 1.0, "known": 5.0}))
+    assert [usage.uuid for usage in reader.read({A: 1.0}.get)] == [B]
 
 
 def test_every_figure_that_is_told_is_a_metric_that_htcondor_knows() -> None:

@@ -31,6 +31,21 @@ def test_a_real_gpus_properties_are_all_told() -> None:
     )
 
 
+def test_a_slot_type_can_select_the_gpus_of_a_payload_container() -> None:
+    other = replace(H200, uuid="GPU-aaaaaaaa-1111-2222-3333-444455556666")
+    lines = inventory([H200, other], DRIVER, {H200.uuid: [3], other.uuid: [4]}).splitlines()
+    assert lines[0] == 'DetectedGPUs="GPU-8f9c2d75, GPU-aaaaaaaa"'
+    assert "K8SPayload" not in lines[1]
+    assert lines[2].endswith("K8SPayload3=true; ]")
+    assert lines[3].endswith("K8SPayload4=true; ]")
+
+
+def test_a_gpu_that_two_payload_containers_share_can_be_assigned_twice() -> None:
+    lines = inventory([H200], DRIVER, {H200.uuid: [1, 2]}).splitlines()
+    assert lines[0] == 'DetectedGPUs="GPU-8f9c2d75, GPU-8f9c2d75"'
+    assert "K8SPayload1=true; K8SPayload2=true" in lines[2]
+
+
 def test_without_gpus_there_are_none() -> None:
     assert inventory([], DRIVER) == "DetectedGPUs=0\n"
 

@@ -145,15 +145,19 @@ def slots(
     number: Annotated[int, typer.Argument(min=2, max=64, metavar="NUMBER", help="Number of payload containers.")],
     manifest: Annotated[str, typer.Argument(metavar="FILE", help="The rendered manifest; - for standard input.")] = "-",
     equal: Annotated[bool, typer.Option("--equal", help="Make slots of equal size.")] = False,
+    gpu_containers: Annotated[
+        int | None, typer.Option(min=1, help="Number of payload containers that get the GPUs; all, if it is not set.")
+    ] = None,
 ) -> None:
     """Give the pod of a rendered manifest several payload containers, each for one job at a time.
 
     They share the resources of the one that the manifest has: as one partitionable slot, of which each job gets what it
-    requests, or as slots of equal size. The result goes to standard output.
+    requests, or as slots of equal size. Payload containers with GPUs have slots of equal size. The result goes to
+    standard output.
     """
     from k8spilot.cli.slots import with_slots  # noqa: PLC0415
 
-    typer.echo(with_slots(_text_of(manifest), number, equal=equal), nl=False)
+    typer.echo(with_slots(_text_of(manifest), number, equal=equal, gpu_containers=gpu_containers), nl=False)
 
 
 @gpu.command()

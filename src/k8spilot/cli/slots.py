@@ -6,15 +6,15 @@ changed in the payload container, all of its copies have.
 
 import copy
 import logging
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
 
+from k8spilot.cli.slot_shares import Shares, divide, together
 from k8spilot.common.errors import SettingsError
-from k8spilot.model.slot_sizes import IDLE
+from k8spilot.gpu.discovery.verdict import VISIBLE
 from k8spilot.preflight.slot_size import quantity
 from k8spilot.settings import ENGINE, PILOT, SLOT_SIZES, Settings, SlotSettings
 from k8spilot.settings.slots import BIND
@@ -25,9 +25,6 @@ Json = dict[str, Any]
 
 _FIRST_ID: Final = 64301
 """User and group id of the first payload container's jobs: the image's account job1 (Dockerfile)."""
-_DIVIDED: Final = ("cpu", "memory", "ephemeral-storage")
-_UNITS: Final = {"cpu": ("m", 1e-3), "memory": ("Mi", 2**20), "ephemeral-storage": ("Mi", 2**20)}
-"""Unit in which a share is written: its suffix and size."""
 _MORE_MEMORY: Final = {PILOT: {"requests": 32, "limits": 128}, ENGINE: {"requests": 4, "limits": 64}}
 """MiB that HTCondor's container needs for the programs of one job more, and the engine's for its requests."""
 _EXECUTE: Final = str(Settings.execute)
@@ -49,8 +46,11 @@ _KNOWN: Final = {
 """Variables from which the slots follow, and those that are required and do not matter here."""
 
 
-def with_slots(text: str, number: int, *, equal: bool = False) -> str:
+def with_slots(text: str, number: int, *, equal: bool = False, gpu_containers: int | None = None) -> str:
     """Return the manifest `text` with `number` payload containers, of one partitionable slot or `equal` in size.
+
+    The GPUs of the payload container are those of the last `gpu_containers`, None for all. Each of these has a slot of
+    its own.
 
     Raises:
         SettingsError: it is not YAML, has no payload container, or that has too little for so many.
@@ -65,12 +65,14 @@ def with_slots(text: str, number: int, *, equal: bool = False) -> str:
             f"the manifest has no pod with an init container {Settings.payload_container}; give the output of "
             "`kubectl kustomize`, before it has several payload containers"
         )
+    shared = []
     for spec in specs:
-        multiply(spec, number)
-        if not equal:
-            make_partitionable(spec)
-    if not equal:
-        accounts = {str(spec.get("serviceAccountName", "default")) for spec in specs}
+        of_gpus = multiply(spec, number, gpu_containers)
+        if not equal and of_gpus < number:
+            make_partitionable(spec, number - of_gpus)
+            shared.append(spec)
+    if shared:
+        accounts = {str(spec.get("serviceAccountName", "default")) for spec in shared}
         rights = list(_resize_rights(documents, accounts))
         if not rights:
             logger.warning(
@@ -112,8 +114,8 @@ def _payload_place(spec: Json) -> int | None:
     return names.index(Settings.payload_container) if Settings.payload_container in names else None
 
 
-def multiply(spec: Json, number: int) -> None:
-    """Give a pod's specification `number` payload containers in place of one.
+def multiply(spec: Json, number: int, gpu_containers: int | None = None) -> int:
+    """Give a pod's specification `number` payload containers in place of one. Return how many have GPUs.
 
     Raises:
         SettingsError: the payload container has too little for so many.
@@ -122,10 +124,11 @@ def multiply(spec: Json, number: int) -> None:
     assert place is not None
     payload = spec["initContainers"][place]
     _check(spec, payload)
-    known = Settings.of(_KNOWN | {"K8SPILOT_PAYLOAD_CONTAINERS": str(number)})
+    shares = divide(payload, number, gpu_containers)
+    of_gpus = {"K8SPILOT_GPU_CONTAINERS": str(shares.gpu_containers), "K8SPILOT_CONTAINER_GPUS": str(shares.gpus)}
+    known = Settings.of(_KNOWN | of_gpus | {"K8SPILOT_PAYLOAD_CONTAINERS": str(number)})
     slots = known.slots
-    share = _share(payload.get("resources") or {}, number)
-    spec["initContainers"][place : place + 1] = [_copy(payload, slot, share, known) for slot in slots]
+    spec["initContainers"][place : place + 1] = [_copy(payload, slot, shares, known) for slot in slots]
     spec.setdefault("volumes", []).append({"name": _SHM, "emptyDir": {"medium": "Memory"}})
     for container in (*spec["initContainers"], *spec["containers"]):
         if container["name"] == _INSTALL:
@@ -136,10 +139,11 @@ def multiply(spec: Json, number: int) -> None:
             mounts = container["volumeMounts"]
             if any(mount["name"] == _EXCHANGE for mount in mounts):  # it has the engine
                 mounts.append({"name": _SHM, "mountPath": _SHM_FOLDER})
+    return shares.gpu_containers
 
 
-def make_partitionable(spec: Json) -> None:
-    """Let the payload containers of a pod's specification share what they have together.
+def make_partitionable(spec: Json, number: int) -> None:
+    """Let the first `number` payload containers of a pod's specification share what they have together.
 
     Raises:
         SettingsError: it cannot be computed what that is.
@@ -151,7 +155,7 @@ def make_partitionable(spec: Json) -> None:
         *spec["containers"],
     ]
     payloads = [one for one in lasting if _COPY.fullmatch(one["name"])]
-    spec["resources"] = {kind: _sum(lasting, kind, len(payloads)) for kind in ("requests", "limits")}
+    spec["resources"] = {kind: together(lasting, kind, number) for kind in ("requests", "limits")}
     limits = payloads[0]["resources"]["limits"]
     literals = {
         "PAYLOAD_CPUS": str(round(quantity(limits["cpu"]))),
@@ -162,22 +166,6 @@ def make_partitionable(spec: Json) -> None:
             variables = [one for one in container["env"] if one["name"] not in literals]
             added = {**(literals if container["name"] == PILOT else {}), SLOT_SIZES: "requested"}
             container["env"] = [*variables, *({"name": name, "value": value} for name, value in added.items())]
-
-
-def _sum(lasting: list[Json], kind: str, payloads: int) -> Json:
-    """Return what a pod needs for all containers, and for payload containers that are idle while others have jobs."""
-    cpu, memory = IDLE.cpu * payloads, IDLE.memory * payloads
-    for container in lasting:
-        resources = container.get("resources") or {}
-        values = {**resources.get("limits", {}), **resources.get(kind, {})}
-        if "cpu" not in values or "memory" not in values:
-            raise SettingsError(
-                f"the container {container['name']} has no limits of cpu and memory, so that k8spilot cannot compute "
-                "the resources of the pod; set them, or use --equal"
-            )
-        cpu += math.ceil(quantity(values["cpu"]) * 1000 - 1e-6)
-        memory += math.ceil(quantity(values["memory"]) / 2**20 - 1e-6)
-    return {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
 
 
 def _resize_rights(documents: list[object], accounts: set[str]) -> Iterator[Json]:
@@ -232,10 +220,13 @@ def _check(spec: Json, payload: Json) -> None:
             )
 
 
-def _copy(payload: Json, slot: SlotSettings, share: Json, settings: Settings) -> Json:
+def _copy(payload: Json, slot: SlotSettings, shares: Shares, settings: Settings) -> Json:
     """Return a payload container of several."""
     own = copy.deepcopy(payload)
-    own["name"], own["resources"] = slot.container, copy.deepcopy(share)
+    own["name"], own["resources"] = slot.container, copy.deepcopy(shares.with_gpus if slot.gpus else shares.plain)
+    if settings.gpu_slots and not slot.gpus:  # an image may set the variable, for which a node's runtime gives GPUs
+        variables = [one for one in own.get("env") or () if one["name"] != VISIBLE]
+        own["env"] = [*variables, {"name": VISIBLE, "value": "void"}]
     own.setdefault("securityContext", {}).update(runAsUser=slot.uid, runAsGroup=slot.gid)
     for variable in own.get("env", ()):
         reference = variable.get("valueFrom", {}).get("fieldRef", {})
@@ -250,37 +241,6 @@ def _copy(payload: Json, slot: SlotSettings, share: Json, settings: Settings) ->
             mount["subPath"] = slot.sub_path
     own.setdefault("volumeMounts", []).append({"name": _SHM, "mountPath": _SHARED_MEMORY, "subPath": slot.sub_path})
     return own
-
-
-def _share(resources: Json, number: int) -> Json:
-    """Return the resources of one of `number` containers.
-
-    Raises:
-        SettingsError: a resource cannot be divided, or each would have less than one CPU.
-    """
-    share: Json = {}
-    for kind, values in resources.items():
-        if kind not in ("requests", "limits"):
-            raise SettingsError(
-                f"the payload container has resources.{kind}, which k8spilot does not divide; remove it"
-            )
-        share[kind] = {}
-        for name, value in values.items():
-            if name not in _DIVIDED:
-                raise SettingsError(
-                    f"the payload container has {name}, which k8spilot does not divide among several; use one payload "
-                    "container, or remove it"
-                )
-            suffix, size = _UNITS[name]
-            share[kind][name] = f"{math.floor(quantity(value) / size / number + 1e-6)}{suffix}"
-    cpus = resources.get("limits", {}).get("cpu")
-    if cpus is not None and (quantity(cpus) < number or quantity(cpus) % number):
-        raise SettingsError(
-            f"the payload container has a limit of {cpus} CPUs, and {number} payload containers need a multiple of "
-            f"{number}: HTCondor's slots have whole CPUs; set the resources of the container "
-            f"{Settings.payload_container} to those of all its jobs together"
-        )
-    return share
 
 
 def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Settings) -> None:
@@ -306,6 +266,11 @@ def _tell(container: Json, settings: Settings) -> None:
         {"name": "K8SPILOT_PAYLOAD_GID", "value": str(settings.payload_gid)},
         {"name": "K8SPILOT_SHARED_MEMORY", "value": _SHM_FOLDER},
     ]
+    if settings.gpu_slots:
+        variables += [
+            {"name": "K8SPILOT_GPU_CONTAINERS", "value": str(settings.gpu_containers)},
+            {"name": "K8SPILOT_CONTAINER_GPUS", "value": str(settings.container_gpus)},
+        ]
 
 
 def _enlarge(container: Json, number: int) -> None:

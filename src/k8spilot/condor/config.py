@@ -15,14 +15,17 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
 from k8spilot.condor.slot_ads import OWN, own
 from k8spilot.condor.template import ROOTLESS, TEMPLATE
+from k8spilot.gpu.htcondor.inventory import mark
 from k8spilot.gpu.monitoring.monitor_output import METRICS
-from k8spilot.settings import KILLING_SECONDS, Settings
+from k8spilot.settings import KILLING_SECONDS, Settings, SlotSettings
 from k8spilot.settings.parsers import PLAIN
 
 _POD: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 """A pod's name: a DNS subdomain (RFC 1123)."""
-_TAKEN: Final = frozenset(re.findall(r"^(\w+)[\w.]* *=", TEMPLATE.template, re.MULTILINE))
-"""Names that the template sets."""
+_TAKEN: Final = frozenset(
+    {"NUM_SLOTS", "MAX_SLOT_TYPES", *re.findall(r"^(\w+)[\w.]* *=", TEMPLATE.template, re.MULTILINE)}
+)
+"""Names that the template and the slot types set."""
 UPDATE_SECONDS: Final = 120
 """Seconds between the startd's updates to the collector."""
 _THREADS: Final = (
@@ -37,6 +40,8 @@ _THREADS: Final = (
     "RCPP_PARALLEL_NUM_THREADS",
 )
 """Variables in which programs read how many threads to start, beside those of HTCondor's own list."""
+_MOST_TYPES: Final = 10
+"""HTCondor's own limit of slot types (MAX_SLOT_TYPES)."""
 _RESTART_SECONDS: Final = 10
 """Seconds after which the startd restarts its GPU monitor, which ends when the engine dies."""
 
@@ -171,9 +176,7 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
 
 def _slot(settings: Settings) -> dict[str, object]:
     return {
-        "slots": 1 if settings.is_partitionable else len(settings.slots),
-        "share": _share(settings),
-        "partitionable": settings.is_partitionable,
+        "slot_types": "\n".join(_slot_types(settings)),
         "cpus": len(settings.slots) * (settings.num_cpus or settings.payload_cpus or 0),
         "memory": len(settings.slots) * _memory(settings),
         "disk": f"DISK = {len(settings.slots) * settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
@@ -184,12 +187,31 @@ def _slot(settings: Settings) -> dict[str, object]:
     }
 
 
-def _share(settings: Settings) -> str:
-    """Return what each slot has. HTCondor rounds fractions of cpus and memory down."""
-    if settings.slots[0].is_only or settings.is_partitionable:
+def _slot_types(settings: Settings) -> Iterator[str]:
+    """Yield the types of the slots, in the order of the slots' numbers (HTCondor's slot_builder.cpp)."""
+    plain = [slot for slot in settings.slots if not slot.gpus]
+    types = [*([plain] if plain else []), *([slot] for slot in settings.gpu_slots)]
+    numbers = [1 if slots[0].is_dynamic else len(slots) for slots in types]
+    yield f"NUM_SLOTS = {sum(numbers)}"
+    yield f"MAX_SLOT_TYPES = {max(len(types), _MOST_TYPES)}"
+    for place, (slots, number) in enumerate(zip(types, numbers, strict=True), 1):
+        yield f"NUM_SLOTS_TYPE_{place} = {number}"
+        yield f"SLOT_TYPE_{place} = {_share(settings, slots)}"
+        yield f"SLOT_TYPE_{place}_PARTITIONABLE = {slots[0].is_dynamic}"
+
+
+def _share(settings: Settings, slots: Sequence[SlotSettings]) -> str:
+    """Return what a slot of the type for these payload containers has. HTCondor rounds fractions down."""
+    first, every = slots[0], len(settings.slots)
+    if not settings.gpu_slots and (first.is_only or first.is_dynamic):
         return "100%"
-    cpus, part = settings.num_cpus or settings.payload_cpus, f"1/{len(settings.slots)}"
-    return f"cpus={cpus}, memory={_memory(settings)}, disk={part}, swap={part}"
+    containers = len(slots) if first.is_dynamic else 1
+    cpus, memory = (settings.num_cpus or settings.payload_cpus or 0), _memory(settings)
+    part = f"{containers}/{every}"
+    share = f"cpus={containers * cpus}, memory={containers * memory}, disk={part}, swap={part}"
+    if first.gpus:  # HTCondor binds the devices that have this attribute
+        return f"{share}, GPUs={first.gpus} : {mark(first.number)} =?= true"
+    return f"{share}, GPUs=0" if settings.gpu_slots else share
 
 
 def _memory(settings: Settings) -> int:
@@ -210,10 +232,14 @@ def _life(settings: Settings) -> dict[str, object]:
 
 def _all_idle(settings: Settings) -> str:
     """Return the expression for a startd without jobs. HTCondor evaluates it over the ad of each of its slots."""
-    if settings.is_partitionable:
-        return "PartitionableSlot =?= true && (NumDynamicSlots ?: 0) == 0"
-    prefixes = [""] if settings.slots[0].is_only else [f"{slot.name}_" for slot in settings.slots]
-    return " && ".join(f'{prefix}State == "Unclaimed" && {prefix}Activity == "Idle"' for prefix in prefixes)
+    clauses = ["PartitionableSlot =?= true && (NumDynamicSlots ?: 0) == 0"] if settings.is_partitionable else []
+    for slot in settings.slots:
+        prefix = "" if slot.is_only else f"{slot.name}_"
+        if slot.gpus:  # without its GPUs it is missing, or broken and in the state Owner
+            clauses.append(f'stringListMember({prefix}State, "Unclaimed,Owner") isnt false')
+        elif not slot.is_dynamic:
+            clauses.append(f'{prefix}State == "Unclaimed" && {prefix}Activity == "Idle"')
+    return " && ".join(clauses)
 
 
 # Networks that START accepts. The engine refuses the last two with a hold reason.
@@ -227,8 +253,10 @@ def _start(settings: Settings, pool: Pool, *, rootless: bool) -> Iterable[str]:
     attribute that differs between the jobs of a cluster, such as the arguments.
     """
     yield "time() < GLIDEIN_ToRetire"
-    if settings.is_partitionable:
-        yield f"(MY.DSlotID ?: 0) <= {len(settings.slots)} && (MY.NumDynamicSlots ?: 0) < {len(settings.slots)}"
+    if most := len(settings.dynamic_slots):
+        yield f"(MY.DSlotID ?: 0) <= {most} && (MY.NumDynamicSlots ?: 0) < {most}"
+    if 0 < len(settings.gpu_slots) < len(settings.slots):  # jobs without GPUs have the other slots
+        yield "(MY.GPUs ?: 0) == 0 || (TARGET.RequestGPUs ?: 0) > 0"
     # Jobs of other universes would run in the pilot container.
     yield "TARGET.JobUniverse == 5 && MY.HasDocker =?= true"
     # A starter that cannot run `docker create` reports to the startd that docker is gone. The slot then takes no job
@@ -278,7 +306,7 @@ def _attributes(settings: Settings, pool: Pool) -> list[tuple[str, str]]:
         *image_expressions.attributes(settings, pool),
         *((name, "True") for name in osg),
         *_of_the_node(settings),
-        *((name, own(part)) for name, part in OWN.items()),
+        *((name, own(part, max(len(settings.dynamic_slots) - 1, 0))) for name, part in OWN.items()),
         ("IsBlackHole", "time() < (MY.K8SBlackHoleUntil ?: 0)"),
         ("ACCEPT_JOBS_FOR_HOURS", f"{settings.accept_jobs_for_hours:g}"),
         ("ACCEPT_IDLE_MINUTES", f"{settings.accept_idle_minutes:g}"),

@@ -22,10 +22,13 @@ def slot_key(number: int) -> str:
     return f"c{number}"
 
 
-def own(name: str) -> str:
+def own(name: str, before: int = 0) -> str:
     """Return the ClassAd expression of a slot's own attribute; `name` is that in SLOTS.
 
     The payload container 3 belongs to the slot with the id 3, or to the dynamic slot 3. A partitionable slot has none.
+    The slots beside a partitionable slot of four containers begin with the id 2 and the payload container 5, so that
+    `before` is 3.
     """
-    number = "MY.DSlotID ?: (MY.PartitionableSlot =?= true ? 0 : MY.SlotID)"
+    slot = f"MY.SlotID + {before}" if before else "MY.SlotID"
+    number = f"MY.DSlotID ?: (MY.PartitionableSlot =?= true ? 0 : {slot})"
     return f'MY.{SLOTS}[strcat("c", {number})]["{name}"]'

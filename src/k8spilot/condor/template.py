@@ -62,14 +62,11 @@ ALLOW_NEGOTIATOR = condor@* condor_pool@* condor@password
 ALLOW_ADMINISTRATOR = condor@* condor_pool@* condor@password root@$$(UID_DOMAIN)
 
 # --- The slots: each payload container runs one job. A partitionable slot has no more dynamic slots than the pod has
-# payload containers (START) ---
+# payload containers for them (START). Each payload container with GPUs has a slot type of its own ---
 NUM_CPUS = $cpus
 MEMORY = $memory
 $disk
-NUM_SLOTS = $slots
-NUM_SLOTS_TYPE_1 = $slots
-SLOT_TYPE_1 = $share
-SLOT_TYPE_1_PARTITIONABLE = $partitionable
+$slot_types
 # A job that uses more disk than it may is held, with the code of OSPool's pilots (21, 104). Otherwise the kubelet would
 # evict the pod, and the job would run again. HTCondor measures the sandbox only, and every few minutes. The engine
 # measures all that counts, ends the job in time, and names it here (k8spilot.condor.ad_publisher). The times show that

@@ -136,8 +136,8 @@ class EngineApp:
 
 
 async def _measure_gpus(parts: Components) -> None:
-    verdict = parts.slots[0].observed.gpus.verdict
-    measured = MonitoredGpus(verdict.strategy, verdict.expected, [device.uuid for device in verdict.usable])
+    gpus = parts.gpus
+    measured = MonitoredGpus(gpus.strategy, gpus.expected, gpus.groups)
     await restarting(partial(parts.telemetry.gpu_metrics.run, measured), "the GPU metrics", may_end=True)
 
 

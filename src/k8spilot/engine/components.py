@@ -13,6 +13,7 @@ from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
 from k8spilot.engine.slots import EngineContext, EngineSlot, SharedParts, build_sizes, build_slot, hear_slot
 from k8spilot.engine.startup import EQUAL_SLOTS, deaths, find_gpus, hear_payload, open_folders, see_pod
+from k8spilot.gpu.discovery.pod_gpus import PodGpus
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, tell_of_outages
@@ -28,6 +29,7 @@ class Components:
     startd_ad: StartdAd
     images: NodeImages
     slots: tuple[EngineSlot, ...]
+    gpus: PodGpus
     telemetry: Telemetry
 
 
@@ -76,4 +78,5 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
         ends.callback(tasks.create_task(shrinking, name="sizes of idle containers").cancel)
     equal = os.environ.get(EQUAL_SLOTS, "")
     observed = Observed(pod, startd_ad, tuple(slot.observed for slot in slots), deaths(), equal)
-    return Components(startd_ad, images, slots, Telemetry(settings, observed, recorders, shared.idle_image))
+    telemetry = Telemetry(settings, observed, recorders, shared.idle_image)
+    return Components(startd_ad, images, slots, observed.gpus, telemetry)

@@ -139,7 +139,7 @@ def build_slot(
         shared.tasks,
         pace=Timeouts(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
         listener=listener,
-        sizes=shared.sizes,
+        sizes=shared.sizes if slot.is_dynamic else None,
     )
     ends.callback(payload.close)
     if is_doubtful:
@@ -161,8 +161,8 @@ def build_slot(
 
 def build_sizes(settings: Settings, pod: OwnPod) -> ContainerSizes | None:
     """Return the sizes of a partitionable slot's payload containers, and None without one."""
-    names = [slot.container for slot in settings.slots]
-    if not settings.is_partitionable or (shared := room(pod.pod, names)) is None:
+    names = [slot.container for slot in settings.dynamic_slots]
+    if not names or (shared := room(pod.pod, names)) is None:
         return None
     return ContainerSizes(pod, names, shared)
 
@@ -263,7 +263,7 @@ def slot_limits(
     """Return the limits of a job's requests. Containers share the pod's /dev/shm, unless they have a volume there."""
     view = container(pod.pod, slot.container)
     # Jobs of a partitionable slot share its disk. HTCondor gives each what it requests.
-    parts = len(settings.slots) if settings.is_partitionable else 1
+    parts = len(settings.dynamic_slots) if slot.is_dynamic else 1
     memory = os.statvfs(slot.shared_memory or "/dev/shm")  # noqa: S108
     return SlotLimits(
         execute=str(settings.execute if slot.is_only else slot.execute),

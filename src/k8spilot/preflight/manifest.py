@@ -172,7 +172,7 @@ _PLACES: Final = frozenset(
     name for name, field in variables().items()
     if field.name in (
         "exchange", "execute", "scratch_folders", "metrics_port",
-        "payload_containers", "payload_container", "payload_uid", "payload_gid",
+        "payload_containers", "gpu_containers", "container_gpus", "payload_container", "payload_uid", "payload_gid",
     )
 )  # fmt: skip
 

@@ -179,8 +179,11 @@ def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Set
     if has_condor(spec, settings):
         yield from size_faults(payload, settings)
     request = PodRequest.of(payload)
-    if not slot.is_only and (request.nvidia or request.others):
-        yield f"remove the devices of {name}: k8spilot supports GPUs in pods with one payload container"
+    if not slot.is_only and request.count != slot.gpus:
+        yield (
+            f"give {name} {slot.gpus} GPUs in place of {request.count}, as K8SPILOT_GPU_CONTAINERS and "
+            "K8SPILOT_CONTAINER_GPUS say; `k8spilot slots` makes such a manifest"
+        )
     security = security_context(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"remove all privileges from {name}, which runs other people's programs"

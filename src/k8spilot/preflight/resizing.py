@@ -58,12 +58,13 @@ def sizes_finding(settings: Settings, why: str) -> Finding:
 
 def equal_slots(settings: Settings, why: str) -> str:
     """Return the sentence about slots that are equal although the manifest asks for a partitionable one."""
-    return f"the pilot has {len(settings.slots)} slots of equal size instead of a partitionable slot: {why}"
+    number = settings.payload_containers - settings.gpu_containers
+    return f"the pilot has {number} slots of equal size instead of a partitionable slot: {why}"
 
 
 async def _trial(settings: Settings, api: Api, *, runs: bool) -> str:
     pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
-    names = [slot.container for slot in settings.slots]
+    names = [slot.container for slot in settings.dynamic_slots]
     async with side_by_side(pod.follow()):
         async with asyncio.timeout(_SECONDS):
             await pod.until(lambda found: found)

@@ -50,7 +50,7 @@ def size_faults(payload: Json, settings: Settings) -> Iterator[str]:
             "otherwise the slot promises what other pods use"
         )
     cpus, memory = limits.get("cpu"), limits.get("memory")
-    if settings.is_partitionable:  # the container has the size of its present job
+    if any(slot.container == name and slot.is_dynamic for slot in settings.slots):  # the size of its present job
         known = settings.payload_memory_mb  # the engine's own container does not know it, nor what is promised
         cpus, memory = settings.payload_cpus, None if known is None else f"{known}Mi"
     if cpus is not None and (settings.num_cpus or 0) > math.ceil(quantity(cpus)):

@@ -160,6 +160,13 @@ class Settings:
     """With several payload containers: one slot for each, `equal` in size, or one partitionable slot of which each job
     gets what it requests (`requested`). `k8spilot slots` sets this."""
 
+    gpu_containers: int = _of(parsers.whole(0, MOST), 0)
+    """With several payload containers: number of those that have GPUs, which are the last ones. `k8spilot slots` sets
+    this."""
+
+    container_gpus: int = _of(parsers.whole(0), 0)
+    """Number of GPUs of each of these. `k8spilot slots` sets this."""
+
     payload_container: str = _of(parsers.plain, "payload")
     """Name of the payload container. With several, the names are this one with `-1`, `-2` and so on."""
 
@@ -277,8 +284,18 @@ class Settings:
 
     @property
     def is_partitionable(self) -> bool:
-        """Whether HTCondor has one slot, of which each job gets the part that it requests."""
-        return self.payload_containers > 1 and self.slot_sizes == "requested"
+        """Whether the payload containers without GPUs have one slot, of which each job gets the part it requests."""
+        return self.payload_containers > max(1, self.gpu_containers) and self.slot_sizes == "requested"
+
+    @property
+    def dynamic_slots(self) -> tuple[SlotSettings, ...]:
+        """The slots that are parts of the partitionable slot."""
+        return tuple(slot for slot in self.slots if slot.is_dynamic)
+
+    @property
+    def gpu_slots(self) -> tuple[SlotSettings, ...]:
+        """The slots of the payload containers that have GPUs, in a pod with several payload containers."""
+        return tuple(slot for slot in self.slots if slot.gpus)
 
     @property
     def slot_disk_mb(self) -> int:
@@ -337,6 +354,13 @@ class Settings:
             raise SettingsError(f"{' and '.join(missing)} must be set in the environment of the pilot container")
         if (self.ccb_range_low is None) != (self.ccb_range_high is None):
             raise SettingsError("CCB_RANGE_LOW and CCB_RANGE_HIGH must be set together")
+        if self.gpu_containers and not self.payload_containers > 1:
+            raise SettingsError("K8SPILOT_GPU_CONTAINERS is for pods with several payload containers; remove it")
+        if self.gpu_containers > self.payload_containers or bool(self.gpu_containers) != bool(self.container_gpus):
+            raise SettingsError(
+                f"K8SPILOT_GPU_CONTAINERS ({self.gpu_containers}) must not be above K8SPILOT_PAYLOAD_CONTAINERS "
+                f"({self.payload_containers}), and must be set together with K8SPILOT_CONTAINER_GPUS"
+            )
         low, high = self.ccb_range_low, self.ccb_range_high
         if low and high and low > high:
             raise SettingsError(f"CCB_RANGE_LOW ({low}) must not be above CCB_RANGE_HIGH ({high})")

@@ -28,9 +28,13 @@ class SlotSettings:
     """Number of the payload container, from 1."""
     is_only: bool
     """Whether the pod has no other payload container."""
+    is_dynamic: bool
+    """Whether it is a part of the pod's partitionable slot, with the size that its job requests."""
     name: str
     """HTCondor's name of the slot. Dynamic slots have the lowest number that is free (IdDispenser in HTCondor), so that
-    those of a pod with four payload containers are slot1_1 to slot1_4."""
+    those of a pod with four payload containers are slot1_1 to slot1_4. Slots of GPUs follow: slot2, slot3."""
+    gpus: int
+    """Number of GPUs that its payload container has by the manifest, in a pod with several payload containers."""
     container: str
     """Name of the payload container."""
     uid: int
@@ -73,13 +77,18 @@ def slots_of(settings: "Settings") -> tuple[SlotSettings, ...]:
 
 def _slot(settings: "Settings", number: int) -> SlotSettings:
     is_only = settings.payload_containers == 1
+    without_gpus = settings.payload_containers - settings.gpu_containers
+    is_dynamic = settings.is_partitionable and number <= without_gpus
+    static_name = f"slot{number - without_gpus + 1 if settings.is_partitionable else number}"
     container = settings.payload_container if is_only else f"{settings.payload_container}-{number}"
     part = "" if is_only else container  # the only one has the whole of each volume but that of the sandboxes
     socket = settings.socket if is_only else settings.socket.with_name(f"{container}.sock")
     return SlotSettings(
         number=number,
         is_only=is_only,
-        name=f"slot1_{number}" if settings.is_partitionable else f"slot{number}",
+        is_dynamic=is_dynamic,
+        name=f"slot1_{number}" if is_dynamic else static_name,
+        gpus=settings.container_gpus if number > without_gpus else 0,
         container=container,
         uid=settings.payload_uid + number - 1,
         gid=settings.payload_gid + number - 1,

@@ -137,9 +137,10 @@ class Telemetry:
         except OSError:
             return False
 
-    def _age(self) -> float | None:
-        """Return how long the job has run that runs the longest, in seconds; None without a job."""
-        times = [since for one in self._observed.slots if (since := one.payload.running_since) is not None]
+    def _age(self, uuid: str) -> float | None:
+        """Return how long the job on a GPU has run, in seconds; of several, the one that runs the longest."""
+        slots = [one for one in self._observed.slots if uuid in {device.uuid for device in one.gpus.usable}]
+        times = [since for one in slots if (since := one.payload.running_since) is not None]
         return (datetime.now(UTC) - min(times)).total_seconds() if times else None
 
     async def _tell_metrics(self, _request: web.Request) -> web.Response:
@@ -161,10 +162,10 @@ class Telemetry:
         return web.json_response(await self._status.json())
 
     async def _tell_gpus(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._observed.slots[0].gpus.json())
+        return web.json_response(self._observed.gpus.json())
 
     async def _tell_inventory(self, _request: web.Request) -> web.Response:
-        return web.Response(text=self._observed.slots[0].gpus.inventory)
+        return web.Response(text=self._observed.gpus.inventory)
 
 
 def _verdict(fault: str) -> web.Response:

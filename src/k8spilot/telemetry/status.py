@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import k8spilot
 from k8spilot.condor.startd_ad import StartdAd
+from k8spilot.gpu.discovery.pod_gpus import PodGpus
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.payload_state import PayloadState
@@ -43,7 +44,7 @@ class ObservedSlot:
     gpus: GpuRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
     """The parts of a pilot that are looked at."""
 
@@ -54,6 +55,11 @@ class Observed:
     """Engines that died in this container before this one."""
     equal_slots: str = ""
     """Sentence about slots of equal size instead of a partitionable slot."""
+
+    @cached_property
+    def gpus(self) -> PodGpus:
+        """The GPUs of all payload containers."""
+        return PodGpus({slot.settings.number: slot.gpus for slot in self.slots})
 
 
 class Status:
@@ -73,7 +79,7 @@ class Status:
 
     async def json(self) -> Json:
         """Return the status as JSON. The startd provides the slot's part."""
-        pod, slots, gpus = self._observed.pod, self._observed.slots, self._observed.slots[0].gpus
+        pod, slots, gpus = self._observed.pod, self._observed.slots, self._observed.gpus
         ads, dead = await asyncio.gather(self._ads(), health.dead(self._socket))
         condor = None if ads is None else _condor(ads)
         unready = [health.unready(pod, one.init_server, one.payload.abandoned_pull) for one in slots]
@@ -86,8 +92,8 @@ class Status:
             problems.append(f"no image can be bound: {pod.connectivity.words}")
         if (closure := self._recorder.closure) is not None and closure.lasts:
             problems.append(f"{closure.words}, until {_text(closure.until)}")
-        if gpus.verdict.problem:
-            problems.append(f"GPUs: {gpus.verdict.problem}")
+        if gpus.problem:
+            problems.append(f"GPUs: {gpus.problem}")
         unreachable_since = pod.connectivity.since
         faults = [fault.json() for fault in self._recorder.faults]
         return {

@@ -39,7 +39,7 @@ class Node:
             gpu_metrics=self.folder,
             gpu_sample_seconds=0.1,
         )
-        return GpuMetrics(settings, self.pod, lambda: f"{REGISTRY}/k8spilot:test", self.told.append, lambda: self.age)
+        return GpuMetrics(settings, self.pod, lambda: f"{REGISTRY}/k8spilot:test", self.told.append, lambda _: self.age)
 
     @asynccontextmanager
     async def measured(self, found: MonitoredGpus, metrics: GpuMetrics | None = None) -> AsyncIterator[GpuMetrics]:
@@ -91,4 +91,4 @@ async def eventually(look: Callable[[], object], what: str, seconds: float = 20)
             await asyncio.sleep(0.05)
 
 
-TWO = MonitoredGpus("variable", UUIDS[:2], UUIDS[:2])
+TWO = MonitoredGpus("variable", UUIDS[:2], [UUIDS[:2]])

@@ -118,7 +118,7 @@ async def test_with_cdi_a_name_of_cdi_is_tried_first_and_then_a_bare_one(node: N
         return "unresolvable CDI devices" if "=" in visible else node.stub.environment
 
     node.kubelet.gives = gives
-    async with node.measured(MonitoredGpus("cdi", (), UUIDS[:1])) as metrics:
+    async with node.measured(MonitoredGpus("cdi", (), [UUIDS[:1]])) as metrics:
         await eventually(lambda: metrics.up, "the second one is right")
     asked = [
         next(e["value"] for e in one["env"] if e["name"] == "NVIDIA_VISIBLE_DEVICES") for one in node.kubelet.specs
@@ -133,7 +133,7 @@ async def test_where_the_list_is_mounted_the_same_mounts_are_made(node: Node) ->
 
     await node.server.update(change)
     await node.pod.until(lambda pod: pod["spec"].get("volumes"))
-    async with node.measured(MonitoredGpus("volume-mounts", UUIDS[:2], UUIDS[:2])) as metrics:
+    async with node.measured(MonitoredGpus("volume-mounts", UUIDS[:2], [UUIDS[:2]])) as metrics:
         await eventually(lambda: metrics.up, "a sampler")
     (spec,) = node.kubelet.specs
     folder = "/var/run/nvidia-container-devices"
@@ -219,7 +219,7 @@ async def test_gpus_of_a_resource_claim_are_not_measured_and_it_is_said(node: No
 
     await node.server.update(change)
     await node.pod.until(lambda pod: pod["spec"]["initContainers"][0].get("resources"))
-    async with node.measured(MonitoredGpus("cdi", (), UUIDS[:1])):
+    async with node.measured(MonitoredGpus("cdi", (), [UUIDS[:1]])):
         await eventually(lambda: node.told, "it is told")
     assert "ResourceClaim" in node.told[0]
     assert node.containers() == []

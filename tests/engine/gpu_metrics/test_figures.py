@@ -88,7 +88,7 @@ async def test_a_mig_device_has_figures_of_its_own(node: Node, gpm: bool) -> Non
     found.gpus[0].instances[0].utilisation = [(0.0, 40.0)]
     found.gpus[0].gpm = gpm
     write(node.stub, found)
-    async with node.measured(MonitoredGpus("variable", (mig,), (mig,))) as metrics:
+    async with node.measured(MonitoredGpus("variable", (mig,), [(mig,)])) as metrics:
         await eventually(lambda: metrics.meter is not None and metrics.meter.gpus[mig].last is not None, "figures")
         assert metrics.meter is not None
         gpu = metrics.meter.gpus[mig]
@@ -113,7 +113,7 @@ async def test_a_mig_device_whose_utilisation_fails_has_its_memory_all_the_same(
     found.gpus[0].instances[0].used_bytes = 5 * nvml.MIB
     found.failures = {failing: code}
     write(node.stub, found)
-    async with node.measured(MonitoredGpus("variable", (mig,), (mig,))) as metrics:
+    async with node.measured(MonitoredGpus("variable", (mig,), [(mig,)])) as metrics:
         await eventually(lambda: metrics.meter is not None and metrics.meter.gpus[mig].last is not None, "figures")
         await asyncio.sleep(1.5)  # the first reading of all is the same for all
         assert metrics.meter is not None

@@ -14,7 +14,7 @@ from typing import Any, Final
 from k8spilot.gpu.discovery.evidence import Device, Evidence
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.verdict import STRATEGIES, GpuVerdict, judge
-from k8spilot.gpu.htcondor.inventory import inventory, names
+from k8spilot.gpu.htcondor.inventory import names
 
 FILE: Final = "gpus.json"
 """File name in the exchange volume, which the payload container mounts read-only."""
@@ -45,11 +45,6 @@ class GpuRecord:
     def usable(self) -> tuple[Device, ...]:
         """The devices that jobs may use."""
         return self.verdict.usable
-
-    @property
-    def inventory(self) -> str:
-        """The inventory of the usable devices for HTCondor."""
-        return inventory(self.usable, self.evidence.driver)
 
     @property
     def words(self) -> str:

@@ -4,7 +4,7 @@ HTCondor's own program needs CUDA and the devices, and the pilot's container has
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from k8spilot.gpu.discovery.evidence import Device, Driver
@@ -29,8 +29,20 @@ def names(devices: Sequence[Device]) -> list[str]:
     return short_names if len(set(short_names)) == len(short_names) else [device.uuid for device in devices]
 
 
-def inventory(devices: Sequence[Device], driver: Driver) -> str:
-    """Return the output of MACHINE_RESOURCE_INVENTORY_GPUs: the names, and properties in nested ClassAds."""
+def mark(container: int) -> str:
+    """Return the attribute of the devices of a payload container, by its number: a slot type selects them by it."""
+    return f"K8SPayload{container}"
+
+
+def inventory(devices: Sequence[Device], driver: Driver, containers: Mapping[str, Sequence[int]] | None = None) -> str:
+    """Return the output of MACHINE_RESOURCE_INVENTORY_GPUs: the names, and properties in nested ClassAds.
+
+    Args:
+        devices: the devices, each once.
+        driver: the driver.
+        containers: by the devices' uuids, the numbers of the payload containers that have them; None if the pod has
+            one payload container. HTCondor can assign a device as often as it has a name in the list.
+    """
     if not devices:
         return NONE
     properties = dict(
@@ -40,11 +52,17 @@ def inventory(devices: Sequence[Device], driver: Driver) -> str:
     common = {
         key: value for key, value in first.items() if all(other.get(key) == value for other in properties.values())
     }
-    lines = [f'DetectedGPUs="{", ".join(properties)}"']
+    marks = {
+        name: [mark(number) for number in (containers or {}).get(device.uuid, ())]
+        for name, device in zip(properties, devices, strict=True)
+    }
+    listed = [name for name in properties for _ in marks[name] or [""]]
+    lines = [f'DetectedGPUs="{", ".join(listed)}"']
     if common:
         lines.append(f"Common=[ {_text(common)}]")
     for name, values in sorted(properties.items()):
         own = {key: value for key, value in values.items() if key not in common}
+        own |= dict.fromkeys(marks[name], "true")
         lines.append(f'{re.sub("[-/]", "_", name)}=[ id="{name}"; {_text(own)}]')
     return "\n".join(lines) + "\n"
 

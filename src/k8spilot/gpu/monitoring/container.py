@@ -59,9 +59,14 @@ class MonitoredGpus:
     strategy: str
     """Strategy by which the payload container got them (gpu/discovery/verdict.py)."""
     expected: Sequence[str]
-    """Their ids in the payload container's variables or mounts."""
-    uuids: Sequence[str]
-    """NVML names of the GPUs that jobs may use, in the order in which jobs see them."""
+    """Their ids in the payload containers' variables or mounts."""
+    groups: Sequence[Sequence[str]]
+    """NVML names of the GPUs of each payload container that has some, in the order in which its jobs see them."""
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """NVML names of all GPUs, each once."""
+        return tuple(dict.fromkeys(uuid for group in self.groups for uuid in group))
 
 
 class GpuMetrics:
@@ -73,7 +78,7 @@ class GpuMetrics:
         pod: OwnPod,
         image: Callable[[], str],
         tell: Callable[[str], None],
-        age: Callable[[], float | None],
+        age: Callable[[str], float | None],
     ) -> None:
         """Initialize without I/O.
 
@@ -82,7 +87,7 @@ class GpuMetrics:
             pod: the own pod.
             image: returns the reference of the pilot's image, by digest.
             tell: receives one sentence if the GPUs cannot be measured.
-            age: returns the job's age in seconds; None without a job.
+            age: returns the age of the job on a GPU, in seconds; None without a job.
         """
         self._settings = settings
         self._pod = pod
@@ -130,7 +135,7 @@ class GpuMetrics:
 
     async def _keep(self, found: MonitoredGpus, volume: str) -> None:
         """Keep a container that measures, as long as the pod may have another one."""
-        payload = self._settings.payload_container
+        payload = self._settings.slots[-1].container  # the last ones have the GPUs
         ways = attempts(found.strategy, found.expected, found.uuids, self._pod.pod, payload)
         if isinstance(ways, Hopeless):
             self._give_up(ways.words)
@@ -323,18 +328,22 @@ class GpuMetrics:
         await response.prepare(request)
         await self._there.wait()
         assert self.meter is not None
-        reader, pace = self.meter.reader(), monitor_output.Pace()
-        order = list(self.meter.gpus)
+        assert self._found is not None
+        reader, groups = self.meter.reader(), self._found.groups
+        paces = [(group, monitor_output.Pace()) for group in groups]
         loop = asyncio.get_running_loop()
-        text = monitor_output.start(order)
+        text = monitor_output.start(groups)
         with suppress(ConnectionError):  # the startd has ended
             while True:
                 if text:
                     await response.write(text.encode())
                 await asyncio.sleep(REPORT_SECONDS)
-                age = self._age()
-                usages = reader.read(age)
-                text = monitor_output.blocks(usages, order, update=pace.due(usages, age, loop.time()))
+                usages = reader.read(self._age)
+                due = [
+                    pace.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
+                    for group, pace in paces
+                ]
+                text = monitor_output.blocks(usages, groups, update=any(due))
         return response
 
 

@@ -126,7 +126,7 @@ class Reader:
         """Add the figures of one message."""
         self._since[uuid].parts.append(part)
 
-    def read(self, age: float | None = None) -> list[GpuUsage]:
+    def read(self, age_on: Callable[[str], float | None] = lambda _: None) -> list[GpuUsage]:
         """Return the utilization since the last read, without devices of unknown utilization.
 
         HTCondor computes a job's average as the reported sum, divided by the time since the last report before the
@@ -136,11 +136,12 @@ class Reader:
         figures becomes a part of the next interval.
 
         Args:
-            age: age of the job in seconds; None without a job.
+            age_on: returns the age of the job on a device, in seconds; None without a job.
         """
         now, usages = self._clock(), []
-        began = -math.inf if age is None else now - age
         for uuid, since in self._since.items():
+            age = age_on(uuid)
+            began = -math.inf if age is None else now - age
             parts = [part for part in since.parts if part.began >= began]
             since.parts.clear()
             known = sum(part.known for part in parts if part.busy is not None)

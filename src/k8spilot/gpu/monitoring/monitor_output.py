@@ -19,23 +19,26 @@ METRICS: Final = ", ".join(
 """Metrics for `use feature : Monitor`: a job gets <name>AverageUsage of a SUM, and <name>Usage of a PEAK."""
 
 
-def blocks(usages: Sequence[GpuUsage], order: Sequence[str], *, update: bool) -> str:
+def blocks(usages: Sequence[GpuUsage], groups: Sequence[Sequence[str]], *, update: bool) -> str:
     """Return one ad for each device. The ad applies to the slot with that device.
 
     Args:
         usages: utilization of the devices.
-        order: all devices of the pod, in the order in which jobs see them: GPU0 is the first.
+        groups: devices of each payload container that has some, in the order in which its jobs see them: GPU0 is the
+            first of each. A device that several containers share has its place in the first.
         update: make the startd write its jobs' usage at once. Otherwise it does so with its updates of the collector. A
             job that ends gets the last written usage.
     """
     lines = []
     last = len(usages) - 1
     # A job with several devices gets the peak of the ad that the startd processes last (Aggregate in
-    # startd_named_classad.cpp also copies <name>Usage). The slot has all of the pod's devices, so each ad contains the
-    # highest peak.
-    highest = max((usage.peak for usage in usages if usage.peak is not None), default=None)
+    # startd_named_classad.cpp also copies <name>Usage). The slot has all devices of its container, so each ad contains
+    # the highest peak of these.
+    every = list(dict.fromkeys(uuid for group in groups for uuid in group))
     for position, usage in enumerate(usages):
-        number = order.index(usage.uuid)
+        group = next(group for group in groups if usage.uuid in group)
+        highest = max((one.peak for one in usages if one.peak is not None and one.uuid in group), default=None)
+        number = group.index(usage.uuid)
         names = sorted({usage.uuid, short(usage.uuid)})
         lines.append(
             "SlotMergeConstraint = " + " || ".join(f'StringListMember("{usage}", AssignedGPUs)' for usage in names)
@@ -47,18 +50,20 @@ def blocks(usages: Sequence[GpuUsage], order: Sequence[str], *, update: bool) ->
                 lines.append(f"Uptime{name}MemoryPeakUsage = {-(-peak // MIB)}")
         if usage.busy is not None:
             lines.append("GPUsUsage = GPUsAverageUsage")  # the name in HTCondor's manual
-        lines.append(f"- GPUsSlot{number}" + (" update:true" if update and position == last else ""))
+        name = f"GPUsSlot{every.index(usage.uuid)}"
+        lines.append(f"- {name}" + (" update:true" if update and position == last else ""))
     return "".join(f"{line}\n" for line in lines)
 
 
-def start(order: Sequence[str]) -> str:
+def start(groups: Sequence[Sequence[str]]) -> str:
     """Return the ads that come before the first interval: no busy time yet.
 
     The startd computes a job's average from the last ad before the job's start (reset_monitor in
     startd_named_classad.cpp). Without an earlier ad, a pilot's first job would have no average. No average results from
     these ads alone, because the startd needs an ad after the job's start.
     """
-    return blocks([GpuUsage(uuid, 0.0, None) for uuid in order], order, update=False)
+    usages = [GpuUsage(uuid, 0.0, None) for uuid in dict.fromkeys(uuid for group in groups for uuid in group)]
+    return blocks(usages, groups, update=False)
 
 
 class Pace:
