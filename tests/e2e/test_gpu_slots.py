@@ -8,7 +8,8 @@ import pytest
 
 from lab import jobs, pilot
 from lab.api import Lab
-from tests.e2e.pool import Pool, Submitted, result, until
+from lab.jobs import Jobs
+from tests.e2e.pool import Pool, result, until
 
 CONTAINERS = 4
 GPU_CONTAINERS = 2
@@ -57,7 +58,7 @@ def gpus_of(pool: Pool) -> dict[str, list[str]]:
     return {number: found["usable"] for number, found in containers.items()}
 
 
-def seen(submitted: Submitted) -> dict[str, list[str]]:
+def seen(submitted: Jobs) -> dict[str, list[str]]:
     """What a job printed of its user and its GPUs."""
     found: dict[str, list[str]] = {}
     for line in result(submitted, timeout=90).text.splitlines():
@@ -109,7 +110,9 @@ def test_two_gpus_of_two_containers_are_not_to_be_had_by_one_job(pool: Pool) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_container_without_its_gpu_has_a_broken_slot_and_the_others_take_jobs(lab: Lab, owner: str) -> None:
+def test_a_container_without_its_gpu_has_a_broken_slot_and_the_others_take_jobs(
+    lab: Lab, owner: str, pool: Pool
+) -> None:
     def hide(text: str) -> str:
         """Let the fourth payload container not see its GPU."""
         before, name, after = text.partition("name: payload-4\n")
@@ -118,9 +121,9 @@ def test_a_container_without_its_gpu_has_a_broken_slot_and_the_others_take_jobs(
     name = f"e2e-{owner}-gpu-hidden"
     deploy(lab, name, rewrite=hide)
     try:
-        pool = Pool.of(lab, name)
-        until(lambda: "slot2" in slots(pool), "the slots are in the pool", 60)
-        assert slots(pool).get("slot3", {}).get("SlotBrokenReason"), slots(pool)
-        assert "GPU" in " ".join(json.loads(pool.inside(STATUS))["problems"])
+        other = pool.of_pod(name)
+        until(lambda: "slot2" in slots(other), "the slots are in the pool", 60)
+        assert slots(other).get("slot3", {}).get("SlotBrokenReason"), slots(other)
+        assert "GPU" in " ".join(json.loads(other.inside(STATUS))["problems"])
     finally:
         pilot.delete(lab, name)

@@ -40,7 +40,7 @@ def test_a_shell_reads_their_settings_whatever_a_value_has_in_it(folders: Folder
     known = settings(socket=folders.root / "it's a $(socket)", confine_starter=True)
     programs.install(known, folders, rootless=rootless)
     show = '. "$1"; . "$2"; printf "%s\\n" "$socket" "$next_job" "$starter" "$rootless" "$execute" "$slot_socket"'
-    files = folders.program_settings, folders.slot_settings(1)
+    files = folders.program_settings, folders.slot_settings("slot1")
     said = subprocess.run(["sh", "-c", show, "-", *files], text=True, stdout=-1, check=True).stdout
     starter, yes = (programs.STARTER, "yes") if rootless else ("/usr/sbin/condor_starter", "")
     assert said.splitlines() == [
@@ -50,7 +50,7 @@ def test_a_shell_reads_their_settings_whatever_a_value_has_in_it(folders: Folder
 
 def test_each_slot_of_several_has_settings_of_its_own(folders: Folders) -> None:
     programs.install(settings(payload_containers=3), folders, rootless=False)
-    hosts = [folders.slot_settings(number).read_text().split("docker_host=")[1] for number in (1, 2, 3)]
+    hosts = [folders.slot_settings(f"slot{number}").read_text().split("docker_host=")[1] for number in (1, 2, 3)]
     assert hosts == [f"unix:///run/k8spilot/htcondor-payload-{number}.sock\n" for number in (1, 2, 3)]
 
 

@@ -23,14 +23,14 @@ def started(
     values = {"starter": starter, "python": engine, "tidy": "./bin/tidy"}
     values["rootless"] = "" if is_root else "yes"
     (tmp_path / "programs.settings").write_text(assignments(values))
-    for number, folder in enumerate(("slot", "slot-2"), 1):
+    for slot, number, folder in (("slot1", 1, "slot"), ("slot2", 2, "slot-2"), ("slot1_2", 2, "slot-2")):
         of_slot = {
             "execute": str(tmp_path / folder),
             "slot_socket": f"{number}.sock",
             "docker_host": f"unix://{number}",
             "temporary": str(tmp_path / ("tmp" if number == 1 else "tmp-2")),
         }
-        (tmp_path / f"slot-{number}.settings").write_text(assignments(of_slot))
+        (tmp_path / f"{slot}.settings").write_text(assignments(of_slot))
     environment = {**os.environ, **variables}
     return subprocess.run(
         ["sh", program, *arguments], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
@@ -56,6 +56,11 @@ def test_where_nobody_is_root_a_starter_finds_nothing_of_one_that_was_killed(lef
     assert [path.name for path in (leftovers / "slot").iterdir()] == ["dir_77.recover"]
     assert list((leftovers / "tmp").iterdir()) == []
     assert (leftovers / "beside/file").exists()
+
+
+def test_a_slot_that_the_pilot_does_not_have_has_no_starter(tmp_path: Path) -> None:
+    for name in ("slot3", "../slot1", "slot1@host"):
+        assert started(tmp_path, "true", "-f", "-a", name, is_root=True, starter="/bin/true").returncode != 0
 
 
 @pytest.mark.parametrize(

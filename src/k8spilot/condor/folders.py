@@ -112,9 +112,9 @@ class Folders:
         """Settings of those programs for this pilot, as shell assignments."""
         return self.private / "programs.settings"
 
-    def slot_settings(self, number: int) -> Path:
-        """Return the settings of those programs for one slot."""
-        return self.private / f"slot-{number}.settings"
+    def slot_settings(self, name: str) -> Path:
+        """Return the settings of those programs for one slot, by HTCondor's name of the slot."""
+        return self.private / f"{name}.settings"
 
     @property
     def sessions(self) -> Path:

@@ -72,7 +72,7 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
             "slot_socket": str(slot.socket),
             "docker_host": f"unix://{slot.htcondor_socket}",
         }
-        write(folders.slot_settings(slot.number), assignments(of_slot), 0o644)
+        write(folders.slot_settings(slot.name), assignments(of_slot), 0o644)
     headers = json.dumps({"HttpHeaders": {SENDS_CREDENTIALS: "true"}})
     write(folders.docker_config_of_senders / "config.json", headers, 0o644)
     for program in folders.programs:

@@ -21,7 +21,7 @@
 #   rootless   whether HTCondor runs without root: yes, or empty
 #   next_job   HTTP path of the request
 #   tidy       program that removes files (payload_init/tidy.c)
-# The file slot-N.settings sets:
+# The file SLOT.settings, with HTCondor's name of the slot, sets:
 #   slot_socket  socket of the engine for the slot
 #   docker_host  DOCKER_HOST of the slot's docker clients
 #   execute      EXECUTE of the slot's starters
@@ -31,13 +31,14 @@ starter='' python='' client='' rootless='' next_job='' temporary='' tidy='' slot
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
-slot=1 last=''
+slot=slot1 last=''
 for word; do
-    [ "$last" != -a ] || slot=${word##*[!0-9]}
+    [ "$last" != -a ] || slot=$word
     last=$word
 done
+case $slot in *[!a-z0-9_]*) exit 1 ;; esac
 # shellcheck source=/dev/null
-. "$here/slot-$slot.settings" || exit 1
+. "$here/$slot.settings" || exit 1
 export DOCKER_HOST="$docker_host" _CONDOR_EXECUTE="$execute"
 [ -z "$rootless" ] || export TMPDIR="${temporary%% *}" K8SPILOT_FOLDERS="$execute $temporary"
 
