@@ -235,7 +235,7 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(text: str, number: in
 
 
 def test_devices_that_are_no_gpus_are_refused() -> None:
-    with pytest.raises(SettingsError, match="the payload container has example.org/fpga, which k8spilot does not"):
+    with pytest.raises(SettingsError, match=r"the payload container has example\.org/fpga, which k8spilot does not"):
         with_slots(with_gpus(2).replace("nvidia.com/gpu", "example.org/fpga"), 2)
 
 

@@ -21,6 +21,7 @@ def started(
     program = tmp_path / "starter"
     program.write_text(script("starter").read_text())
     values = {"starter": starter, "python": engine, "tidy": "./bin/tidy"}
+    values["slot"] = "slot1"
     values["rootless"] = "" if is_root else "yes"
     (tmp_path / "programs.settings").write_text(assignments(values))
     for slot, number, folder in (("slot1", 1, "slot"), ("slot2", 2, "slot-2"), ("slot1_2", 2, "slot-2")):

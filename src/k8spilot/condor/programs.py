@@ -60,6 +60,7 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
         "client": unix_http.__file__,
         "socket": str(settings.socket),
         "rootless": "yes" if rootless else "",
+        "slot": settings.slots[0].name,
         "next_job": pilot_api.NEXT_JOB,
         "inventory": pilot_api.INVENTORY,
         "gpu_monitor": pilot_api.GPU_MONITOR,

@@ -21,22 +21,23 @@
 #   rootless   whether HTCondor runs without root: yes, or empty
 #   next_job   HTTP path of the request
 #   tidy       program that removes files (payload_init/tidy.c)
+#   slot       slot of a starter without a slot, which the startd asks for its abilities
 # The file SLOT.settings, with HTCondor's name of the slot, sets:
 #   slot_socket  socket of the engine for the slot
 #   docker_host  DOCKER_HOST of the slot's docker clients
 #   execute      EXECUTE of the slot's starters
 #   temporary    folders for temporary files, which are emptied without root; no name has a space
 here=${0%/*}
-starter='' python='' client='' rootless='' next_job='' temporary='' tidy='' slot_socket='' docker_host='' execute=''
+starter='' python='' client='' rootless='' next_job='' temporary='' tidy='' slot='' slot_socket='' docker_host='' execute=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
-slot=slot1 last=''
+last=''
 for word; do
     [ "$last" != -a ] || slot=$word
     last=$word
 done
-case $slot in *[!a-z0-9_]*) exit 1 ;; esac
+case $slot in '' | *[!a-z0-9_]*) exit 1 ;; esac
 # shellcheck source=/dev/null
 . "$here/$slot.settings" || exit 1
 export DOCKER_HOST="$docker_host" _CONDOR_EXECUTE="$execute"
