@@ -113,13 +113,13 @@ def test_two_gpus_of_two_containers_are_not_to_be_had_by_one_job(pool: Pool) -> 
 def test_a_container_without_its_gpu_has_a_broken_slot_and_the_others_take_jobs(
     lab: Lab, owner: str, pool: Pool
 ) -> None:
-    def hide(text: str) -> str:
-        """Let the fourth payload container not see its GPU."""
+    def break_last(text: str) -> str:
+        """Let the device plugin announce a GPU to the fourth payload container and give it none."""
         before, name, after = text.partition("name: payload-4\n")
-        return before + name + after.replace("env:\n", "env:\n      - {name: NVIDIA_VISIBLE_DEVICES, value: void}\n", 1)
+        return before + name + after.replace("nvidia.com/gpu-cdi", "nvidia.com/gpu-broken")
 
-    name = f"e2e-{owner}-gpu-hidden"
-    deploy(lab, name, rewrite=hide)
+    name = f"e2e-{owner}-gpu-broken"
+    deploy(lab, name, rewrite=break_last)
     try:
         other = pool.of_pod(name)
         until(lambda: "slot2" in slots(other), "the slots are in the pool", 60)
