@@ -15,14 +15,15 @@ WANTED = {"+WantApptainerEP": "true"}
 """Submit commands that make a job run there."""
 
 
-def deploy(lab: Lab, name: str) -> None:
+def deploy(lab: Lab, name: str, cpus: int = 4) -> None:
     """Deploy the pod `name`, in place of one that has that name; return when its slot can be matched.
 
-    Its slot has the pod's name as K8SPodName, as those of pilots have. Raises LabError.
+    It has one partitionable slot, which says that it has `cpus` CPUs, and which has the pod's name as K8SPodName, as
+    those of pilots have. Raises LabError.
     """
     image = lab.push_image("bench-apptainer", (FOLDER / "Dockerfile").read_text())
     delete(lab, name)
-    values = {"name": name, "image": image, "collector": lab.pool_host, "pool_domain": POOL_DOMAIN}
+    values = {"name": name, "image": image, "collector": lab.pool_host, "pool_domain": POOL_DOMAIN, "cpus": str(cpus)}
     pool = HERE / "pool"
     files = {"00-security": "use security:recommended\n", "start.sh": (pool / "start.sh").read_text()}
     for target, source in (("10-common.conf", pool / "common.conf"), ("20-ep.conf", FOLDER / "ep.conf")):

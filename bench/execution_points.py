@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from bench import apptainer_ep
 from bench.said import whole
@@ -23,9 +24,16 @@ PATIENCE_S = 180.0
 _LOGS = "/var/log/condor/StarterLog.slot1*"
 
 
+# Of each job of a pod with several payload containers. The node of the lab is small, so that the pod requests less of
+# the CPUs than it may use.
+_EACH_MEMORY_MB, _EACH_DISK_MB, _EACH_REQUEST_MILLI_CPUS = 256, 1300, 50
+_WHOLE_CPUS = 4
+"""Of an execution point with one slot that is not a pilot's."""
+
+
 @dataclass(frozen=True)
 class ExecutionPoint:
-    """One slot of the pool."""
+    """One slot of the pool, or one partitionable slot for several jobs at a time."""
 
     lab: Lab
     name: str
@@ -65,11 +73,18 @@ class ExecutionPoint:
         Raises LabError: a job failed, or printed no times.
         """
         with self.submit(image, words, count=count) as jobs:
-            for proc in range(count):
-                self.succeeded(jobs, proc)
-            files = jobs.files()
-        said = [files.get(f"out.{proc}", b"").decode(errors="replace") for proc in range(count)]
-        return jobs.cluster, [whole(text, f"job {jobs.cluster}.{proc} ({self.name})") for proc, text in enumerate(said)]
+            return jobs.cluster, self.collect(jobs)
+
+    def collect(self, jobs: Jobs) -> list[dict[str, float]]:
+        """Wait for the end of all jobs; return the times that each printed.
+
+        Raises LabError: a job failed, or printed no times.
+        """
+        for proc in range(jobs.count):
+            self.succeeded(jobs, proc)
+        files = jobs.files()
+        said = [files.get(f"out.{proc}", b"").decode(errors="replace") for proc in range(jobs.count)]
+        return [whole(text, f"job {jobs.cluster}.{proc} ({self.name})") for proc, text in enumerate(said)]
 
     def succeeded(self, jobs: Jobs, proc: int = 0) -> None:
         """Wait for a job's end. Raises LabError: it took too long, or the job failed."""
@@ -84,7 +99,11 @@ class ExecutionPoint:
 
     def starts(self, cluster: int) -> dict[int, float]:
         """When the starter began each job of a cluster, in seconds since the epoch."""
-        return {proc: one["starting"] for proc, one in marks(self.starter_log(), cluster).items()}
+        return {proc: one["starting"] for proc, one in self.marks(cluster).items()}
+
+    def marks(self, cluster: int) -> dict[int, dict[str, float]]:
+        """When each job of a cluster came to each mark of its starter (`bench.waterfall.marks`)."""
+        return marks(self.starter_log(), cluster)
 
     def starter_log(self) -> str:
         """The log of its starters."""
@@ -92,33 +111,50 @@ class ExecutionPoint:
 
 
 @contextlib.contextmanager
-def k8spilot(lab: Lab, name: str, environment: Mapping[str, str] | None = None) -> Iterator[ExecutionPoint]:
-    """A pilot pod from the project's manifests."""
+def k8spilot(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
+    """A pilot pod from the project's manifests; with several payload containers, as `k8spilot slots` makes it."""
     try:
-        pilot.deploy(lab, name, environment)
+        pilot.deploy(lab, name, overlay=_resources(slots) if slots > 1 else None, slots=slots)
         wait_in_pool(lab, name)
         yield ExecutionPoint(lab, K8SPILOT, name, PILOT_NAMESPACE, "pilot")
     finally:
         pilot.delete(lab, name)
 
 
+def _resources(slots: int) -> dict[str, Any]:
+    """Part of an overlay: what the payload containers have together."""
+    most = {"memory": f"{slots * _EACH_MEMORY_MB}Mi", "ephemeral-storage": f"{slots * _EACH_DISK_MB}Mi"}
+    value = {"limits": {**most, "cpu": str(slots)}, "requests": {**most, "cpu": f"{slots * _EACH_REQUEST_MILLI_CPUS}m"}}
+    change = {"op": "replace", "path": "/spec/initContainers/1/resources", "value": value}
+    return {"patches": [pilot.change(change)]}
+
+
 @contextlib.contextmanager
-def docker_universe(lab: Lab, name: str) -> Iterator[ExecutionPoint]:
-    """HTCondor on a real dockerd. Each job asks for the whole slot, so that one job runs at a time."""
+def docker_universe(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
+    """HTCondor on a real dockerd, with a partitionable slot for so many jobs."""
     try:
-        docker_ep.deploy(lab, name)
-        commands = {**docker_ep.WANTED, "request_cpus": "4"}
+        docker_ep.deploy(lab, name, _cpus(slots))
+        commands = {**docker_ep.WANTED, **_whole(slots)}
         yield ExecutionPoint(lab, DOCKER, name, POOL_NAMESPACE, "condor", commands)
     finally:
         docker_ep.delete(lab, name)
 
 
 @contextlib.contextmanager
-def apptainer(lab: Lab, name: str) -> Iterator[ExecutionPoint]:
-    """HTCondor with apptainer in one container that has all privileges."""
+def apptainer(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
+    """HTCondor with apptainer in one container that has all privileges, with a partitionable slot for so many jobs."""
     try:
-        apptainer_ep.deploy(lab, name)
-        commands = {**apptainer_ep.WANTED, "request_cpus": "4"}
+        apptainer_ep.deploy(lab, name, _cpus(slots))
+        commands = {**apptainer_ep.WANTED, **_whole(slots)}
         yield ExecutionPoint(lab, APPTAINER, name, POOL_NAMESPACE, "condor", commands, takes_digests=False)
     finally:
         apptainer_ep.delete(lab, name)
+
+
+def _cpus(slots: int) -> int:
+    return _WHOLE_CPUS if slots == 1 else slots
+
+
+def _whole(slots: int) -> dict[str, str]:
+    """Submit commands with which one job at a time runs where one is to: it requests the whole slot."""
+    return {"request_cpus": str(_WHOLE_CPUS)} if slots == 1 else {}

@@ -19,7 +19,7 @@ from lab import dockerd
 from lab.api import Lab
 from lab.processes import Daemons
 
-_MAKE: Final[Mapping[str, tuple[str, Callable[[Lab, str], AbstractContextManager[ExecutionPoint]]]]] = {
+_MAKE: Final[Mapping[str, tuple[str, Callable[[Lab, str, int], AbstractContextManager[ExecutionPoint]]]]] = {
     K8SPILOT: ("k8spilot", execution_points.k8spilot),
     DOCKER: ("docker", execution_points.docker_universe),
     APPTAINER: ("apptainer", execution_points.apptainer),
@@ -39,8 +39,9 @@ class Run:
     """Contestants that are left out."""
     lost: list[str] = field(default_factory=list)
     """Measurements that failed, each with its part."""
-    _points: dict[str, tuple[ExitStack, ExecutionPoint]] = field(default_factory=dict)
-    _absent: set[str] = field(default_factory=set)
+    _points: dict[tuple[str, int], tuple[ExitStack, ExecutionPoint]] = field(default_factory=dict)
+    """By name and number of slots."""
+    _absent: set[tuple[str, int]] = field(default_factory=set)
     _image: str = ""
     _had_dockerd: bool = False
 
@@ -74,34 +75,40 @@ class Run:
         assert point is not None
         return point
 
-    def point(self, name: str) -> ExecutionPoint | None:
-        """Return one execution point, or None if it is left out or unavailable, which is printed once."""
-        if name in self.without or name in self._absent:
+    def point(self, name: str, slots: int = 1) -> ExecutionPoint | None:
+        """Return one execution point, or None if it is left out or unavailable, which is printed once.
+
+        Args:
+            name: the contestant.
+            slots: how many jobs it runs at a time.
+        """
+        key = name, slots
+        if name in self.without or key in self._absent:
             return None
-        if name not in self._points:
+        if key not in self._points:
             short, make = _MAKE[name]
             with contained(partial(self.lose, name)), ExitStack() as stack:
-                point = stack.enter_context(make(self.lab, self.pod(short)))
+                pod = self.pod(short if slots == 1 else f"{short}-{slots}")
+                point = stack.enter_context(make(self.lab, pod, slots))
                 # The image is on the node then, and HTCondor's daemons have opened what they need.
-                point.run(self.image, count=2)
-                self._points[name] = stack.pop_all(), point
-        if name not in self._points:
-            self._absent.add(name)
+                point.run(self.image, count=2 * slots)
+                self._points[key] = stack.pop_all(), point
+        if key not in self._points:
+            self._absent.add(key)
             return None
-        return self._points[name][1]
+        return self._points[key][1]
 
-    def points(self) -> dict[str, ExecutionPoint]:
-        """All available execution points."""
-        found = {name: self.point(name) for name in _MAKE}
+    def points(self, slots: int = 1) -> dict[str, ExecutionPoint]:
+        """All available execution points that run so many jobs at a time."""
+        found = {name: self.point(name, slots) for name in _MAKE}
         return {name: point for name, point in found.items() if point is not None}
 
     def forget(self, *names: str) -> None:
-        """Remove some execution points, or all. The next request for one makes a new one."""
-        for name in names or list(self._points):
-            if name in self._points:
-                stack, _ = self._points.pop(name)
-                with contained(into(self.lost, f"{name} could not be taken away")):
-                    stack.close()
+        """Remove some contestants' execution points, or all. The next request for one makes a new one."""
+        for key in [one for one in self._points if not names or one[0] in names]:
+            stack, _ = self._points.pop(key)
+            with contained(into(self.lost, f"{key[0]} could not be taken away")):
+                stack.close()
 
     def close(self) -> None:
         """Remove all that this run has deployed."""

@@ -20,10 +20,11 @@ WANTED = {"+WantDockerEP": "true"}
 """Submit commands that make a job run there."""
 
 
-def deploy(lab: Lab, name: str = "docker-ep") -> None:
+def deploy(lab: Lab, name: str = "docker-ep", cpus: int = 4) -> None:
     """Deploy the pod `name`, in place of one that has that name; return when its slot can be matched.
 
-    Its slot has the pod's name as K8SPodName, as those of pilots have. Raises LabError.
+    It has one partitionable slot, which says that it has `cpus` CPUs, and which has the pod's name as K8SPodName, as
+    those of pilots have. Raises LabError.
     """
     found = dockerd.ensure(lab.settings, lab.progress)
     delete(lab, name)
@@ -34,6 +35,7 @@ def deploy(lab: Lab, name: str = "docker-ep") -> None:
         "image": lab.pool_image,
         "collector": lab.pool_host,
         "pool_domain": POOL_DOMAIN,
+        "cpus": str(cpus),
         "socket": str(found.socket),
         "docker": str(found.socket.parent),
         "execute": str(execute),

@@ -3,18 +3,15 @@
 import time
 from dataclasses import dataclass
 
-import psutil
-
 from bench import api_server
-from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, PATIENCE_S, ExecutionPoint, k8spilot
+from bench.execution_points import APPTAINER, K8SPILOT, PATIENCE_S, ExecutionPoint, k8spilot
 from bench.goals import MEMORY_BUSY, MEMORY_IDLE, PROCESSOR_IDLE, REQUESTS
 from bench.images import size
 from bench.native import POD_PER_JOB, PodPerJob
 from bench.run import Run
 from bench.statistics import Measurement
+from bench.used import Used
 from lab import pilot
-from lab.dockerd import NAME as DOCKERD
-from lab.processes import Daemons
 from lab.settings import PILOT_NAMESPACE
 from soak import pods as engine
 
@@ -24,39 +21,6 @@ JOBS, PODS = 8, 2
 IDLE_SECONDS = 20
 """In a round; the kernel counts processor in hundredths of a second, 0.05 % of a core in this time."""
 ALONE = "k8spilot alone (engine and supervisor)"
-_USED = (
-    "cat /sys/fs/cgroup/cpuacct/cpuacct.usage 2>/dev/null"
-    " || sed -n 's/^usage_usec \\(.*\\)/\\1000/p' /sys/fs/cgroup/cpu.stat;"
-    " cd /sys/fs/cgroup; sed -n 's/^\\(total_rss\\|anon\\) //p' memory/memory.stat memory.stat 2>/dev/null; true"
-)
-"""Nanoseconds of processor, and bytes of memory that are no file's, of the container itself (cgroup v1 or v2)."""
-
-
-@dataclass(frozen=True)
-class Used:
-    """By an execution point so far, all that is beside its jobs."""
-
-    seconds: float
-    """Of processor: HTCondor's container, and dockerd where it needs one."""
-    node: float
-    """Of processor: who starts the jobs' containers for k8spilot. They serve all pods of the node, idle ones, too."""
-    mebibytes: float
-    """Of HTCondor's container, and dockerd: what is no file's."""
-
-    @classmethod
-    def by(cls, point: ExecutionPoint) -> "Used":
-        """Its own. Shims are the containers', here as there. Raises LabError."""
-        nanoseconds, memory = (float(word) for word in point.inside(_USED).split()[:2])
-        seconds, mebibytes, node = nanoseconds / 1e9, memory / 2**20, 0.0
-        daemons = Daemons(point.lab.settings)
-        if point.name == DOCKER and (dockerd := daemons.find(DOCKERD)) is not None:
-            for process in (dockerd, *(one for one in dockerd.children() if one.name() == "containerd")):
-                seconds += _processor(process)
-                resident = process.memory_info()
-                mebibytes += (resident.rss - resident.shared) / 2**20
-        if point.name == K8SPILOT:
-            node = sum(_processor(process) for process in daemons.living("kubelet", "containerd"))
-        return cls(seconds, node, mebibytes)
 
 
 def measure(run: Run) -> None:
@@ -215,9 +179,3 @@ def _start(run: Run) -> None:
 
 def _seconds(stamp: str) -> float:
     return time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ"))
-
-
-def _processor(process: psutil.Process) -> float:
-    """Seconds of it that a process has used."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
