@@ -12,7 +12,7 @@ from bench.execution_points import APPTAINER, DOCKER
 from bench.failures import contained, into
 from bench.figures import Figures, say, short
 from bench.goals import State, judge
-from bench.parts import bind, cost, scale, slowdown, transfer, turnaround
+from bench.parts import bind, cost, scale, slots, slowdown, transfer, turnaround
 from bench.run import Run
 from lab.api import Lab
 from lab.errors import LabError
@@ -39,6 +39,7 @@ PARTS: dict[str, Part] = {
     "staging": Part(transfer.staging, 2.5),
     "slowdown": Part(slowdown.measure, 4.5),
     "cost": Part(cost.measure, 3),
+    "slots": Part(slots.measure, 6),
     "scale": Part(scale.measure, 21),
 }
 QUICK = ("bind", "turnaround")

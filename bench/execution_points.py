@@ -67,12 +67,14 @@ class ExecutionPoint:
         }
         return submit(self.lab, "alice", chosen, files=files, pilot=self.pod, count=count)
 
-    def run(self, image: str, words: str = "now", *, count: int = 1) -> tuple[int, list[dict[str, float]]]:
+    def run(
+        self, image: str, words: str = "now", *, count: int = 1, commands: Mapping[str, str] | None = None
+    ) -> tuple[int, list[dict[str, float]]]:
         """Run `count` jobs in one claim; return their cluster and the times that each job printed.
 
         Raises LabError: a job failed, or printed no times.
         """
-        with self.submit(image, words, count=count) as jobs:
+        with self.submit(image, words, count=count, commands=commands) as jobs:
             return jobs.cluster, self.collect(jobs)
 
     def collect(self, jobs: Jobs) -> list[dict[str, float]]:

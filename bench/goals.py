@@ -65,6 +65,10 @@ REQUESTS: Final = Goal("cost", "API requests a job, by the API server's count", 
 MEMORY_IDLE: Final = Goal("cost", "k8spilot alone (engine and supervisor), memory idle, MiB", at_most=60)
 MEMORY_BUSY: Final = Goal("cost", "k8spilot alone (engine and supervisor), memory busy, MiB", at_most=60)
 PROCESSOR_IDLE: Final = Goal("cost", "k8spilot alone (engine and supervisor), idle, % of a core", at_most=0.1)
+SLOTS_RATE: Final = Goal("slots", "0 s jobs on eight slots, jobs a second", at_least=4)
+SLOTS_START: Final = Goal("slots", "isolated job: first instruction later than with one slot, s", at_most=0.3)
+SLOTS_MEMORY: Final = Goal("slots", "k8spilot alone with eight slots, memory, MiB", at_most=70)
+SLOTS_REQUESTS: Final = Goal("slots", "API requests a job with eight slots, by the API server's count", at_most=3)
 CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
 RETURN: Final[Mapping[int, Goal]] = {
     size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)
@@ -85,6 +89,10 @@ GOALS: Final = (
     MEMORY_IDLE,
     MEMORY_BUSY,
     PROCESSOR_IDLE,
+    SLOTS_RATE,
+    SLOTS_START,
+    SLOTS_MEMORY,
+    SLOTS_REQUESTS,
     CROWD,
     *RETURN.values(),
 )

@@ -1,0 +1,211 @@
+"""Part `slots`: one pod with eight payload containers, beside other execution points that run eight jobs at a time."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench import pictures
+from bench.execution_points import K8SPILOT, ExecutionPoint
+from bench.figures import say
+from bench.goals import SLOTS_MEMORY, SLOTS_RATE, SLOTS_START
+from bench.parts.slot_requests import requests, rest
+from bench.programs import used
+from bench.run import Run
+from bench.statistics import Measurement
+from bench.used import Used
+from lab.errors import LabError
+from soak import pods as engine
+
+SLOTS = 8
+JOBS = 150
+"""Empty jobs in the queue. The first eight ends are left out of the rate."""
+LEAST_SECONDS = 0.001
+"""Of a program for a job: less is left out."""
+STARTS = 8
+"""Isolated jobs on each pilot."""
+WAVES = 2
+REST_SECONDS = 4
+"""How long each job of a wave sleeps, so that its end is in nobody's way."""
+LEAD_SECONDS = 9
+"""In this time after the request for them, eight jobs are likely to have begun."""
+_TRIES = 3
+ALONE = "k8spilot alone (engine and supervisor)"
+
+
+def measure(run: Run) -> None:
+    """Rate, processor and waves of all execution points; start, requests and memory of pilots."""
+    points = run.points(SLOTS)
+    eight = points[K8SPILOT]
+    memory = Memory(run, eight)
+    memory.look("idle")
+    _rate(run, points)
+    memory.look(f"after {JOBS} jobs")
+    _waves(run, points, memory)
+    _starts(run, eight)
+    requests(run, eight)
+
+
+@dataclass
+class Memory:
+    """What engine and supervisor have, resident."""
+
+    run: Run
+    point: ExecutionPoint
+    slots: int = SLOTS
+
+    def look(self, when: str) -> None:
+        """A figure, for which the goal counts."""
+        seen = engine.measure(self.run.lab, self.point.pod)
+        goal = SLOTS_MEMORY if self.slots > 1 else None
+        add = self.run.figures.add
+        add(f"{ALONE}, {self.slots} slots: memory {when} (Rss)", seen.resident, "MiB", goal=goal)
+        add(f"{ALONE}, {self.slots} slots: of that no other process's", seen.own, "MiB")
+
+
+# --- jobs a second ---
+
+
+def _rate(run: Run, points: Mapping[str, ExecutionPoint]) -> None:
+    """Empty jobs, all in the queue from the beginning: by their ends in HTCondor's event log."""
+    processor: dict[str, float] = {}
+
+    programs: dict[str, dict[str, float]] = {}
+
+    def of(point: ExecutionPoint) -> Measurement:
+        def measurement() -> float:
+            before = Used.by(point)
+            with used() as seen, point.submit(run.image, "now", count=run.times(JOBS, 40)) as jobs:
+                for proc in range(jobs.count):
+                    point.succeeded(jobs, proc)
+                ends = [event.seen for event in jobs.events if event.kind == "JobTerminatedEvent"]
+            after = Used.by(point)
+            programs[point.name] = {part: seconds / jobs.count for part, seconds in seen.items()}
+            processor[point.name] = (after.seconds - before.seconds + after.node - before.node) / jobs.count
+            return rate(ends)
+
+        return measurement
+
+    found = run.in_turn({name: of(point) for name, point in points.items()}, 1)
+    run.compare(f"0 s jobs on {SLOTS} slots", found, "jobs/s", {K8SPILOT: SLOTS_RATE})
+    what = f"processor for a 0 s job of {SLOTS} at a time"
+    cost = {name: [processor[name]] for name in found}
+    run.compare(f"{what}, HTCondor and who starts its containers", cost, "s")
+    for name in found:
+        for part, seconds in sorted(programs[name].items(), key=lambda one: -one[1]):
+            if seconds >= LEAST_SECONDS:
+                run.figures.add(f"{what}: {name}: {part}", seconds, "s")
+
+
+def rate(ends: list[float]) -> float:
+    """Jobs a second, from the end of the last one of the first eight to the last end."""
+    counted = sorted(ends)[SLOTS - 1 :]
+    return (len(counted) - 1) / (counted[-1] - counted[0])
+
+
+# --- eight jobs at one moment ---
+
+
+@dataclass
+class Wave:
+    """Seconds of eight jobs that begin at one moment, and of eight that follow eight that end at one moment."""
+
+    submitted: list[float] = field(default_factory=list)
+    """From before condor_submit to the first instruction of the eighth."""
+    begun: list[float] = field(default_factory=list)
+    """From the first starter's begin to the same."""
+    followed: list[float] = field(default_factory=list)
+    """From the end of the first eight to the first instruction of the sixteenth."""
+
+    def add(self, submitted: float, first_begin: float, said: list[dict[str, float]]) -> None:
+        """One more round: the times of all sixteen jobs."""
+        first, second = halves(said)
+        self.submitted.append(first[-1]["start"] - submitted)
+        self.begun.append(first[-1]["start"] - first_begin)
+        self.followed.append(second[-1]["start"] - max(one["end"] for one in first))
+
+
+def halves(said: list[dict[str, float]]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """The first eight of sixteen jobs, and the others, each in the order in which they began."""
+    ordered = sorted(said, key=lambda one: one["start"])
+    return ordered[:SLOTS], ordered[SLOTS:]
+
+
+class _Late(LabError):
+    """Jobs had not begun at the moment until which they were to sleep."""
+
+
+class _Waves:
+    """Sixteen jobs that all sleep until one moment, and then some seconds more: the first eight end together."""
+
+    def __init__(self, run: Run, point: ExecutionPoint, memory: Memory | None) -> None:
+        self._run = run
+        self._point = point
+        self._memory = memory
+        """What is looked at once while eight jobs run."""
+        self._lead = LEAD_SECONDS
+        self.found = Wave()
+
+    def measure(self) -> list[float]:
+        """One round; it is repeated with more time if that was too short. Raises LabError."""
+        for _ in range(_TRIES):
+            try:
+                self._once()
+            except _Late as late:
+                say(f"{late}; once more with more time")
+                self._lead *= 2
+            else:
+                return []
+        raise LabError(f"eight jobs do not run after {self._lead} s ({self._point.name})")
+
+    def _once(self) -> None:
+        point, submitted = self._point, time.time()
+        until = round(submitted) + self._lead
+        with point.submit(self._run.image, f"sleep {1000 * REST_SECONDS} 0 {until}", count=2 * SLOTS) as jobs:
+            if self._memory is not None:
+                for proc in range(SLOTS):
+                    jobs.wait("ExecuteEvent", proc=proc)
+                self._memory.look(f"with {SLOTS} jobs")
+                self._memory = None
+            said = point.collect(jobs)
+        if late := [one for one in halves(said)[0] if one["start"] > until]:
+            raise _Late(f"{len(late)} of {SLOTS} jobs ({point.name}) had not begun after {self._lead} s")
+        begins = [one["up"] for one in point.marks(jobs.cluster).values()]
+        self.found.add(submitted, min(begins), said)
+
+
+def _waves(run: Run, points: Mapping[str, ExecutionPoint], memory: Memory) -> None:
+    waves = {name: _Waves(run, point, memory if point is memory.point else None) for name, point in points.items()}
+    kept = run.in_turn({name: one.measure for name, one in waves.items()}, run.times(WAVES, 1))
+    found = {name: waves[name].found for name in kept}
+    what = f"{SLOTS} jobs at once"
+    run.compare(f"{what}: submitted -> all run", {name: one.submitted for name, one in found.items()}, "s")
+    run.compare(f"{what}: first starter begins -> all run", {name: one.begun for name, one in found.items()}, "s")
+    followed = {name: one.followed for name, one in found.items()}
+    run.compare(f"{SLOTS} jobs end at once -> the next {SLOTS} run", followed, "s")
+    pictures.bars(run.picture("slots"), f"{SLOTS} jobs end at once: until the next {SLOTS} run", "s", followed)
+
+
+# --- an isolated job ---
+
+
+def _starts(run: Run, eight: ExecutionPoint) -> None:
+    """One job on a pilot whose payload containers have the idle image: with eight of them, and with one."""
+    one = run.k8spilot
+    Memory(run, one, 1).look("idle")
+
+    def of(point: ExecutionPoint) -> Measurement:
+        def measurement() -> list[float]:
+            rest(point)
+            cluster, said = point.run(run.image)
+            return [said[0]["start"] - point.starts(cluster)[0]]
+
+        return measurement
+
+    names = {f"pilot with {SLOTS} slots": eight, "pilot with one slot": one}
+    found = run.in_turn({name: of(point) for name, point in names.items()}, run.times(STARTS, 4))
+    (ours, several), (name, single) = found.items()
+    what = "isolated job, starter begins -> first instruction"
+    first = run.figures.add(f"{what}: {ours}", several, "s")
+    second = run.figures.add(f"{what}: {name}", single, "s", ours=first)
+    run.figures.add(f"{what}: {SLOTS} slots later than one", first.value - second.value, "s", goal=SLOTS_START)
+    Memory(run, one, 1).look("after jobs")
