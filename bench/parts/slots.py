@@ -11,7 +11,7 @@ from bench.goals import SLOTS_MEMORY, SLOTS_RATE, SLOTS_START
 from bench.parts.slot_requests import requests, rest
 from bench.programs import used
 from bench.run import Run
-from bench.statistics import Measurement
+from bench.statistics import Measurement, in_turn
 from bench.used import Used
 from lab.errors import LabError
 from soak import pods as engine
@@ -202,7 +202,7 @@ def _starts(run: Run, eight: ExecutionPoint) -> None:
         return measurement
 
     names = {f"pilot with {SLOTS} slots": eight, "pilot with one slot": one}
-    found = run.in_turn({name: of(point) for name, point in names.items()}, run.times(STARTS, 4))
+    found = in_turn({name: of(point) for name, point in names.items()}, run.times(STARTS, 4))
     (ours, several), (name, single) = found.items()
     what = "isolated job, starter begins -> first instruction"
     first = run.figures.add(f"{what}: {ours}", several, "s")

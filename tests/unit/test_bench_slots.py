@@ -28,7 +28,7 @@ def test_the_first_eight_are_those_that_began_first() -> None:
 def _pod(*images: str, status: str | None = None, running: bool = True) -> dict[str, Any]:
     pilot = {"name": "pilot", "image": "registry/k8spilot:1"}
     payloads = [{"name": f"payload-{number}", "image": image} for number, image in enumerate(images, 1)]
-    state = {"running": {}} if running else {"waiting": {}}
+    state: dict[str, Any] = {"running": {}} if running else {"waiting": {}}
     statuses = [{"name": one["name"], "image": status or one["image"], "state": state} for one in payloads]
     return {
         "spec": {"initContainers": [{"name": "install", "image": "x"}, *payloads], "containers": [pilot]},
