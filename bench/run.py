@@ -91,7 +91,7 @@ class Run:
                 pod = self.pod(short if slots == 1 else f"{short}-{slots}")
                 point = stack.enter_context(make(self.lab, pod, slots))
                 # The image is on the node then, and HTCondor's daemons have opened what they need.
-                point.run(self.image, count=2 * slots)
+                point.run(self.image, count=max(2, slots))
                 self._points[key] = stack.pop_all(), point
         if key not in self._points:
             self._absent.add(key)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench import api_server
-from bench.execution_points import ExecutionPoint
+from bench.execution_points import PATIENCE_S, ExecutionPoint
 from bench.goals import SLOTS_REQUESTS
 from bench.run import Run
 from k8spilot.kube.pod import container
@@ -14,11 +14,13 @@ from k8spilot.model.reference import Reference
 from k8spilot.settings import PILOT
 from lab.errors import LabError
 
-ROUNDS = 3
-IN_A_ROW = 4
+ROUNDS = 2
+IN_A_ROW = 3
 """Jobs in a row in a round, without the first one."""
-SMALL, LARGE = {"request_memory": "128M"}, {"request_memory": "256M"}
-_WHOLE = {**SMALL, "request_cpus": "8"}
+ISOLATED, RETURN = "isolated job", "return to the idle image"
+SAME, SMALLER = "job after one of its size", "job after a larger one"
+_SMALL = {"request_memory": "128M"}
+_LARGE = {"request_memory": "256M", "request_cpus": "8"}
 """Submit commands of jobs that run one after another, because each has all CPUs."""
 _REST_SECONDS = 60.0
 _IDLE_AFTER_SECONDS = 4.5
@@ -55,54 +57,64 @@ class Kind:
         self.own.append((after.own - before.own) / jobs)
 
 
-def requests(run: Run, point: ExecutionPoint) -> None:
-    """For an isolated job, one after another of its size, and one after a larger one."""
-    kinds = {"isolated": Kind(), "return to the idle image": Kind(), "after one of its size": Kind()}
-    kinds["after a larger one"] = Kind()
-    for _ in range(run.times(ROUNDS, 1)):
-        _alone(run, point, kinds["isolated"], kinds["return to the idle image"])
-        _in_a_row(run, point, kinds["after one of its size"])
-        rest(point)
-        _smaller(run, point, kinds["after a larger one"])
-    add = run.figures.add
-    for name, kind in kinds.items():
-        goal = None if name.startswith("return") else SLOTS_REQUESTS
-        words = f"API requests, {name}" if goal is None else f"API requests a job, {name}"
-        if any(kind.served):
-            add(f"{words}, service accounts', by the API server's count", kind.served, "", goal=goal)
-        add(f"{words}, by the pilot's count", kind.own, "")
+class Requests:
+    """Requests for an isolated job, for one after another of its size, and for one after a larger one."""
 
+    def __init__(self, run: Run, point: ExecutionPoint) -> None:
+        self._run = run
+        self.point = point
+        self._ended: Asked | None = None
+        """At the end of the last isolated job, whose container has not returned to the idle image yet."""
+        self.kinds = {name: Kind() for name in (ISOLATED, RETURN, SAME, SMALLER)}
 
-def _alone(run: Run, point: ExecutionPoint, job: Kind, idle: Kind) -> None:
-    rest(point)
-    before = Asked.by(point)
-    point.run(run.image)
-    ended = Asked.by(point)
-    job.add(before, ended)
-    rest(point)
-    idle.add(ended, Asked.by(point))
+    def isolated(self) -> tuple[int, list[dict[str, float]]]:
+        """Run an isolated job, as `ExecutionPoint.run`. Raises LabError."""
+        rest(self.point)
+        before = Asked.by(self.point)
+        if self._ended is not None:
+            self.kinds[RETURN].add(self._ended, before)
+        found = self.point.run(self._run.image)
+        self._ended = Asked.by(self.point)
+        self.kinds[ISOLATED].add(before, self._ended)
+        return found
 
+    def others(self) -> None:
+        """Jobs of a claim, and behind them a smaller one, which gets the container before it has become small."""
+        for _ in range(self._run.times(ROUNDS, 1)):
+            for _ in range(_TRIES):
+                rest(self.point)
+                if self._row():
+                    break
+            else:
+                raise LabError(f"in {_TRIES} tries no job began within {_IDLE_AFTER_SECONDS} s of the end of another")
 
-def _in_a_row(run: Run, point: ExecutionPoint, kind: Kind) -> None:
-    """Jobs of one claim, from the time when the first one runs to the end of the last one."""
-    with point.submit(run.image, "sleep 1500", count=IN_A_ROW + 1, commands=_WHOLE) as jobs:
-        jobs.wait("ExecuteEvent")
-        before = Asked.by(point)
-        point.collect(jobs)
-        kind.add(before, Asked.by(point), IN_A_ROW)
+    def _row(self) -> bool:
+        """One round; whether the smaller job began in time."""
+        point = self.point
+        with point.submit(self._run.image, "sleep 1500", count=IN_A_ROW + 1, commands=_LARGE) as jobs:
+            jobs.wait("ExecuteEvent", timeout=PATIENCE_S)
+            first = Asked.by(point)
+            for proc in range(jobs.count):
+                point.succeeded(jobs, proc)
+            last = Asked.by(point)
+            _, (smaller,) = point.run(self._run.image, commands=_SMALL)
+            after = Asked.by(point)
+            ended = max(one["end"] for one in point.collect(jobs))
+        self.kinds[SAME].add(first, last, IN_A_ROW)
+        if smaller["start"] - ended >= _IDLE_AFTER_SECONDS:
+            return False
+        self.kinds[SMALLER].add(last, after)
+        return True
 
-
-def _smaller(run: Run, point: ExecutionPoint, kind: Kind) -> None:
-    """A job that gets the container of a larger job, before that has become small."""
-    for _ in range(_TRIES):
-        _, (larger,) = point.run(run.image, commands=LARGE)
-        before = Asked.by(point)
-        _, (smaller,) = point.run(run.image, commands=SMALL)
-        if smaller["start"] - larger["end"] < _IDLE_AFTER_SECONDS:
-            kind.add(before, Asked.by(point))
-            return
-        rest(point)
-    raise LabError(f"in {_TRIES} tries no job began within {_IDLE_AFTER_SECONDS} s of the end of the one before it")
+    def tell(self) -> None:
+        """The figures."""
+        for name, kind in self.kinds.items():
+            goal = None if name == RETURN else SLOTS_REQUESTS
+            if any(kind.served):
+                words = f"API requests, {name}, service accounts', by the API server's count"
+                self._run.figures.add(words, kind.served, "", goal=goal)
+            if kind.own:
+                self._run.figures.add(f"API requests, {name}, by the pilot's count", kind.own, "")
 
 
 def rest(point: ExecutionPoint) -> None:
@@ -119,7 +131,8 @@ def _rests(pod: dict[str, Any]) -> bool:
     assert pilot is not None
     names = [one["name"] for one in pod["spec"]["initContainers"] if one["name"].startswith("payload")]
     views = [view for name in names if (view := container(pod, name)) is not None]
-    return all(view.running and view.image == view.wanted and _same(view.wanted, pilot.wanted) for view in views)
+    # The status has any name of the same image.
+    return all(view.running and _same(view.image, pilot.wanted) and _same(view.wanted, pilot.wanted) for view in views)
 
 
 def _same(image: str, other: str) -> bool:

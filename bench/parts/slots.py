@@ -8,7 +8,7 @@ from bench import pictures
 from bench.execution_points import K8SPILOT, ExecutionPoint
 from bench.figures import say
 from bench.goals import SLOTS_MEMORY, SLOTS_RATE, SLOTS_START
-from bench.parts.slot_requests import requests, rest
+from bench.parts.slot_requests import Requests, rest
 from bench.programs import used
 from bench.run import Run
 from bench.statistics import Measurement, in_turn
@@ -17,16 +17,16 @@ from lab.errors import LabError
 from soak import pods as engine
 
 SLOTS = 8
-JOBS = 150
-"""Empty jobs in the queue. The first eight ends are left out of the rate."""
+JOBS, OTHERS = 150, 60
+"""Empty jobs in the queue: of k8spilot, and of those that are compared with it. The first eight ends are left out."""
 LEAST_SECONDS = 0.001
 """Of a program for a job: less is left out."""
-STARTS = 8
+STARTS = 6
 """Isolated jobs on each pilot."""
 WAVES = 2
-REST_SECONDS = 4
+REST_SECONDS = 3
 """How long each job of a wave sleeps, so that its end is in nobody's way."""
-LEAD_SECONDS = 9
+LEAD_SECONDS = 8
 """In this time after the request for them, eight jobs are likely to have begun."""
 _TRIES = 3
 ALONE = "k8spilot alone (engine and supervisor)"
@@ -41,8 +41,10 @@ def measure(run: Run) -> None:
     _rate(run, points)
     memory.look(f"after {JOBS} jobs")
     _waves(run, points, memory)
-    _starts(run, eight)
-    requests(run, eight)
+    requests = Requests(run, eight)
+    _starts(run, requests)
+    requests.others()
+    requests.tell()
 
 
 @dataclass
@@ -57,9 +59,9 @@ class Memory:
         """A figure, for which the goal counts."""
         seen = engine.measure(self.run.lab, self.point.pod)
         goal = SLOTS_MEMORY if self.slots > 1 else None
-        add = self.run.figures.add
-        add(f"{ALONE}, {self.slots} slots: memory {when} (Rss)", seen.resident, "MiB", goal=goal)
-        add(f"{ALONE}, {self.slots} slots: of that no other process's", seen.own, "MiB")
+        what = f"{ALONE}, {f'{self.slots} slots' if self.slots > 1 else 'one slot'}"
+        self.run.figures.add(f"{what}: memory {when} (Rss)", seen.resident, "MiB", goal=goal)
+        self.run.figures.add(f"{what}: of that no other process's, {when}", seen.own, "MiB")
 
 
 # --- jobs a second ---
@@ -72,9 +74,11 @@ def _rate(run: Run, points: Mapping[str, ExecutionPoint]) -> None:
     programs: dict[str, dict[str, float]] = {}
 
     def of(point: ExecutionPoint) -> Measurement:
+        count = run.times(JOBS if point.name == K8SPILOT else OTHERS, 40)
+
         def measurement() -> float:
             before = Used.by(point)
-            with used() as seen, point.submit(run.image, "now", count=run.times(JOBS, 40)) as jobs:
+            with used() as seen, point.submit(run.image, "now", count=count) as jobs:
                 for proc in range(jobs.count):
                     point.succeeded(jobs, proc)
                 ends = [event.seen for event in jobs.events if event.kind == "JobTerminatedEvent"]
@@ -188,21 +192,22 @@ def _waves(run: Run, points: Mapping[str, ExecutionPoint], memory: Memory) -> No
 # --- an isolated job ---
 
 
-def _starts(run: Run, eight: ExecutionPoint) -> None:
+def _starts(run: Run, requests: Requests) -> None:
     """One job on a pilot whose payload containers have the idle image: with eight of them, and with one."""
     one = run.k8spilot
     Memory(run, one, 1).look("idle")
 
-    def of(point: ExecutionPoint) -> Measurement:
-        def measurement() -> list[float]:
-            rest(point)
-            cluster, said = point.run(run.image)
-            return [said[0]["start"] - point.starts(cluster)[0]]
+    def with_several() -> float:
+        cluster, said = requests.isolated()
+        return said[0]["start"] - requests.point.starts(cluster)[0]
 
-        return measurement
+    def with_one() -> float:
+        rest(one)
+        cluster, said = one.run(run.image)
+        return said[0]["start"] - one.starts(cluster)[0]
 
-    names = {f"pilot with {SLOTS} slots": eight, "pilot with one slot": one}
-    found = in_turn({name: of(point) for name, point in names.items()}, run.times(STARTS, 4))
+    contestants = {f"pilot with {SLOTS} slots": with_several, "pilot with one slot": with_one}
+    found = in_turn(contestants, run.times(STARTS, 4))
     (ours, several), (name, single) = found.items()
     what = "isolated job, starter begins -> first instruction"
     first = run.figures.add(f"{what}: {ours}", several, "s")

@@ -39,6 +39,7 @@ def _pod(*images: str, status: str | None = None, running: bool = True) -> dict[
 def test_a_pilot_rests_when_all_its_payload_containers_run_its_own_image() -> None:
     idle = f"registry/k8spilot:idle-1@sha256:{'0' * 64}"
     assert _rests(_pod(idle, idle))
+    assert _rests(_pod(idle, idle, status="registry/k8spilot:1"))
     assert not _rests(_pod(idle, "registry/bench:1"))
     assert not _rests(_pod(idle, idle, status="registry/bench:1"))
     assert not _rests(_pod(idle, idle, running=False))
