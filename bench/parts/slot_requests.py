@@ -100,9 +100,9 @@ class Requests:
             _, (smaller,) = point.run(self._run.image, commands=_SMALL)
             after = Asked.by(point)
             ended = max(one["end"] for one in point.collect(jobs))
-        self.kinds[SAME].add(first, last, IN_A_ROW)
         if smaller["start"] - ended >= _IDLE_AFTER_SECONDS:
             return False
+        self.kinds[SAME].add(first, last, IN_A_ROW)
         self.kinds[SMALLER].add(last, after)
         return True
 

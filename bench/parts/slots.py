@@ -42,9 +42,11 @@ def measure(run: Run) -> None:
     memory.look(f"after {JOBS} jobs")
     _waves(run, points, memory)
     requests = Requests(run, eight)
-    _starts(run, requests)
-    requests.others()
-    requests.tell()
+    try:
+        _starts(run, requests)
+        requests.others()
+    finally:
+        requests.tell()
 
 
 @dataclass
