@@ -5,10 +5,12 @@ sources).
 A look at /proc would miss most of docker's clients and of runc. It needs root in the machine's own namespaces.
 """
 
+import math
 import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -28,6 +30,7 @@ _LEAST_VERSION: Final = 12
 """The first one with ac_tgid: Linux 5.17."""
 _BUFFER_BYTES: Final = 64 * 2**20
 _LISTEN_S: Final = 0.2
+_DRAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,15 @@ class Exits:
 
     def _listen(self) -> None:
         # What comes is read afterwards: the processor belongs to what is measured.
-        while not self._ends.is_set():
+        deadline = math.inf
+        while time.monotonic() < deadline:
+            if self._ends.is_set():
+                deadline = min(deadline, time.monotonic() + _DRAIN_S)
             try:
                 self._messages.append(self._socket.recv(65536))
             except TimeoutError:
-                continue
+                if self._ends.is_set():  # what had come by then is read
+                    return
             except OSError:  # ENOBUFS
                 self._lost = True
 
