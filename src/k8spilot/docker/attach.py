@@ -34,19 +34,26 @@ async def attach(request: web.Request) -> web.StreamResponse:
     response, input_ = await take_over(request, framed=not stdio.terminal)
     output = Output(response, stdio, _wanted(request))
     reads = flag(request, "stdin") and container.specification.reads
+    if is_first:
+        await lead(request, container, output.write, input_ if reads else None)
+        if reads and container.settled.is_set():
+            await close(request, input_)
+    else:
+        before = [(chunk.stream, chunk.data) for chunk in stdio.tail] if flag(request, "logs") else []
+        await _join(request, container, output, before, input_ if reads else None)
+    return response
+
+
+async def lead(request: web.Request, container: Container, sink: Sink, input_: Input | None) -> None:
+    """Serve the client that is attached when the container starts. A job does not run without it."""
     try:
-        if is_first:
-            await carry(request, stdio, output.write, container.settled, input_ if reads else None)
-        else:
-            before = [(chunk.stream, chunk.data) for chunk in stdio.tail] if flag(request, "logs") else []
-            await _join(request, container, output, before, input_ if reads else None)
+        await carry(request, container.stdio, sink, container.settled, input_)
     finally:  # aiohttp cancels this when a write fails before hung_up() returns
-        if is_first and not container.settled.is_set() and container.specification.is_job:
+        if not container.settled.is_set() and container.specification.is_job:
             # The starter's `docker start -a` has died. HTCondor would take that for the job's end, with its status.
             container.forsake(
                 PayloadLost("HTCondor's docker client ended before the job; the job goes back to the queue")
             )
-    return response
 
 
 def _wanted(request: web.Request) -> set[int]:
@@ -90,11 +97,9 @@ async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio
     finally:
         with contextlib.suppress(ValueError):  # it was removed after a failure
             stdio.sinks.remove(sink)
-    if input_ is not None and settled.is_set():
-        await _close(request, input_)
 
 
-async def _close(request: web.Request, input_: Input) -> None:
+async def close(request: web.Request, input_: Input) -> None:
     """Close the sending side first: closing a socket with unread input would discard the client's unread output."""
     upgraded = request.headers.get("Upgrade", "").lower() == "tcp"
     if upgraded and request.transport is not None and not request.transport.is_closing():

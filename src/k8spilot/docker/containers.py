@@ -36,13 +36,22 @@ def find(request: web.Request) -> Container:
 
 async def start(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/start: release the job."""
-    store, container = store_of(request), find(request)
+    container = find(request)
     if container.run is not None:
         return web.Response(status=HTTPStatus.NOT_MODIFIED)
+    await begin(store_of(request), container)
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+async def begin(store: ContainerStore, container: Container) -> None:
+    """Release the job of a created container, and wait until its command runs.
+
+    Raises:
+        PilotError: it cannot be started.
+    """
     if container.state is ContainerState.CREATED and container.returning is None:
         container.begin_start()
         await completed(_start(store, container))
-    return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def _start(store: ContainerStore, container: Container) -> None:
@@ -124,12 +133,13 @@ async def wait(request: web.Request) -> web.StreamResponse:
         await container.removed.wait()
     elif not (condition in ("", "not-running") and container.run is None):
         await container.settled.wait()
-    await response.write(json.dumps(_ending(container)).encode())
+    await response.write(json.dumps(ending(container)).encode())
     await response.write_eof()
     return response
 
 
-def _ending(container: Container) -> JSON:
+def ending(container: Container) -> JSON:
+    """Return the answer to `wait`: the status, or 125 with an error for a container that has none of its own."""
     try:
         outcome = container.outcome
     except PayloadLost as error:
@@ -141,11 +151,18 @@ def _ending(container: Container) -> JSON:
 
 async def kill(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/kill?signal=."""
-    store, name = store_of(request), request.match_info["id"]
-    number = signal_number(request.query.get("signal", "KILL"))
+    send(store_of(request), request.match_info["id"], signal_number(request.query.get("signal", "KILL")))
+    return web.Response(status=HTTPStatus.NO_CONTENT)
+
+
+def send(store: ContainerStore, name: str, number: int) -> None:
+    """Send a signal to a container, also to one that is not created yet.
+
+    Raises:
+        PilotError: there is no such container, or it does not run.
+    """
     if not store.kill_early(name, number):
         _signal(store.find(name), number)
-    return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 def _signal(container: Container, number: int) -> None:
@@ -156,7 +173,7 @@ def _signal(container: Container, number: int) -> None:
     container.signalled = True
     match container.state:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:
-            _running(container).kill(number)
+            running(container).kill(number)
         case ContainerState.CREATED | ContainerState.STARTING if container.specification.is_job:
             # Also while it starts: its command waits for the pod's status, a minute if the API server is unavailable.
             container.kill_early(number)
@@ -168,17 +185,22 @@ def _signal(container: Container, number: int) -> None:
 
 async def pause(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/pause: stop all its processes."""
-    _running(find(request)).pause()
+    running(find(request)).pause()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def resume(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/unpause."""
-    _running(find(request)).resume()
+    running(find(request)).resume()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
-def _running(container: Container) -> Run:
+def running(container: Container) -> Run:
+    """Return the run of a container.
+
+    Raises:
+        Refused: it does not run.
+    """
     if container.run is None or not container.running:
         raise Refused(f"container {container.name} is not running")
     return container.run
@@ -195,7 +217,7 @@ async def stop(request: web.Request) -> web.Response:
             raise ValueError  # noqa: TRY301
     except ValueError as error:
         raise BadRequest("t must be the number of seconds before SIGKILL") from error
-    run = _running(container)
+    run = running(container)
     container.signalled = True
     run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
@@ -231,12 +253,16 @@ async def remove(request: web.Request) -> web.Response:
 
 async def prune(request: web.Request) -> web.Response:
     """Serve POST /containers/prune?filters={"label": ...}: remove the stopped containers that have the labels."""
-    store = store_of(request)
-    filters = _filters(request, "label")
+    removed = await remove_stopped(store_of(request), _filters(request, "label"))
+    return json_answer({"ContainersDeleted": removed, "SpaceReclaimed": 0})
+
+
+async def remove_stopped(store: ContainerStore, filters: dict[str, list[str]]) -> list[str]:
+    """Remove the stopped containers that pass the filters, and return their ids."""
     stopped = [item for item in store.containers.values() if not item.active and _passes(item, filters)]
     for container in stopped:
         await removal.remove(store, container)
-    return json_answer({"ContainersDeleted": [item.identifier for item in stopped], "SpaceReclaimed": 0})
+    return [item.identifier for item in stopped]
 
 
 def _filters(request: web.Request, *served: str) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from k8spilot.common.errors import Refused
 from k8spilot.docker import serializers
-from k8spilot.docker.attach import Output, carry, resized
+from k8spilot.docker.attach import Output, carry, close, resized
 from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.containers import find
 from k8spilot.docker.create.specification import execution_command
@@ -66,7 +66,10 @@ async def start(request: web.Request) -> web.StreamResponse:
     session = _begin(execution)
     session.ended.add_done_callback(lambda _: settled.set())
     try:
-        await carry(request, stdio, sink, settled, input_ if options.get("AttachStdin") else None)
+        reads = bool(options.get("AttachStdin"))
+        await carry(request, stdio, sink, settled, input_ if reads else None)
+        if reads and settled.is_set():
+            await close(request, input_)
     finally:  # as in attach
         if not session.ended.done():
             stdio.hang_up()

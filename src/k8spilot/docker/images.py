@@ -16,7 +16,8 @@ from aiohttp import web
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker.json_http import json_answer
-from k8spilot.docker.store import NotFound, store_of
+from k8spilot.docker.store import ContainerStore, NotFound, store_of
+from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.registry.image_index import architecture
 from k8spilot.settings import SENDS_CREDENTIALS
@@ -35,17 +36,28 @@ async def pull(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     await _say(response, f"Pulling from {name}")
+    await bind_early(store, text, has_credentials=_has_credentials(request))
+    await _say(response, f"Status: Image is bound for {text}")
+    await response.write_eof()
+    return response
+
+
+async def bind_early(store: ContainerStore, text: str, *, has_credentials: bool) -> None:
+    """Begin the bind of the image `text`, and wait for it as the module says. It does not fail.
+
+    Args:
+        store: containers of the slot.
+        text: reference of the image, as the client wrote it.
+        has_credentials: whether the client sends credentials, which the kubelet cannot use.
+    """
     try:
         reference = Reference.parse(text)
-        store.unused_credentials = reference.source if _has_credentials(request) else ""
+        store.unused_credentials = reference.source if has_credentials else ""
         store.payload.begin(reference)
         if (image := await store.payload.pulled(reference)) is not None:
             store.remember(text, image)
     except PilotError as error:
         logger.info("The pull of %s does not start a bind: %s.", text, error)
-    await _say(response, f"Status: Image is bound for {text}")
-    await response.write_eof()
-    return response
 
 
 def _has_credentials(request: web.Request) -> bool:
@@ -86,8 +98,7 @@ async def inspect(request: web.Request) -> web.Response:
             "RepoTags": [f"{image.reference.repository}:{image.reference.tag}"] if image.reference.tag else [],
             "RepoDigests": [f"{image.reference.repository}@{image.digest}"] if image.digest else [],
             "Created": image.created,
-            # HTCondor holds jobs whose image has another architecture. Without the registry's value, use the node's.
-            "Architecture": image.architecture or architecture(),
+            "Architecture": architecture_of(image),
             "Os": image.os,
             "Size": image.size,
             "Config": {
@@ -102,6 +113,14 @@ async def inspect(request: web.Request) -> web.Response:
             "Metadata": {"LastTagTime": image.created},
         }
     )
+
+
+def architecture_of(image: Image) -> str:
+    """Return Docker's word for the architecture of an image; the node's if the registry did not say it.
+
+    HTCondor holds jobs whose image has another architecture.
+    """
+    return image.architecture or architecture()
 
 
 async def tag(request: web.Request) -> web.Response:

@@ -44,20 +44,30 @@ def no_room(kind: str) -> web.Response:
     return json_answer({"message": _NO_ROOM % kind}, status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
+async def body_of(request: web.Request) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        BadRequest: the body is invalid.
+        web.HTTPException: the body is too large, takes too long, or has no room in memory.
+    """
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            return await _read(request) if request.can_read_body else b""
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text=f"the request's body did not arrive within {_BODY_SECONDS:.0f} s") from None
+    except (web.RequestPayloadError, BadHttpMessage) as error:
+        raise BadRequest("the request's body is invalid") from error
+
+
 async def json_body(request: web.Request) -> dict[str, Any]:
     """Return the object in a request's body; an empty one without a body.
 
     Raises:
         BadRequest: the body is not an object.
-        web.HTTPException: the body is too large, takes too long, or has no room in memory.
+        web.HTTPException: as for `body_of`.
     """
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            document = await _read(request) if request.can_read_body else b""
-    except TimeoutError:
-        raise web.HTTPRequestTimeout(text=f"the request's body did not arrive within {_BODY_SECONDS:.0f} s") from None
-    except (web.RequestPayloadError, BadHttpMessage) as error:
-        raise BadRequest("the request's body is invalid") from error
+    document = await body_of(request)
     try:
         body = read_json(document) if document else {}
     except ValueError as error:

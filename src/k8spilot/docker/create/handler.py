@@ -53,9 +53,25 @@ _UNUSED_CREDENTIALS: Final = (
 
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/create: wait for the bind, and return its errors."""
-    store, of_htcondor = store_of(request), is_htcondors(request)
     body = await json_body(request)
     name = request.query.get("name") or f"unnamed-{secrets.token_hex(4)}"
+    container = await created(store_of(request), name, body, request)
+    return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+
+
+async def created(store: ContainerStore, name: str, body: JSON, request: web.Request) -> Container:
+    """Create a container, which keeps the memory of the request until its removal.
+
+    Args:
+        store: containers of the slot.
+        name: name of the container.
+        body: a ContainerConfig of the Engine API.
+        request: request that has the memory, from whichever client.
+
+    Raises:
+        PilotError: the container cannot be created.
+    """
+    of_htcondor = is_htcondors(request)
     check_name(name)
     logs.about(subject_of(name))
     container: Container | None = None
@@ -73,7 +89,7 @@ async def create(request: web.Request) -> web.Response:
     finally:
         if container is None and of_htcondor:
             store.payload.give_up()  # the image that its starter has pulled: no other job will claim it
-    return json_answer({"Id": container.identifier, "Warnings": []}, status=HTTPStatus.CREATED)
+    return container
 
 
 def _follow(store: ContainerStore, container: Container, *, of_htcondor: bool) -> None:
