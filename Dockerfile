@@ -29,10 +29,11 @@ RUN python3 -m venv --without-pip /opt/k8spilot \
       --require-hashes --only-binary :all: --no-compile --requirement /requirements.txt \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
 WORKDIR /source
-COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c ./
+COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c src/k8spilot/condor/*.h ./
 RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c packet.c scope.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c unlock.c measure.c \
- && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c \
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /docker-client docker-client.c engine.c sandbox.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY manifests manifests
@@ -45,7 +46,7 @@ RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolatio
       --no-index --no-deps --no-compile --target "/installed$site" /wheel/*.whl \
  && rm -r "/installed$site/bin" && rm -f "/installed$site"/k8spilot-*/direct_url.json \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /installed "/installed$site" \
- && install -D -m 0755 --target-directory /installed/opt/k8spilot/libexec /payload-init /tidy /starter \
+ && install -D -m 0755 --target-directory /installed/opt/k8spilot/libexec /payload-init /tidy /starter /docker-client \
  && mkdir /installed/opt/k8spilot/bin \
  && printf '#!/opt/k8spilot/bin/python\nimport sys\nfrom k8spilot.cli.main import main\nsys.exit(main())\n' \
       >/installed/opt/k8spilot/bin/k8spilot \
@@ -53,8 +54,8 @@ RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolatio
 
 # HTCondor and its tools: what changes least. Also the image of the lab's pool. Without what is to be a machine's own: its
 # name, and an sshd's keys, which who has the image would have, too; condor_ssh_to_job makes its own.
-# Docker's client is Debian stable's: HTCondor starts it six times for each job. A start of forky's (28.5) costs 65 ms of
-# processor time, 45 ms more: its go-runewidth computes the width of every character at each start.
+# Docker's client is for people, and for the sessions of jobs. It is Debian stable's: a start of forky's (28.5) costs 65 ms
+# of processor time, 45 ms more: its go-runewidth computes the width of every character at each start.
 FROM base AS htcondor
 ARG CONDOR_VERSION=25.14.1
 RUN for file in $(find /etc/apt -name '*.list' -o -name '*.sources'); do \

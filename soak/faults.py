@@ -17,7 +17,7 @@ ENGINE: Final = r"k8spilot\.engine"
 SUPERVISOR: Final = r"supervisor\.py"
 STARTD: Final = r"^\S*condor_startd\b"
 STARTER: Final = r"^\S*condor_starter "
-CLIENT: Final = "docker start"
+CLIENT: Final = "/docker-client start"
 PAYLOAD_INIT: Final = "^/k8spilot/bin/payload-init"
 """In the command lines of a pod's processes."""
 

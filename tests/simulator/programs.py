@@ -13,9 +13,12 @@ _SOURCES: Final = {
         f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "packet", "scope")
     ),
     "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock", "measure")),
+    "docker-client": tuple(f"src/k8spilot/condor/{name}.c" for name in ("docker-client", "engine", "sandbox")),
     "container": ("tests/simulator/container.c",),
     "hello": ("lab/images/hello/hello.c",),
 }
+_OPTIONS: Final = {"docker-client": ("-DPAUSE_MS=50",)}
+"""The programs' own: a client that asks again soon."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Programs:
 
     payload_init: Path
     tidy: Path
+    docker_client: Path
     container: Path
     hello: Path
 
@@ -43,9 +47,9 @@ def build(folder: Path) -> Programs:
     assert compiler is not None
     for name, sources in _SOURCES.items():
         if not (folder / name).exists():
-            _compile(compiler, folder / name, *(CHECKOUT / source for source in sources))
+            _compile(compiler, folder / name, *_OPTIONS.get(name, ()), *(CHECKOUT / source for source in sources))
     folder.chmod(0o755)
-    return Programs(folder / "payload-init", folder / "tidy", folder / "container", folder / "hello")
+    return Programs(*(folder / name for name in ("payload-init", "tidy", "docker-client", "container", "hello")))
 
 
 def build_tidy(target: Path, define: str, *additions: Path) -> None:

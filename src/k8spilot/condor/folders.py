@@ -93,19 +93,19 @@ class Folders:
         return self.private / "docker"
 
     @property
-    def docker_config_of_senders(self) -> Path:
-        """DOCKER_CONFIG of jobs that send credentials. It replaces a file that their user wrote."""
-        return self.private / "docker-of-senders"
-
-    @property
     def docker_client(self) -> Path:
-        """DOCKER: the program that HTCondor runs as docker's command line client."""
+        """DOCKER: the program that HTCondor runs as docker's command line client. It finds its settings beside it."""
         return self.private / "docker-client"
 
     @property
+    def docker_client_settings(self) -> Path:
+        """Settings of that program for this pilot."""
+        return self.private / "docker-client.settings"
+
+    @property
     def programs(self) -> tuple[Path, ...]:
-        """All programs of k8spilot's that HTCondor runs (condor/programs.py)."""
-        return self.docker_client, self.starter, self.guard, self.gpus, self.gpu_monitor
+        """All scripts of k8spilot's that HTCondor runs (condor/programs.py)."""
+        return self.starter, self.guard, self.gpus, self.gpu_monitor
 
     @property
     def program_settings(self) -> Path:
@@ -192,7 +192,7 @@ class Folders:
             _make(folder, 0o700 if folder in (self.log, self.spool) else 0o755)
             if os.geteuid() == 0:
                 os.chown(folder, owner.pw_uid, owner.pw_gid)
-        for folder in (self.private, self.docker_config, self.docker_config_of_senders):
+        for folder in (self.private, self.docker_config):
             _make(folder, 0o755)
         for folder in (self.tokens, self.passwords, self.log / "starter"):
             _make(folder, 0o700)
@@ -212,3 +212,11 @@ def write(target: Path, text: str, mode: int) -> None:
     aside.write_text(text)
     aside.chmod(mode)
     os.replace(aside, target)  # noqa: PTH105 -- atomic
+
+
+def link(place: Path, target: Path) -> None:
+    """Make `place` a link to `target`, in place of what is there, atomically."""
+    aside = place.with_name(f"{place.name}.new")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    os.replace(aside, place)  # noqa: PTH105 -- atomic

@@ -1,6 +1,5 @@
-"""Installation of the programs that HTCondor runs: the shell programs in scripts/, and their settings for one pilot."""
+"""Installation of the programs that HTCondor runs: scripts/, docker-client, and their settings for one pilot."""
 
-import json
 import logging
 import os
 import re
@@ -13,8 +12,8 @@ from typing import Final
 
 from k8spilot.common import pilot_api, unix_http
 from k8spilot.common.errors import PreflightError
-from k8spilot.condor.folders import Folders, write
-from k8spilot.settings import SENDS_CREDENTIALS, Settings
+from k8spilot.condor.folders import Folders, link, write
+from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +25,8 @@ _LIBEXEC: Final = Path("/opt/k8spilot/libexec")
 STARTER: Final = _LIBEXEC / "starter"
 """Path in the image of the program that confines condor_starter (condor/starter.c)."""
 _TIDY: Final = _LIBEXEC / "tidy"
+DOCKER_CLIENT: Final = _LIBEXEC / "docker-client"
+"""Path in the image of the program that HTCondor runs as docker's client (condor/docker-client.c)."""
 _TEMPORARY: Final = "/tmp /var/tmp"  # noqa: S108
 """Folders for temporary files of the starters of the only slot. Each of several has a part of /var/tmp, since in /tmp
 every starter can write (condor/starter.c)."""
@@ -52,8 +53,6 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
     if extra:
         logger.info("docker create has the operator's arguments %s.", shlex.join(extra))
     values = {
-        "docker": str(DOCKER),
-        "extra": shlex.join(extra),
         "starter": str(STARTER if settings.confine_starter and rootless else _CONDOR_STARTER),
         "tidy": str(_TIDY),
         "python": sys.executable,
@@ -74,15 +73,20 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
             "docker_host": f"unix://{slot.htcondor_socket}",
         }
         write(folders.slot_settings(slot.name), assignments(of_slot), 0o644)
-    headers = json.dumps({"HttpHeaders": {SENDS_CREDENTIALS: "true"}})
-    write(folders.docker_config_of_senders / "config.json", headers, 0o644)
     for program in folders.programs:
         write(program, script(program.name).read_text(), 0o755)
+    write(folders.docker_client_settings, words("yes" if rootless else "", str(DOCKER), *extra), 0o644)
+    link(folders.docker_client, DOCKER_CLIENT)
 
 
 def script(name: str) -> Path:
     """Return the path of a program's source."""
     return SCRIPTS / f"{name}.sh"
+
+
+def words(*texts: str) -> str:
+    """Return settings of docker-client, which reads no shell's language: words that each end with a NUL."""
+    return "".join(f"{text}\0" for text in texts)
 
 
 def assignments(values: Mapping[str, str]) -> str:

@@ -81,7 +81,7 @@ static const struct {
      * descriptors), but not read the files there: a starter's environment has the key of a session with the other
      * daemons. */
     {"/proc", DEEPER},
-    /* For docker_config.PID (docker_proc.cpp), which no starter needs to read (condor/scripts/docker-client.sh). */
+    /* For docker_config.PID (docker_proc.cpp), which no starter needs to read (docker-client.c). */
     {"/tmp", BLINDLY},
     {"/var", DEEPER},
     {"/var/lib", DEEPER},

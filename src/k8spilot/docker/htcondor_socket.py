@@ -1,7 +1,7 @@
 """Requests through HTCondor's own socket: the containers of its jobs, each with the starter that created it.
 
-condor/scripts/docker-client.sh checks the command lines of docker's client before the client reads them. This module
-checks the resulting request: an attacker who passes one check meets the other.
+HTCondor's docker client sends its command lines (lines/). This module checks the request that results from one, and
+each other request: an attacker who passes one check meets the other.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 LABEL: Final = "org.htcondorproject"
 """HTCondor's label of its containers, with the value True (docker-api.cpp, HTCondorLabel)."""
+COMMAND: Final = "/htcondor/command"
+"""Path of HTCondor's command lines, which this socket alone serves (lines/handler.py)."""
 SERVED: Final[Mapping[str, frozenset[str]]] = {
     "HEAD": frozenset({"/_ping"}),
     "GET": frozenset(
@@ -29,7 +31,7 @@ SERVED: Final[Mapping[str, frozenset[str]]] = {
         | {f"/{kind}/{{name}}" for kind in ("networks", "volumes", "services", "tasks", "nodes", "secrets", "configs")}
     ),
     "POST": frozenset(
-        {"/images/create", "/containers/create", "/containers/prune", "/exec/{id}/start", "/exec/{id}/resize"}
+        {COMMAND, "/images/create", "/containers/create", "/containers/prune", "/exec/{id}/start", "/exec/{id}/resize"}
         | {f"/containers/{{id}}/{action}" for action in ("attach", "start", "wait", "resize", "kill")}
         | {f"/containers/{{id}}/{action}" for action in ("pause", "unpause", "exec")}
     ),
@@ -37,7 +39,7 @@ SERVED: Final[Mapping[str, frozenset[str]]] = {
 }
 """Method -> paths of HTCondor's requests (docker-api.cpp), and of docker's client's requests for an inspection."""
 REQUEST_LABELS: Final = frozenset({"k8spilot.gpus", "k8spilot.disk"})
-"""Labels that the program between HTCondor and docker's client adds (condor/scripts/docker-client.sh)."""
+"""Labels that HTCondor's docker client adds (condor/sandbox.c)."""
 _STARTD_SECONDS: Final = 10.0
 """Seconds for the startd to remove the container of an ended starter. The startd does so at once (util.cpp,
 cleanup_execute_dir), as does the starter before its end."""

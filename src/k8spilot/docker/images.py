@@ -20,7 +20,6 @@ from k8spilot.docker.store import ContainerStore, NotFound, store_of
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.registry.image_index import architecture
-from k8spilot.settings import SENDS_CREDENTIALS
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +60,7 @@ async def bind_early(store: ContainerStore, text: str, *, has_credentials: bool)
 
 
 def _has_credentials(request: web.Request) -> bool:
-    """Return whether the client sends a user's own credentials (Engine API, "Authentication"): base64url of JSON.
-
-    HTCondor's client sends none, but a header if its job has some (condor/scripts/docker-client.sh).
-    """
-    if SENDS_CREDENTIALS in request.headers:
-        return True
+    """Return whether the client sends a user's own credentials (Engine API, "Authentication"): base64url of JSON."""
     header = request.headers.get("X-Registry-Auth", "")
     try:
         sent = read_json(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) or b"{}")

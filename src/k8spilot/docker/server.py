@@ -19,8 +19,9 @@ from k8spilot.common.errors import PilotError, Refused
 from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler, MemoryBudget
 from k8spilot.docker import attach, containers, executions, images, stats, system
 from k8spilot.docker.hijack import Connection
-from k8spilot.docker.htcondor_socket import SERVED
+from k8spilot.docker.htcondor_socket import COMMAND, SERVED
 from k8spilot.docker.json_http import MEMORY, BadRequest, json_answer, release
+from k8spilot.docker.lines import handler as lines
 from k8spilot.docker.store import ENDPOINT, Endpoint, NotFound, is_htcondors
 
 logger = logging.getLogger(__name__)
@@ -110,8 +111,9 @@ def _choose_slot(endpoints: Mapping[str, Endpoint], more: Collection[str]) -> Mi
 
 @web.middleware
 async def _restrict_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Serve on HTCondor's own socket only the requests of HTCondor."""
-    if is_htcondors(request) and _path_of(request) not in SERVED.get(request.method, ()):
+    """Serve on HTCondor's own socket only the requests of HTCondor, and its command lines nowhere else."""
+    path = _path_of(request)
+    if path not in SERVED.get(request.method, ()) if is_htcondors(request) else path == COMMAND:
         raise web.HTTPNotFound
     return await handler(request)
 
@@ -142,6 +144,7 @@ def application(endpoints: Mapping[str, Endpoint], more: Sequence[web.RouteDef] 
         *executions.ROUTES,
         *stats.ROUTES,
         *containers.ROUTES,
+        *lines.ROUTES,
     ):
         for prefix in ("", _VERSION):
             app.router.add_route(route.method, prefix + route.path, route.handler)

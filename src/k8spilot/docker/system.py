@@ -8,7 +8,7 @@ from aiohttp import web
 
 import k8spilot
 from k8spilot.docker.json_http import json_answer
-from k8spilot.docker.store import store_of
+from k8spilot.docker.store import JSON, ContainerStore, store_of
 from k8spilot.registry.image_index import architecture
 
 API_VERSION: Final = "1.45"
@@ -46,31 +46,33 @@ async def version(_request: web.Request) -> web.Response:
 
 async def info(request: web.Request) -> web.Response:
     """Serve GET /info."""
-    store = store_of(request)
+    return json_answer(description(store_of(request)))
+
+
+def description(store: ContainerStore) -> JSON:
+    """Return the answer to GET /info."""
     running = sum(container.running for container in store.containers.values())
-    return json_answer(
-        {
-            "ID": store.payload.name,
-            "Name": platform.node(),
-            "ServerVersion": k8spilot.__version__,
-            "Containers": len(store.containers),
-            "ContainersRunning": running,
-            "ContainersPaused": 0,
-            "ContainersStopped": len(store.containers) - running,
-            "Images": 0,
-            "Driver": "kubernetes",
-            "OSType": "linux",
-            "OperatingSystem": "Kubernetes pod",
-            "Architecture": platform.machine(),
-            "KernelVersion": platform.release(),
-            "NCPU": os.cpu_count(),
-            "MemTotal": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "Labels": [],
-            "Plugins": {"Volume": [], "Network": [], "Authorization": None, "Log": ["none"]},
-            "SecurityOptions": [],
-            "Warnings": None,
-        }
-    )
+    return {
+        "ID": store.payload.name,
+        "Name": platform.node(),
+        "ServerVersion": k8spilot.__version__,
+        "Containers": len(store.containers),
+        "ContainersRunning": running,
+        "ContainersPaused": 0,
+        "ContainersStopped": len(store.containers) - running,
+        "Images": 0,
+        "Driver": "kubernetes",
+        "OSType": "linux",
+        "OperatingSystem": "Kubernetes pod",
+        "Architecture": platform.machine(),
+        "KernelVersion": platform.release(),
+        "NCPU": os.cpu_count(),
+        "MemTotal": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "Labels": [],
+        "Plugins": {"Volume": [], "Network": [], "Authorization": None, "Log": ["none"]},
+        "SecurityOptions": [],
+        "Warnings": None,
+    }
 
 
 ROUTES: Final = [

@@ -102,7 +102,7 @@ class Specification:
 
     @property
     def gpus(self) -> int | None:
-        """Number of GPUs that the job requested from HTCondor; None if unknown (condor/scripts/docker-client.sh).
+        """Number of GPUs that the job requested from HTCondor; None if unknown (condor/sandbox.c).
 
         A job can set any number. That changes only the list of GPUs in its environment: it has all of them anyway.
         """
