@@ -101,7 +101,7 @@ def test_a_job_is_asked_for_a_checkpoint_with_its_own_signal(pool: Pool) -> None
         files={"job.sh": script},
     )
     until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs", MATCHED_SECONDS)
-    # After PERIODIC_CHECKPOINT's hours HTCondor signals the docker client that waits for the job (vanilla_proc.cpp, Ckpt).
+    # After PERIODIC_CHECKPOINT's hours HTCondor signals the docker client that waits (vanilla_proc.cpp, Ckpt).
     pool.inside("kill -USR2 $(pgrep -f '/docker-client start ')")
     assert result(jobs).text == "ready\nasked\nagain\n"
 

@@ -19,7 +19,7 @@ from tests.unit.test_cli_status import engine
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
     """HTCondor's folders, and its tool that reads the configuration, in which nothing is set."""
     found = Folders(tmp_path / "execute", tmp_path)
-    found.docker_config_of_senders.mkdir(parents=True)
+    found.private.mkdir(parents=True)
     (tmp_path / "condor_config_val").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "condor_config_val").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -33,6 +33,17 @@ def test_each_is_its_owners_alone_to_change_and_all_may_run_it(folders: Folders)
         assert program.read_text() == script(program.name).read_text()
     assert folders.program_settings.stat().st_mode & 0o777 == 0o644
     assert {path.name for path in SCRIPTS.iterdir()} == {f"{program.name}.sh" for program in folders.programs}
+    assert folders.docker_client.readlink() == programs.DOCKER_CLIENT
+    assert folders.docker_client_settings.stat().st_mode & 0o777 == 0o644
+
+
+def test_docker_client_has_its_settings_beside_it(folders: Folders) -> None:
+    (folders.root / "condor_config_val").write_text("#!/bin/sh\necho '\"--env=A=b'' c --init\"'\n")
+    for rootless in ("yes", ""):
+        programs.install(settings(), folders, rootless=bool(rootless))
+        found = folders.docker_client_settings.read_text().split("\0")
+        assert found[:2] == [rootless, str(programs.DOCKER)]
+        assert found[2:] == ["--env=A=b", "c", "--init", ""]
 
 
 @pytest.mark.parametrize("rootless", [False, True])

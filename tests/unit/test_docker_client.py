@@ -1,288 +1,404 @@
-"""The program between HTCondor and docker's client, with a script in the client's place."""
+"""docker-client, HTCondor's DOCKER, with an engine of the test's own."""
 
 import os
-import shlex
+import socket
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from k8spilot.condor.programs import assignments, script, split_arguments
-from k8spilot.docker.serializers import NEVER
+from k8spilot.condor.programs import split_arguments, words
+from tests.simulator.programs import Programs
+from tests.unit.docker_lines import CONTAINER, IMAGE, create
 
-GONE = 'echo "error during connect: Post \\"http://x/containers/create\\": EOF" >&2; exit 1'
-
-
-CONTAINER = "HTCJob1_0_slot1_PID7"
-IMAGE = "registry.example.org/image:1"
+HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"
 
 
-def create(
-    *command: str,
-    variables: Sequence[str] = (),
-    mounts: Sequence[str] = (),
-    extra: Sequence[str] = (),
-    image: str = IMAGE,
-) -> list[str]:
-    """What HTCondor writes for `docker create` (docker-api.cpp, createContainer)."""
-    return [
-        *("create", "--cpu-shares=100", "--memory=1024m", "--cap-drop=all", "--cap-add=SYS_PTRACE"),
-        *("--security-opt", "no-new-privileges", "--init", "--name", CONTAINER, "--label=org.htcondorproject=True"),
-        *("--log-driver", "none"),
-        *(word for variable in variables for word in ("-e", variable)),
-        *("--volume", "/execute/dir_7:/execute/dir_7", *mounts),
-        *("--workdir", "/execute/dir_7/scratch", "--user", "65534:65534"),
-        *("--group-add", "65534", "--hostname", "alice-1.0-lab", *extra, image, *command),
-    ]
+def frame(stream: int, data: bytes) -> bytes:
+    return bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data
 
 
-def installed(folder: Path, client: str, rootless: bool = False, extra: Sequence[str] = ()) -> Path:
-    """Make it, with `client` as docker's own, which finds the number of its call in $calls."""
-    own, lines = folder / "docker", folder / "docker-client"
-    own.write_text(f'#!/bin/sh\necho "$*" >> {folder}/asked; calls=$(wc -l < {folder}/asked)\n{client}\n')
-    lines.write_text(script("docker-client").read_text().replace("sleep 3", "sleep 0.01"))
-    values = {"docker": str(own), "rootless": "yes" if rootless else "", "extra": shlex.join(extra)}
-    (folder / "programs.settings").write_text(assignments(values))
-    own.chmod(0o755)
-    lines.chmod(0o755)
-    return lines
+def ends(code: int, output: bytes = b"", errors: bytes = b"") -> bytes:
+    """A whole answer."""
+    return HEAD + frame(1, output) + frame(2, errors) + frame(3, bytes([code]))
 
 
-def docker(
-    folder: Path, client: str, *arguments: str, execute: Path | None = None, extra: Sequence[str] = ()
-) -> "subprocess.CompletedProcess[str]":
-    """Make it, and run it; `execute` is the slot's folder where HTCondor is not root."""
-    return run(installed(folder, client, execute is not None, extra), *arguments, execute=execute)
+BECOME_DOCKER: Final = HEAD + frame(4, b"")
 
 
-def run(program: Path, *arguments: str, execute: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "_CONDOR_EXECUTE": str(execute or "")}
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False, env=environment)
+@dataclass
+class Request:
+    """What the client has sent."""
+
+    headers: dict[str, str]
+    words: list[str]
 
 
-def asked(folder: Path) -> list[str]:
-    return (folder / "asked").read_text().splitlines()
+@dataclass
+class Engine:
+    """Answers with one of its answers after the other, the last one again and again; an empty one hangs up."""
+
+    listening: socket.socket
+    answers: list[bytes] = field(default_factory=lambda: [ends(0)])
+    asked: list[Request] = field(default_factory=list)
+
+    def serve(self) -> None:
+        """Serve clients until the socket is shut down."""
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listening.accept()
+                with connection:
+                    self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        stream = connection.makefile("rb")
+        head: dict[str, str] = {}
+        assert stream.readline() == b"POST /htcondor/command HTTP/1.1\r\n"
+        while (line := stream.readline().decode().strip()) != "":
+            name, _, value = line.partition(": ")
+            head[name] = value
+        body = stream.read(int(head["Content-Length"])).decode(errors="surrogateescape")
+        assert body.endswith("\0")
+        self.asked.append(Request(head, body[:-1].split("\0")))
+        answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        connection.sendall(answer)
 
 
-def test_a_pull_never_fails(tmp_path: Path) -> None:
-    assert docker(tmp_path, "echo no >&2; exit 1", "pull", "-q", IMAGE).returncode == 0
-    assert asked(tmp_path) == [f"pull -q {IMAGE}"]
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+        found = Engine(listening)
+        thread = threading.Thread(target=found.serve)
+        thread.start()
+        yield found
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
-def test_create_tells_of_a_refusal_in_the_engines_words(tmp_path: Path) -> None:
-    answer = docker(tmp_path, 'echo "Error response from daemon: no" >&2; exit 125', *create("a b"))
-    assert (answer.returncode, answer.stdout, answer.stderr) == (125, "", "Error response from daemon: no\n")
-    assert asked(tmp_path) == [" ".join(("create", "--interactive", *create("a b")[1:]))]
+@dataclass
+class Client:
+    """The program, as it is installed in a folder."""
+
+    folder: Path
+    program: Path
+    variables: dict[str, str]
+
+    def __call__(self, *line: str | bytes, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+        """Run it as HTCondor does."""
+        environment = {**self.variables, **variables}
+        command = [str(self.program), *line]
+        return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+Install = Callable[..., Client]
+
+
+@pytest.fixture
+def install(tmp_path: Path, programs: Programs) -> Install:
+    """Installs the program, with a script in the place of docker's own client."""
+
+    def make(docker: str = "echo called", rootless: bool = False, extra: Sequence[str] = ()) -> Client:
+        own, program = tmp_path / "own-docker", tmp_path / "docker-client"
+        own.write_text(f'#!/bin/sh\necho "$DOCKER_CONFIG $*" >> {tmp_path}/calls\n{docker}\n')
+        own.chmod(0o755)
+        program.unlink(missing_ok=True)
+        program.symlink_to(programs.docker_client)
+        (tmp_path / "docker-client.settings").write_text(words("yes" if rootless else "", str(own), *extra))
+        return Client(tmp_path, program, {"DOCKER_HOST": f"unix://{tmp_path}/s", "PATH": os.environ["PATH"]})
+
+    return make
+
+
+@pytest.fixture
+def client(install: Install) -> Client:
+    return install()
+
+
+def test_a_line_is_the_engines_and_the_answer_the_clients(engine: Engine, client: Client) -> None:
+    engine.answers = [ends(7, b"out\0\xff", b"err\n")]
+    line = create("a b", "", "grün", variables=["A=1\n2"])
+    done = client(*line)
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\0\xff", b"err\n")
+    assert engine.asked[0].words == line
+    assert engine.asked[0].headers["K8spilot-Extra-Words"] == "0"
+
+
+def test_bytes_that_are_no_text_arrive(engine: Engine, client: Client) -> None:
+    client("pull", "-q", b"\xff\x80")
+    assert engine.asked[0].words[2].encode(errors="surrogateescape") == b"\xff\x80"
+
+
+def test_a_line_of_megabytes_arrives(engine: Engine, client: Client) -> None:
+    line = create(*["x" * 120_000] * 12)
+    assert client(*line).returncode == 0
+    assert engine.asked[0].words == line
+
+
+def test_an_answer_of_megabytes_arrives_in_any_pieces(engine: Engine, client: Client) -> None:
+    data = os.urandom(3_000_000)
+    parts = b"".join(frame(1, data[at : at + 70_001]) for at in range(0, len(data), 70_001))
+    engine.answers = [HEAD + parts + frame(3, b"\0")]
+    done = client("info")
+    assert (done.returncode, done.stdout == data) == (0, True)
+
+
+def test_a_pull_never_fails(engine: Engine, client: Client) -> None:
+    engine.answers = [ends(1, errors=b"no"), b"", b"HTTP/1.1 500 Oh\r\n\r\n{}"]
+    assert [client("pull", "-q", IMAGE).returncode for _ in engine.answers] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("line", [create("x"), ["info"]], ids=["create", "info"])
-def test_what_an_engine_that_died_was_asked_is_asked_of_the_next(tmp_path: Path, line: list[str]) -> None:
-    answer = docker(tmp_path, f'[ "$calls" -ge 3 ] && {{ echo fine; exit 0; }}; {GONE}', *line)
-    assert (answer.returncode, answer.stdout) == (0, "fine\n")
-    assert len(asked(tmp_path)) == 3
+def test_what_an_engine_that_died_was_asked_is_asked_of_the_next(
+    engine: Engine, client: Client, line: list[str]
+) -> None:
+    engine.answers = [b"", HEAD + frame(1, b""), ends(0, b"fine\n")]
+    done = client(*line)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"fine\n", b"")
+    assert [one.words for one in engine.asked] == [line] * 3
 
 
-def created(folder: Path) -> str:
-    """The label that `create` gives a job with GPUs whose sandbox is `folder`."""
-    line = create("x", variables=[f"_CONDOR_SCRATCH_DIR={folder}", "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"])
-    assert docker(folder, "echo id", *line, execute=folder / "slot").stdout == "id\n"
-    said = asked(folder)[-1].split()
-    assert said[:3] == ["create", "--interactive", "--label"]
-    assert said[4:] == line[1:]
-    return said[3]
-
-
-@pytest.mark.parametrize(
-    ("ad", "wanted"),
-    [
-        ('Cmd = "x"\nRequestGPUs = 2\nA = 1\n', "2"),
-        ("requestgpus=0\n", "0"),
-        ("RequestGPUs \t= \t 3 \t\r\n", "3"),
-        ("RequestCpus = 1\n", "0"),
-        ("", "0"),
-        ("RequestGPUs = ifThenElse(x = 1, 1, 2)\n", ""),
-        ("RequestGPUs = -1\n", ""),
-        ("RequestGPUs = 1.5\n", ""),
-        ("RequestGPUs = 12345\n", ""),
-        ("RequestGPUs = 1" + " " * 300_000 + "x\n", ""),
-    ],
-)
-def test_the_jobs_own_ad_says_how_many_gpus_it_asked_for(tmp_path: Path, ad: str, wanted: str) -> None:
-    (tmp_path / ".job.ad").write_text(ad)
-    assert created(tmp_path) == f"k8spilot.gpus={wanted}"
-
-
-@pytest.mark.parametrize(
-    ("ad", "wanted"),
-    [
-        ("RequestDisk = 65536\n", "65536"),
-        ("RequestDisk = DiskUsage\n", ""),
-        ("RequestDisk = 1234567890123456\n", ""),
-        ("RequestCpus = 1\n", ""),
-    ],
-)
-def test_the_jobs_own_ad_says_how_much_disk_it_asked_for(tmp_path: Path, ad: str, wanted: str) -> None:
-    (tmp_path / ".job.ad").write_text(ad)
-    line = create("x", variables=[f"_CONDOR_SCRATCH_DIR={tmp_path}"])
-    assert docker(tmp_path, "echo id", *line, execute=tmp_path / "slot").stdout == "id\n"
-    label = f"--label k8spilot.disk={wanted} " if wanted else ""
-    assert asked(tmp_path)[-1] == f"create --interactive {label}{' '.join(line[1:])}"
-
-
-def test_an_ad_that_is_none_is_not_read(tmp_path: Path) -> None:
-    assert created(tmp_path) == "k8spilot.gpus="
-    (tmp_path / "elsewhere").write_text("RequestGPUs = 1\n")
-    (tmp_path / ".job.ad").symlink_to("elsewhere")
-    assert created(tmp_path) == "k8spilot.gpus="
-    (tmp_path / ".job.ad").unlink()
-    (tmp_path / ".job.ad").mkdir()
-    assert created(tmp_path) == "k8spilot.gpus="
-    (tmp_path / ".job.ad").rmdir()
-    os.mkfifo(tmp_path / ".job.ad")
-    assert created(tmp_path) == "k8spilot.gpus=0"
-
-
-def test_a_job_without_gpus_is_asked_nothing(tmp_path: Path) -> None:
-    line = create("x", variables=[f"_CONDOR_SCRATCH_DIR={tmp_path}", "CUDA_VISIBLE_DEVICES=10000"])
-    assert docker(tmp_path, "echo id", *line, execute=tmp_path / "slot").returncode == 0
-    assert asked(tmp_path) == [" ".join(("create", "--interactive", *line[1:]))]
-
-
-def test_an_engine_that_stays_away_is_told_of_at_last(tmp_path: Path) -> None:
-    answer = docker(tmp_path, GONE, *create("x"))
-    assert (answer.returncode, "EOF" in answer.stderr) == (1, True)
-    assert len(asked(tmp_path)) == 10
-
-
-def test_an_image_that_a_new_engine_does_not_know_has_no_wrong_architecture(tmp_path: Path) -> None:
-    architecture = ("inspect", "--format", "{{.Architecture}}", IMAGE)
-    assert docker(tmp_path, "echo amd64", *architecture).stdout == "amd64\n"
-    answer = docker(tmp_path, "echo; echo 'Error: No such object: x' >&2; exit 1", *architecture)
-    assert (answer.returncode, answer.stdout.strip(), answer.stderr) == (0, "", "")
-
-
-PASSED_ON = {
-    f"start -a {CONTAINER}": f"start --interactive -a {CONTAINER}",
-    **{
-        line: line
-        for line in (
-            *(
-                f"pull -q {IMAGE}",
-                f"rm -f -v {CONTAINER}",
-                f"kill --signal 15 {CONTAINER}",
-                f"pause {CONTAINER}",
-                f"unpause {CONTAINER}",
-            ),
-            *("-v", "info", "container prune -f --filter=label=org.htcondorproject=True"),
-        )
-    },
-}
-
-
-@pytest.mark.parametrize("line", PASSED_ON)
-def test_what_else_htcondor_asks_is_passed_on(tmp_path: Path, line: str) -> None:
-    assert docker(tmp_path, "exit 0", *line.split()).returncode == 0
-    assert asked(tmp_path) == [PASSED_ON[line]]
-
-
-LABEL = "--label=org.htcondorproject=False"
-OTHERS: dict[str, list[str]] = {
-    "an image that is an option": create("--entrypoint=/bin/sh", IMAGE, image=f"{LABEL}:latest"),
-    "an image that is an option with its value": create("--name=x", image="--name"),
-    "an image that is nothing": create("x", image=""),
-    "an image that is the next word": create("x", image=":latest"),
-    "an option that HTCondor does not use": create("x", extra=["--privileged"]),
-    "an option in another place": create("x", extra=["--memory=1m"]),
-    "an option a second time": create("x", extra=["--hostname", "again"]),
-    "another label": create("x", extra=[LABEL]),
-    "another label in the label's place": [word.replace("True", "False") for word in create("x")],
-    "no label": [word for word in create("x") if "label" not in word],
-    "a name that is no job's": [word.replace("HTCJob", "x") for word in create("x")],
-    "no name": [word for word in create("x") if word not in ("--name", CONTAINER)],
-    "a variable of docker's client": create("x", variables=["DOCKER_HOST"]),
-    "a file of variables": create("x", extra=["--env-file=/etc/passwd"]),
-    "other options of security": [word.replace("no-new-privileges", "seccomp=/dev/zero") for word in create("x")],
-    "a mount of another kind": create("x", mounts=["--mount", "type=tmpfs,target=/x"]),
-    "a mount with an option": create("x", mounts=["--mount", "type=bind,source=/a,target=/a,bind-propagation=shared"]),
-    "a mount with two": create("x", mounts=["--mount", "type=bind,source=/a,target=/a,readonly,consistency=x"]),
-    "a name that is longer": [word.replace("PID7", "PID77777777") for word in create("x")],
-    "a mount in another place": create("x", extra=["--mount", "type=bind,source=/data,target=/data"]),
-    "no image": create(image="--rm"),
-    "a line that ends with an option": create()[:-2],
-    "nothing": [],
-    "another command": ["run", IMAGE],
-    "an option before the command": ["--host=tcp://x", *create("x")],
-    "a container that is no job's": ["rm", "-f", "-v", "--volumes"],
-    "a signal that is none": ["kill", "--signal", "-1", CONTAINER],
-    "an inspection of an option": ["inspect", "--format", "{{.Architecture}}", "--type=image:latest"],
-    "another inspection": ["inspect", "--format", "{{json .}}", IMAGE],
-    "a session with another option": ["exec", "-i", "--privileged", CONTAINER, "sh"],
-    "a session in another container": ["exec", "-i", "-e", "A=1", "x", "sh"],
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_docker_is_not_asked_for(tmp_path: Path, name: str) -> None:
-    answer = docker(tmp_path, "exit 0", *OTHERS[name])
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr.startswith("k8spilot: ")
-    assert not (tmp_path / "asked").exists()
-
-
-def test_an_image_that_is_an_option_is_not_pulled_and_no_reason_to_keep_the_slot(tmp_path: Path) -> None:
-    assert docker(tmp_path, "exit 0", "pull", "-q", "--all-tags:latest").returncode == 0
-    assert not (tmp_path / "asked").exists()
-
-
-def test_the_words_of_a_job_are_its_own_wherever_they_begin_with_a_dash(tmp_path: Path) -> None:
-    line = create("--name=x", "--", "-e", variables=["A=--label", "B=--privileged=x"])
-    assert docker(tmp_path, "exit 0", *line).returncode == 0
-    entry = [*create()[:-1], "--entrypoint", "--entrypoint", IMAGE, "--rm"]
-    assert docker(tmp_path, "exit 0", *entry).returncode == 0
-    assert asked(tmp_path) == [" ".join(("create", "--interactive", *one[1:])) for one in (line, entry)]
-
-
-def test_what_htcondor_adds_for_some_jobs_has_its_place(tmp_path: Path) -> None:
-    more = ["-p", "8080", "-p", "9000", "--pull", "always", "--shm-size", "1000", "--entrypoint", "/x"]
-    assert docker(tmp_path, "exit 0", *create(extra=more)).returncode == 0
-    host = [word for word in create("x") if word not in ("--hostname", "alice-1.0-lab")]
-    host.insert(host.index(IMAGE), "--network=host")
-    assert docker(tmp_path, "exit 0", *host).returncode == 0
-    mounts = ["--mount", "type=bind,source=/data,target=/data,readonly", "--volume", "/x:/x"]
-    assert docker(tmp_path, "exit 0", *create("x", mounts=mounts)).returncode == 0
-    named = create("x")
-    named.insert(named.index("--hostname"), "--network=bridge")
-    assert docker(tmp_path, "exit 0", *named).returncode == 0
-    named.insert(named.index("--hostname"), "--network=host")
-    assert docker(tmp_path, "exit 0", *named).returncode == 1
-
-
-def test_a_size_that_is_none_is_the_configurations_fault(tmp_path: Path) -> None:
-    answer = docker(tmp_path, "exit 0", *create("x", extra=["--shm-size", "-1"]))
-    assert (answer.returncode, answer.stderr) == (
+def test_an_engine_that_stays_away_is_told_of_at_last(engine: Engine, client: Client) -> None:
+    engine.answers = [b""]
+    done = client(*create("x"))
+    assert (done.returncode, done.stderr) == (
         1,
-        "k8spilot: DOCKER_SHM_SIZE in HTCondor's configuration is not a number of bytes ('-1')\n",
+        b"k8spilot: the engine has ended, or does not answer; it restarts within a second\n",
     )
+    assert len(engine.asked) == 10
 
 
-def test_dockers_client_reads_no_configuration_of_a_users(tmp_path: Path) -> None:
-    program = installed(tmp_path, f'echo "$DOCKER_CONFIG" >> {tmp_path}/asked')
-    for folder in (tmp_path / "docker", Path("/dir_7/.docker")):
-        environment = {**os.environ, "DOCKER_CONFIG": str(folder)}
-        subprocess.run([program, "pull", "-q", IMAGE], env=environment, check=True)
-    assert asked(tmp_path)[1::2] == [str(tmp_path / "docker"), str(tmp_path / "docker-of-senders")]
+def test_without_a_socket_nothing_hangs(client: Client) -> None:
+    assert client("rm", "-f", "-v", CONTAINER).returncode == 1
+    assert client("start", "-a", CONTAINER).returncode == 125
+    assert b"DOCKER_HOST" in client("info", DOCKER_HOST="tcp://x").stderr
+    assert b"DOCKER_HOST" in client("info", DOCKER_HOST=f"unix:///{'x' * 120}").stderr
 
 
-def test_the_operators_own_arguments_are_those_of_the_configuration_and_no_others(tmp_path: Path) -> None:
-    own = ["--device", "/dev/x", "--env=A=b 'c'"]
-    assert docker(tmp_path, "exit 0", *create("x", extra=own), extra=own).returncode == 0
-    assert docker(tmp_path, "exit 0", *create("x", extra=[*own, "--shm-size", "5"]), extra=own).returncode == 0
-    for others in ([], own[:2], [*own[:2], "--env=A=b"], [*own, "--rm"]):
-        assert docker(tmp_path, "exit 0", *create("x", extra=others), extra=own).returncode == 1
+@pytest.mark.parametrize("line", [["rm", "-f", "-v", CONTAINER], ["start", "-a", CONTAINER], ["kill", "x"]])
+def test_no_other_command_is_repeated(engine: Engine, client: Client, line: list[str]) -> None:
+    engine.answers = [b""]
+    assert client(*line).returncode != 0
+    assert len(engine.asked) == 1
+
+
+def test_an_error_without_frames_is_told_of(engine: Engine, client: Client) -> None:
+    engine.answers = [b'HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n{"message":"too many"}']
+    done = client(*create("x"))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b'Error response from daemon: {"message":"too many"}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("images", "--format", "{{.Repository}}:{{.Tag}} {{.ID}} {{.Size}}"),
+        ("images", "-q", IMAGE),
+        ("inspect", "--format", "{{.Id}} {{.Metadata.LastTagTime}}"),
+        ("tag", IMAGE, IMAGE),
+    ],
+)
+def test_what_has_one_answer_before_every_job_asks_nobody(
+    engine: Engine, client: Client, line: tuple[str, ...]
+) -> None:
+    done = client(*line)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert engine.asked == []
+
+
+def test_dockers_client_tells_its_version(client: Client) -> None:
+    assert client("-v").stdout == b"called\n"
+    assert (client.folder / "calls").read_text() == f"{client.folder}/docker -v\n"
+
+
+def test_only_a_job_that_sends_credentials_says_so(engine: Engine, client: Client) -> None:
+    folders = {"": False, f"{client.folder}/docker": False, "/tmp/docker_config.7": True}
+    for folder, sends in folders.items():
+        client("pull", "-q", IMAGE, DOCKER_CONFIG=folder)
+        assert ("X-K8spilot-Sends-Credentials" in engine.asked[-1].headers) == sends
+
+
+def test_the_operators_own_arguments_are_the_engines_to_compare(engine: Engine, install: Install) -> None:
+    own = ["--env=A=b 'c'", ""]
+    client = install(extra=own)
+    client(*create("x", extra=own))
+    client("info")
+    assert engine.asked[0].words == [*own, *create("x", extra=own)]
+    assert [one.headers["K8spilot-Extra-Words"] for one in engine.asked] == ["2", "0"]
+
+
+def test_settings_that_are_missing_are_named(engine: Engine, client: Client) -> None:
+    (client.folder / "docker-client.settings").write_text("")
+    done = client("info")
+    assert (done.returncode, b"docker-client.settings is not readable" in done.stderr) == (1, True)
+    assert engine.asked == []
+
+
+def test_a_neighbour_does_not_see_the_environment_of_a_job(engine: Engine, client: Client) -> None:
+    seen: list[bytes] = []
+
+    class Slow(list[bytes]):
+        def __getitem__(self, place: Any) -> Any:
+            seen.extend(line for line in _command_lines() if line.startswith(f"{client.program}\0".encode()))
+            return super().__getitem__(place)
+
+    engine.answers = Slow([ends(0)])
+    assert client(*create("x", variables=["SECRET=tell-nobody"])).returncode == 0
+    assert len(seen) == 1
+    assert seen[0].split(b"\0")[:2] == [str(client.program).encode(), b"create"]
+    assert not any(seen[0].split(b"\0")[2:])
+
+
+def _command_lines() -> Iterator[bytes]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield path.read_bytes()
+
+
+def requested(engine: Engine, install: Install, scratch: Path | str, execute: Path) -> tuple[str | None, str | None]:
+    """The disk and the GPUs that the client says a job has requested."""
+    line = create("x", variables=["A=_CONDOR_SCRATCH_DIR=/", f"_CONDOR_SCRATCH_DIR={scratch}"])
+    assert install(rootless=True)(*line, _CONDOR_EXECUTE=str(execute)).returncode == 0
+    headers = engine.asked[-1].headers
+    return headers.get("K8spilot-Disk"), headers.get("K8spilot-Gpus")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "slot/dir_7/scratch"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("ad", "wanted"),
+    [
+        ('Cmd = "x"\nRequestGPUs = 2\nA = 1\nRequestDisk = 65536\n', ("65536", "2")),
+        ("requestgpus=0\nREQUESTDISK=1", ("1", "0")),
+        ("RequestGPUs \t= \t 3 \t\r\n", (None, "3")),
+        ("RequestCpus = 1\n", (None, "0")),
+        ("", (None, "0")),
+        ("RequestGPUs = ifThenElse(x = 1, 1, 2)\nRequestDisk = DiskUsage\n", (None, None)),
+        ("RequestGPUs = -1\n", (None, None)),
+        ("RequestGPUs = 1.5\nRequestGPUs = 2\n", (None, None)),
+        ("RequestGPUs = 12345\nRequestDisk = 1234567890123456\n", (None, None)),
+        ("RequestGPUs = 1" + " " * 300_000 + "x\n", (None, None)),
+        ("RequestGPUs = 1\0\nXRequestDisk = 1\nRequestDiskX = 2\n", (None, None)),
+        ("RequestGPUs = \nRequestDisk\n=5\n", (None, None)),
+        ("x" * (4 << 20) + "\nRequestDisk = 5\n", (None, "0")),
+    ],
+)
+def test_the_jobs_own_ad_says_what_it_asked_for(
+    engine: Engine, install: Install, scratch: Path, ad: str, wanted: tuple[str | None, str | None]
+) -> None:
+    (scratch / ".job.ad").write_text(ad)
+    assert requested(engine, install, scratch, scratch.parents[1]) == wanted
+
+
+def test_an_ad_that_is_none_is_not_read(engine: Engine, install: Install, scratch: Path, tmp_path: Path) -> None:
+    execute, unknown = tmp_path / "slot", (None, None)
+    ad = scratch / ".job.ad"
+    assert requested(engine, install, scratch, execute) == unknown
+    (scratch / "elsewhere").write_text("RequestGPUs = 1\nRequestDisk = 5\n")
+    ad.symlink_to("elsewhere")
+    assert requested(engine, install, scratch, execute) == unknown
+    ad.unlink()
+    os.mkfifo(ad)
+    assert requested(engine, install, scratch, execute) == unknown
+    ad.unlink()
+    ad.mkdir()
+    assert requested(engine, install, scratch, execute) == unknown
+    ad.rmdir()
+    (scratch / "elsewhere").rename(ad)
+    assert requested(engine, install, scratch, execute) == ("5", "1")
+    (execute / "link").symlink_to("dir_7")
+    for path in (execute / "link/scratch", f"{execute}/dir_7/../dir_7/scratch", f"{execute}x/dir_7/scratch", "/", ""):
+        assert requested(engine, install, path, execute) == unknown
+
+
+GROUP = 47002
+
+
+def modes(folder: Path) -> dict[str, tuple[int, int]]:
+    found = sorted(path for path in folder.rglob("*") if not path.is_symlink())
+    return {str(one.relative_to(folder)): (one.stat().st_gid, one.stat().st_mode & 0o7777) for one in found}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes groups")
+def test_where_nobody_is_root_a_sandbox_is_the_jobs_once_its_container_is_there(
+    engine: Engine, install: Install, tmp_path: Path
+) -> None:
+    execute, outside = tmp_path / "slot", tmp_path / "outside"
+    sandbox = execute / f"dir_{os.getpid()}"
+    (sandbox / "scratch/deep").mkdir(parents=True, mode=0o700)
+    for name in ("scratch/deep/input", "scratch/program", "scratch/of-another", "outside"):
+        (sandbox / name).write_text("x")
+    (sandbox / "scratch/program").chmod(0o4700)
+    os.chown(sandbox / "scratch/of-another", 47001, 47001)
+    outside.mkdir(mode=0o700)
+    (outside / "file").write_text("x")
+    (sandbox / "scratch/out").symlink_to(outside)
+    (sandbox / "scratch/file").symlink_to(outside / "file")
+    (execute / "dir_1").symlink_to(outside)
+    (execute / "dir_2").mkdir()
+    (execute / "dir_2/scratch").symlink_to(outside)
+    (sandbox / "own").mkdir(mode=0o700)
+    os.chown(execute, -1, GROUP)
+    before, beside = modes(execute), modes(outside)
+    variables = {"_CONDOR_EXECUTE": str(execute)}
+
+    client = install(rootless=True)
+    engine.answers = [ends(1, errors=b"no\n"), ends(0)]
+    assert client(*create("x"), **variables).returncode == 1
+    assert modes(execute) == before
+    assert client(*create("x"), **variables).returncode == 0
+    after, name = modes(execute), sandbox.name
+    assert {key: value for key, value in after.items() if value != before[key]} == {
+        f"{name}/scratch": (GROUP, before[f"{name}/scratch"][1] | 0o2070),
+        f"{name}/scratch/deep": (GROUP, before[f"{name}/scratch/deep"][1] | 0o2070),
+        f"{name}/scratch/deep/input": (GROUP, before[f"{name}/scratch/deep/input"][1] | 0o060),
+        f"{name}/scratch/program": (GROUP, 0o4770),
+    }
+    assert modes(outside) == beside
+    assert (outside.stat().st_gid, outside.stat().st_mode & 0o7777) == (0, 0o700)
+
+
+def test_with_root_a_sandbox_stays_as_it_is(engine: Engine, client: Client, scratch: Path) -> None:
+    before = modes(scratch.parents[1])
+    assert client(*create("x"), _CONDOR_EXECUTE=str(scratch.parents[1])).returncode == 0
+    assert engine.asked
+    assert modes(scratch.parents[1]) == before
+
+
+def test_sessions_beside_a_job_are_few(engine: Engine, install: Install, tmp_path: Path) -> None:
+    """Each has a client whose memory is the pilot's, and a job can have them begun without end."""
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "calls").touch()
+    engine.answers = [BECOME_DOCKER]
+    client = install(f"while [ ! -e {tmp_path}/end ]; do sleep 0.01; done; exit 3")
+    session = partial(client, "exec", "-i", "-e", "A=1", CONTAINER, "sh", _CONDOR_EXECUTE="/x/slot-1")
+    with ThreadPoolExecutor(8) as pool:
+        begun = [pool.submit(session, DOCKER_CONFIG="/dir_7/.docker") for _ in range(8)]
+        while len((tmp_path / "calls").read_text().splitlines()) < 8:
+            time.sleep(0.01)
+        one_more = session()
+        (tmp_path / "end").touch()
+    message = b"k8spilot: this job has 8 sessions already; end one of them first\n"
+    assert (one_more.returncode, one_more.stderr) == (1, message)
+    assert {one.result().returncode for one in begun} == {3}
+    assert session().returncode == 3
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert set(calls) == {f"{tmp_path}/docker exec -i -e A=1 {CONTAINER} sh"}
+    assert {path.name for path in (tmp_path / "sessions").iterdir()} == {f"slot-1-{number}" for number in range(1, 9)}
 
 
 @pytest.mark.parametrize(
@@ -302,113 +418,3 @@ def test_the_operators_own_arguments_are_read_as_htcondor_reads_them(text: str, 
 def test_arguments_with_a_quote_too_few_are_told_of(text: str) -> None:
     with pytest.raises(ValueError, match="quote"):
         split_arguments(text)
-
-
-GROUP = 47002
-
-
-def modes(folder: Path) -> dict[str, tuple[int, int]]:
-    found = sorted(path for path in folder.rglob("*") if not path.is_symlink())
-    return {str(one.relative_to(folder)): (one.stat().st_gid, one.stat().st_mode & 0o7777) for one in found}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="changes groups")
-def test_where_nobody_is_root_a_sandbox_is_the_jobs_once_its_container_is_there(tmp_path: Path) -> None:
-    execute = tmp_path / "slot"
-    sandbox = execute / f"dir_{os.getpid()}"
-    (sandbox / "scratch/deep").mkdir(parents=True, mode=0o700)
-    (sandbox / "scratch/deep/input").write_text("x")
-    (sandbox / "scratch/out").symlink_to("/etc/passwd")
-    (sandbox / "own").mkdir(mode=0o700)
-    os.chown(execute, -1, GROUP)
-    before = modes(execute)
-
-    answer = docker(tmp_path, 'echo "Error response from daemon: no" >&2; exit 125', *create("x"), execute=execute)
-    assert (answer.returncode, answer.stderr) == (125, "Error response from daemon: no\n")
-    assert modes(execute) == before
-
-    answer = docker(tmp_path, "echo id", *create("x"), execute=execute)
-    assert (answer.returncode, answer.stdout) == (0, "id\n")
-    after = modes(execute)
-    name = sandbox.name
-    assert {key: value for key, value in after.items() if key not in before or value != before[key]} == {
-        f"{name}/scratch": (GROUP, after[f"{name}/scratch"][1] | 0o2070),
-        f"{name}/scratch/deep": (GROUP, after[f"{name}/scratch/deep"][1] | 0o2070),
-        f"{name}/scratch/deep/input": (GROUP, after[f"{name}/scratch/deep/input"][1] | 0o060),
-    }
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        ("images", "--format", "{{.Repository}}:{{.Tag}} {{.ID}} {{.Size}}"),
-        ("inspect", "--format", "{{.Id}} {{.Metadata.LastTagTime}}"),
-        ("tag", "registry.example.org/image:1", "registry.example.org/image:1"),
-    ],
-)
-def test_what_has_one_answer_before_every_job_starts_no_client(tmp_path: Path, question: tuple[str, ...]) -> None:
-    answer = docker(tmp_path, "echo called", *question)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
-    assert not (tmp_path / "asked").exists()
-
-
-LOOK = """ContainerId="{{.Id}}"
-Pid={{.State.Pid}}
-Name="{{.Name}}"
-Running={{.State.Running}}
-ExitCode={{.State.ExitCode}}
-StartedAt="{{.State.StartedAt}}"
-FinishedAt="{{.State.FinishedAt}}"
-DockerError={{json .State.Error}}
-OOMKilled="{{.State.OOMKilled}}\""""
-"""What HTCondor asks once `docker start` has ended (docker-api.cpp, DockerAPI::inspect)."""
-
-
-def seen(code: int, started: str, error: str = "") -> str:
-    facts = {"Pid": 0, "Running": "false", "ExitCode": code, "StartedAt": started, "FinishedAt": NEVER}
-    text = LOOK.replace("{{.Id}}", "x").replace("{{.Name}}", "/x").replace("{{.State.OOMKilled}}", "false")
-    for name, value in facts.items():
-        text = text.replace(f"{{{{.State.{name}}}}}", str(value))
-    return text.replace("{{json .State.Error}}", f'"{error}"')
-
-
-def looked_at(folder: Path, what: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "seen").write_text(f"{what}\n")
-    return docker(folder, f"cat {folder}/seen", "inspect", "--format", LOOK, CONTAINER)
-
-
-def test_a_job_that_nobody_started_has_not_ended_well(tmp_path: Path) -> None:
-    answer = looked_at(tmp_path, seen(0, NEVER))
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert "goes back to the queue" in answer.stderr
-
-
-@pytest.mark.parametrize(
-    "what", [seen(0, "2026-11-22T04:28:40Z"), seen(3, "2026-11-22T04:28:40Z"), seen(137, NEVER), seen(128, NEVER, "no")]
-)
-def test_how_any_other_job_ended_is_told_as_it_is(tmp_path: Path, what: str) -> None:
-    answer = looked_at(tmp_path, what)
-    assert (answer.returncode, answer.stdout) == (0, f"{what}\n")
-
-
-def test_a_container_that_is_not_there_stays_unknown(tmp_path: Path) -> None:
-    answer = docker(tmp_path, "echo no such container >&2; exit 1", "inspect", "--format", LOOK, CONTAINER)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (1, "", "no such container\n")
-
-
-def test_sessions_beside_a_job_are_few(tmp_path: Path) -> None:
-    """Each has a client whose memory is the pilot's, and a job can have them begun without end."""
-    (tmp_path / "sessions").mkdir()
-    (tmp_path / "asked").touch()
-    client = installed(tmp_path, f"while [ ! -e {tmp_path}/end ]; do sleep 0.01; done; exit 3")
-    session = partial(run, client, "exec", "-i", "-e", "A=1", CONTAINER, "sh")
-    with ThreadPoolExecutor(8) as pool:
-        begun = [pool.submit(session) for _ in range(8)]
-        while len(asked(tmp_path)) < 8:
-            time.sleep(0.01)
-        one_more = session()
-        (tmp_path / "end").touch()
-    message = "k8spilot: this job has 8 sessions already; end one of them first\n"
-    assert (one_more.returncode, one_more.stderr) == (1, message)
-    assert {one.result().returncode for one in begun} == {3}
-    assert session().returncode == 3

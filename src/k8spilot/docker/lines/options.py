@@ -48,6 +48,16 @@ def _host_texts(key: str) -> Setter:
     return add
 
 
+def _capability(key: str) -> Setter:
+    """Return a setter of a capability by its kernel's name, which users may shorten."""
+
+    def add(body: Body, value: str) -> None:
+        name = value.upper()
+        _host_texts(key)(body, name if name == "ALL" or name.startswith("CAP_") else f"CAP_{name}")
+
+    return add
+
+
 def _host_number(key: str) -> Setter:
     def set_number(body: Body, value: str) -> None:
         body["HostConfig"][key] = _number(value)
@@ -128,9 +138,12 @@ def _gpus(body: Body, value: str) -> None:
 
 def _fields(value: str) -> list[str]:
     try:
-        return next(csv.reader([value], strict=True), [])
+        fields = next(csv.reader([value], strict=True), [])
     except csv.Error as error:
         raise ValueError from error
+    if not fields:
+        raise ValueError
+    return fields
 
 
 def _count(text: str) -> int:
@@ -140,7 +153,8 @@ def _count(text: str) -> int:
 def _port(body: Body, value: str) -> None:
     port = f"{_number(value)}/tcp"
     body.setdefault("ExposedPorts", {})[port] = {}
-    body["HostConfig"].setdefault("PortBindings", {})[port] = [{"HostIp": "", "HostPort": ""}]
+    bindings = body["HostConfig"].setdefault("PortBindings", {})
+    bindings.setdefault(port, []).append({"HostIp": "", "HostPort": ""})
 
 
 def _group(body: Body, value: str) -> None:
@@ -170,8 +184,8 @@ def _ignore(_body: Body, _value: str) -> None:
 
 
 SETTERS: Final[Mapping[str, Setter]] = {
-    "--cap-add": _host_texts("CapAdd"),
-    "--cap-drop": _host_texts("CapDrop"),
+    "--cap-add": _capability("CapAdd"),
+    "--cap-drop": _capability("CapDrop"),
     "--cpu-shares": _host_number("CpuShares"),
     "--cpuset-cpus": _host_text("CpusetCpus"),
     "--device": _device,

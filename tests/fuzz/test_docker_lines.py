@@ -1,6 +1,7 @@
-"""Whatever a user writes into a submit file: docker's client reads of it what HTCondor meant, or is not asked at all.
+"""Whatever a user writes into a submit file: the engine reads of it what HTCondor meant, or refuses the line.
 
-The witness is docker's own command line client, whose request is taken down on a socket of ours.
+The witness is docker's own command line client, whose request is taken down on a socket of ours: what the engine makes
+of a line is what docker's client would have asked for.
 """
 
 import json
@@ -17,7 +18,10 @@ from typing import Any, Final
 import pytest
 from hypothesis import strategies as st
 
-from k8spilot.condor.programs import assignments, script
+from k8spilot.common.errors import PilotError
+from k8spilot.docker.lines.create import parse_create
+from k8spilot.docker.lines.grammar import Create, UnknownLine
+from k8spilot.model.reference import Reference
 from tests.fuzz.drawing import drawn
 
 NAME: Final = "HTCJob1_0_slot1_PID7"
@@ -82,20 +86,20 @@ def image_of(text: str) -> str:
 
 @dataclass
 class Witness:
-    """Docker's client behind the program, and what it asks for."""
+    """Docker's client, and what it asks for."""
 
     program: Path
     socket: Path
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def create(self, words: list[str]) -> "subprocess.CompletedProcess[bytes]":
-        """Have the program run as HTCondor does."""
+        """Have it run as a job's container with standard input is created."""
         environment = {
             "PATH": "/usr/bin:/bin:/usr/local/bin",
             "DOCKER_HOST": f"unix://{self.socket}",
             "DOCKER_CONFIG": "/",
         }
-        command = [str(self.program), "create", *words]
+        command = [str(self.program), "create", "--interactive", *words]
         return subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
 
 
@@ -147,16 +151,11 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
-    """The program with docker's own client, where there is one."""
+    """Docker's own client, where there is one."""
     docker = shutil.which("docker")
     if docker is None:
         pytest.skip("docker's command line client is not installed")
-    folder = tmp_path_factory.mktemp("client")
-    program = folder / "docker-client"
-    shutil.copy(script(program.name), program)
-    program.chmod(0o755)
-    (folder / "programs.settings").write_text(assignments({"docker": docker}))
-    found = Witness(program, folder / "s")
+    found = Witness(Path(docker), tmp_path_factory.mktemp("client") / "s")
     with Server(str(found.socket), Handler) as server:
         server.witness = found
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -179,35 +178,117 @@ JOBS: Final = st.builds(
 )
 
 
-@drawn(120, job=JOBS)
-def test_docker_reads_what_htcondor_meant_or_nothing(witness: Witness, job: Submitted) -> None:
-    witness.asked.clear()
-    image = image_of(job.image)
-    done = witness.create(line(job, image))
-    if done.returncode:
-        assert witness.asked == []
-        assert done.stderr
-        return
-    ((path, body),) = witness.asked
+SAME: Final = (
+    "Image",
+    "Entrypoint",
+    "Cmd",
+    "WorkingDir",
+    "User",
+    "Hostname",
+    "Labels",
+    "ExposedPorts",
+    "Volumes",
+)
+SAME_OF_HOST: Final = (
+    *("CapAdd", "CapDrop", "CpuShares", "GroupAdd", "Init", "LogConfig", "Memory", "Mounts", "Devices"),
+    *("DeviceRequests", "PortBindings", "SecurityOpt", "ShmSize"),
+)
+STREAMS: Final = ("AttachStdin", "AttachStdout", "AttachStderr", "OpenStdin", "StdinOnce")
+
+
+def read(words: list[str]) -> Create | None:
+    """What the engine reads, if it does not refuse the line."""
+    try:
+        return parse_create(words, (), {})
+    except UnknownLine:
+        return None
+
+
+def is_meant(job: Submitted, found: Create) -> None:
+    """The engine reads what HTCondor has written for the job."""
     overrides = job.overrides and bool(job.executable)
     arguments = [*([] if overrides or not job.executable else [job.executable]), *job.arguments]
-    assert f"name={NAME}" in path
-    assert body["Image"] == image
+    body = found.body
+    assert (found.name, found.pulls, body["Image"]) == (NAME, job.pulls, image_of(job.image))
     assert body.get("Entrypoint") == ([job.executable] if overrides else None)
     assert (body["Cmd"] or []) == arguments
-    assert sorted(body["Env"] or []) == sorted(f"{name}={value}" for name, value in job.variables.items())
+    assert body.get("Env", []) == [f"{name}={value}" for name, value in job.variables.items()]
     assert body["Labels"] == {LABEL: "True"}
-    assert body["HostConfig"]["Binds"] == ["/slot/dir_7:/slot/dir_7"]
-    assert (body["HostConfig"]["Privileged"], body["HostConfig"]["AutoRemove"], body["Tty"]) == (False, False, False)
 
 
-def test_without_the_program_docker_reads_something_else(witness: Witness) -> None:
+def is_same(found: Create, asked: dict[str, Any]) -> None:
+    """Docker's client would have asked for the same, and for nothing else."""
+    host = asked["HostConfig"]
+    for key in SAME:
+        assert (found.body.get(key) or None) == (asked.get(key) or None), key
+    assert sorted(found.body.get("Env", [])) == sorted(asked.get("Env") or [])
+    assert sorted(found.body["HostConfig"].pop("Binds")) == sorted(host["Binds"])  # docker's client has no order here
+    for key in SAME_OF_HOST:
+        assert (found.body["HostConfig"].get(key) or None) == (host.get(key) or None), key
+    assert found.body["HostConfig"].get("NetworkMode", "default") in (host["NetworkMode"], "default")
+    assert [asked[key] for key in STREAMS] == [found.body[key] for key in STREAMS] == [True] * len(STREAMS)
+    assert (host["Privileged"], host["AutoRemove"], asked["Tty"]) == (False, False, False)
+
+
+@drawn(120, job=JOBS)
+def test_the_engine_reads_what_htcondor_meant_and_docker_would_have_read_or_nothing(
+    witness: Witness, job: Submitted
+) -> None:
+    witness.asked.clear()
+    words = line(job, image_of(job.image))
+    found = read(words)
+    if found is None:
+        return
+    is_meant(job, found)
+    done = witness.create(words)
+    if done.returncode:  # its client checks some names itself, which the engine checks later
+        with pytest.raises(PilotError):
+            Reference.parse(image_of(job.image))
+        return
+    ((path, asked),) = witness.asked
+    assert f"name={NAME}" in path
+    is_same(found, asked)
+
+
+def test_docker_reads_something_else_where_the_engine_refuses(witness: Witness) -> None:
     """Else the test above would show nothing."""
     witness.asked.clear()
     job = Submitted(f"--label={LABEL}=False", "--entrypoint=/bin/sh", ["busybox", "-c", "id"], {}, False, "", [], False)
     words = line(job, image_of(job.image))
-    assert witness.create(words).returncode == 1
-    bare = Witness(Path(shutil.which("docker") or ""), witness.socket)
-    assert bare.create(words).returncode == 0
+    assert read(words) is None
+    assert witness.create(words).returncode == 0
     ((_, body),) = witness.asked
     assert (body["Labels"], body["Image"]) == ({LABEL: "False:latest"}, "busybox")
+
+
+OPERATORS: Final = [
+    ["--device", "/dev/x"],
+    ["--device=/dev/x:/dev/y:r"],
+    ["--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=1"],
+    ["--gpus", "all"],
+    ["--gpus=2"],
+    ["--gpus", '"device=0,1"'],
+    ["--gpus", "device=GPU-1,driver=nvidia"],
+    ["--gpus", "driver=nvidia,capabilities=utility"],
+    ["-e", "A=b c", "--env=C=d"],
+    ["-v", "/a:/b:ro", "--volume=/c:/d"],
+    ["--mount", "type=bind,source=/a,target=/b,readonly"],
+    ["--shm-size", "1048576", "-p", "80"],
+]
+
+
+@pytest.mark.parametrize("extra", OPERATORS, ids=" ".join)
+def test_the_operators_arguments_are_read_as_docker_reads_them(witness: Witness, extra: list[str]) -> None:
+    witness.asked.clear()
+    words = line(Submitted("busybox", "x", [], {}, False, "", [], False), "busybox")
+    words[-2:-2] = extra
+    found = parse_create(words, extra, {})
+    assert witness.create(words).returncode == 0
+    ((_, asked),) = witness.asked
+    requests = asked["HostConfig"].get("DeviceRequests") or []
+    asked["HostConfig"]["DeviceRequests"] = [
+        {key: value for key, value in one.items() if value or key in ("Driver", "Count")} for one in requests
+    ]
+    for one in found.body["HostConfig"].get("DeviceRequests", []):
+        one.setdefault("Count", 0)
+    is_same(found, asked)
