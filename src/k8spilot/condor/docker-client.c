@@ -1,6 +1,6 @@
 /* docker-client: HTCondor's DOCKER, the program that HTCondor runs as docker's command line client.
  *
- * HTCondor runs it eleven times for a job. It sends its words to the engine, over the slot's socket in DOCKER_HOST, and ends
+ * HTCondor runs it a dozen times for a job. It sends its words to the engine, over the slot's socket in DOCKER_HOST, and ends
  * with the engine's answer (docker/lines/handler.py, which has the protocol). The engine knows HTCondor's lines word by word,
  * and answers all others with an error. So this program has no grammar, and starts in a millisecond.
  *

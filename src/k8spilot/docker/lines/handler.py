@@ -44,7 +44,7 @@ _DEFECT: Final = "the pilot failed with an internal error; its log has the detai
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the client writes, and its exit status."""
+    """Texts that the client writes, and its exit status."""
 
     code: int = 0
     output: str = ""
