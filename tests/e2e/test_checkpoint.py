@@ -102,7 +102,7 @@ def test_a_job_is_asked_for_a_checkpoint_with_its_own_signal(pool: Pool) -> None
     )
     until(lambda: b"ready" in jobs.files().get("out.0", b""), "the job runs", MATCHED_SECONDS)
     # After PERIODIC_CHECKPOINT's hours HTCondor signals the docker client that waits (vanilla_proc.cpp, Ckpt).
-    pool.inside("kill -USR2 $(pgrep -f '/docker-client start ')")
+    pool.inside("kill -USR2 $(pgrep -f '^/run/k8spilot/condor/docker-client start ')")
     assert result(jobs).text == "ready\nasked\nagain\n"
 
 
