@@ -92,7 +92,7 @@ def test_the_same_attacks_succeed_where_there_is_no_defence(ground: Ground) -> N
     script = f"mkdir {folder}; cd {folder}; base64 -d >{ARSENAL} <<'END'\n{b64encode(packed()).decode()}\nEND\n"
     script += f"_CONDOR_SCRATCH_DIR={folder} python3 {ARSENAL} {' '.join(names)}; rm -r {folder}"
     found = json.loads(ground.inside(script))
-    assert "/run/k8spilot/docker.sock" in found["docker_socket"]
+    assert {f"/run/k8spilot/{name}docker.sock" for name in ("", "htcondor-")} <= set(found["docker_socket"])
     has_the_api = ground.lab.level == "baseline"
     assert any("serviceaccount" in one for one in found["secrets"]) == has_the_api, found
     assert [one for one in found["secrets"] if "/etc/condor/" in one], found

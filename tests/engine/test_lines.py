@@ -191,6 +191,19 @@ async def test_a_program_that_is_missing_is_told_of(door: Door, busybox: str) ->
     assert (ended.code, b"/no/such/program" in ended.errors) == (127, True)
 
 
+async def test_a_second_client_waits_for_the_same_end(door: Door, busybox: str) -> None:
+    name = await door.created(busybox, "sh", "-c", "echo ready; read line; exit 6")
+    client = await door.begin("start", "-a", name)
+    assert client.stdout is not None
+    await client.stdout.readline()
+    others = [await door.begin("start", "-a", name) for _ in range(2)]
+    others[0].kill()
+    assert await others[0].wait() == -signal.SIGKILL
+    await client.communicate(b"x\n")
+    assert [client.returncode, await others[1].wait()] == [6, 6]
+    assert await door("start", "-a", name) == Ended(6, b"", b"")
+
+
 async def test_what_is_not_there_is_told_of(door: Door) -> None:
     name = unique_name()
     missing = f"Error response from daemon: No such container: {name}\n".encode()

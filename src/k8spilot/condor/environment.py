@@ -15,7 +15,7 @@ _PASSED_ON = frozenset(
 
 
 def environment(settings: Settings, folders: Folders, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of HTCondor's daemons, and of the docker CLI that they run.
+    """Return the environment of HTCondor's daemons, and of the docker client that they run.
 
     A starter has its own slot's DOCKER_HOST (scripts/starter.sh).
 

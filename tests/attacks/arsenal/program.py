@@ -26,7 +26,7 @@ def through_sessions() -> list[str]:
                 found = [path for path in files_in(f"{root}/{folder}") if has_secret(path)]
                 # The session's own key is the job's.
                 gained += [path for path in found if os.environ["_CONDOR_SCRATCH_DIR"] not in path]
-            for way in ("run/k8spilot/docker.sock", "k8spilot/payload.sock"):
+            for way in ("run/k8spilot/docker.sock", "run/k8spilot/htcondor-docker.sock", "k8spilot/payload.sock"):
                 with suppress(OSError), socket.socket(socket.AF_UNIX) as one:
                     one.connect(f"{root}/{way}")
                     gained.append(way)

@@ -19,7 +19,7 @@ from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker import attach, containers, images, removal
 from k8spilot.docker.container import Container
 from k8spilot.docker.create import handler
-from k8spilot.docker.hijack import MULTIPLEXED_STREAM, frame, take_over
+from k8spilot.docker.hijack import MULTIPLEXED_STREAM, frame, hung_up, take_over
 from k8spilot.docker.htcondor_socket import COMMAND, LABEL
 from k8spilot.docker.json_http import BadRequest, body_of
 from k8spilot.docker.lines import answers, grammar
@@ -143,7 +143,8 @@ async def _start(request: web.Request, store: ContainerStore, line: Start) -> we
     is_first = container.run is None and container.state is not ContainerState.STARTING
     response, input_ = await take_over(request)
     if not is_first:  # HTCondor starts each container once
-        await container.settled.wait()
+        async with side_by_side(hung_up(request), container.settled.wait()) as waits:
+            await first_of(*waits)
         await response.write(_ended(container).frames())
         return response
     output = attach.Output(response, container.stdio, {1, 2})
