@@ -53,7 +53,7 @@ COMMAND_LINES = {
     "ENGINE": "/opt/k8spilot/bin/python -P -m k8spilot.engine",
     "STARTD": "condor_startd",
     "STARTER": "/usr/sbin/condor_starter -f -local-name slot_type_1 -a slot1 10.234.0.3",
-    "CLIENT": "/usr/bin/docker start --interactive -a HTCJob75_0_slot1_PID80",
+    "CLIENT": "/run/k8spilot/condor/docker-client start -a HTCJob75_0_slot1_PID80",
     "PAYLOAD_INIT": "/k8spilot/bin/payload-init /k8spilot/payload.sock",
     "": "condor_master -f",
 }
