@@ -223,9 +223,9 @@ while True:
 
 
 @contextmanager
-def payload_init_frozen(lab: Lab, pod: str) -> Iterator[None]:
+def payload_init_frozen(lab: Lab, pod: str, container: str = "payload") -> Iterator[None]:
     """Stop payload-init (SIGSTOP), as a job can. SIGKILL still ends it."""
-    with still(payload_init(lab, pod)):
+    with still(payload_init(lab, pod, container)):
         yield
 
 

@@ -44,15 +44,27 @@ def container_id(lab: Lab, pod: str, container: str) -> str:
     return str(status["containerID"]).rpartition("/")[2]
 
 
-def payload_init(lab: Lab, pod: str) -> int:
-    """Process id of the first process of the pod's payload container."""
+def payload_init(lab: Lab, pod: str, container: str = "payload") -> int:
+    """Process id of the first process of a payload container of the pod."""
     check_own(lab)
-    there = cgroups.processes(container_id(lab, pod, "payload"))
+    there = cgroups.processes(container_id(lab, pod, container))
     for process in there:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended just now
             if process.parent() not in there:
                 return int(process.pid)
-    raise NothingToHitError(f"the payload container of pod {pod} has no process")
+    raise NothingToHitError(f"the container {container} of pod {pod} has no process")
+
+
+def command_lines(lab: Lab, pod: str, pattern: str) -> dict[int, str]:
+    """Command lines of the pod's processes in which `pattern` is found, by process id."""
+    check_own(lab)
+    found: dict[int, str] = {}
+    for process in cgroups.processes(uid_of(lab, pod)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            line = " ".join(process.cmdline())
+            if re.search(pattern, line):
+                found[process.pid] = line
+    return found
 
 
 def oldest(lab: Lab, pod: str, pattern: str) -> int:

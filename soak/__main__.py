@@ -1,8 +1,8 @@
 """Run the soak test, print its progress, write build/soak.json.
 
-The exit status is 1 in three cases: a job was lost, had a wrong result, ran twice at a time, or was stuck; the pilot
-that only faults of the node hit has changed (its memory, its file descriptors, remains of jobs); a fault could not
-be made.
+The exit status is 1 in three cases: a job was lost, had a wrong result, ran twice at a time, was stuck, or was started
+again although no fault hit its payload container or its pod; the pilot that only faults of the node hit has changed
+(its memory, its file descriptors, remains of jobs); a fault could not be made.
 """
 
 import argparse
@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().randrange(10**6), help="which faults, in which order"
     )
+    parser.add_argument("--slots", type=int, default=1, help="payload containers of each pod; jobs have mixed sizes")
     parser.add_argument("--pod-only", action="store_true", help="no faults of the whole node, which others may use")
     chosen = parser.parse_args()
     prefix = os.environ.get("K8SPILOT_TEST_PREFIX", "")
@@ -42,6 +43,8 @@ def main() -> int:
             prefix,
             _say,
             not chosen.pod_only,
+            batch=20 if chosen.slots == 1 else 5 * chosen.slots + 20,
+            slots=chosen.slots,
         )
         report = campaign.run()
     except LabError as error:
@@ -73,6 +76,7 @@ def tell(report: Report) -> None:
         ("wrong results", len(verdict.wrong)),
         ("doubled", len(verdict.doubled)),
         ("stuck longer than two minutes", len(verdict.stuck)),
+        ("started again though no fault hit them", len(verdict.again_unhit)),
         ("pilot's memory before, after (MiB, Rss)", f"{before.resident:.1f}, {after.resident:.1f}"),
         ("of that its own (MiB)", f"{before.own:.1f}, {after.own:.1f}"),
         (f"its growth in {report.calm_jobs} jobs (MiB)", f"{report.growth:.2f}" if same else "another engine"),
@@ -83,7 +87,7 @@ def tell(report: Report) -> None:
         print(f"{name:<50} {value}", flush=True)
     for name, number in [*Counter(report.faults).most_common(), *verdict.reasons.items()]:
         print(f"    {number:4} {name}", flush=True)
-    for what in ("lost", "wrong", "doubled", "stuck"):
+    for what in ("lost", "wrong", "doubled", "stuck", "again_unhit"):
         for words in getattr(verdict, what):
             print(f"{what}: {words}", flush=True)
     for words in report.trouble:

@@ -1,26 +1,27 @@
 """The course of a soak test: jobs are kept in the queue while faults are made; then the remaining jobs run."""
 
-import hashlib
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 from typing import Final
 
 from lab import pilot
 from lab.api import Lab
 from lab.errors import LabError, NothingToHitError
-from lab.jobs import Event, Jobs, submit, wait_in_pool
+from lab.jobs import Jobs, submit, wait_in_pool
 from lab.settings import NODE_ADDRESS
+from soak import faults, neighbours, workload
+from soak.blame import Hit, unexplained
 from soak.faults import Fault, drawn
 from soak.ledger import Ledger, kept
 from soak.pods import Figures, measure
+from soak.target import Target
 from soak.verdict import Story, Verdict, judge, unmade
 
-LEASE_SECONDS: Final = 60
-"""Of each job: what HTCondor's own rules make of a starter that went down with all that knew it takes this long."""
 _REST_SECONDS: Final = 240.0
 """For the jobs that are left when there are no more faults."""
 _EASE_SECONDS: Final = 30.0
@@ -31,20 +32,6 @@ _PLAY_MIB: Final = 1.5
 after each, made 1.3 MiB, most of it in the first fifty."""
 _PLAY_DESCRIPTORS: Final = 4
 """A request that is just under way."""
-
-SCRIPT: Final = """#!/bin/sh
-run=$(cat /proc/sys/kernel/random/uuid)
-tell() { wget -q -T 3 -O /dev/null "$2/$1/$run" 2>/dev/null || :; }
-tell "$1" "$2"
-number=${1#*.}
-for _ in $(seq 0 $((number % 5))); do sleep 0.4; tell "$1" "$2"; done
-sum=$(sha256sum input | cut -d' ' -f1)
-echo "$1 $sum"
-echo "of $1" >&2
-echo "$sum" > result.$number
-tell "$1" "$2"
-exit $((number % 100))
-"""
 
 
 @dataclass
@@ -97,50 +84,58 @@ class Campaign:
     whole_node: bool = True
     """Make faults of the whole node, too."""
     batch: int = 20
-    """Jobs of one submission. Half as many wait at any time."""
-    made: list[str] = field(default_factory=list)
+    """Jobs of one submission. Half as many wait or run at any time."""
+    slots: int = 1
+    """Payload containers of each pod."""
+    made: list[Hit] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     """Faults whose object was not there just then."""
     trouble: list[str] = field(default_factory=list)
     batches: list[Jobs] = field(default_factory=list)
 
     @property
-    def hit(self) -> str:
+    def hit(self) -> Target:
         """The pod that all faults hit."""
-        return f"{self.prefix}soak-hit"
+        return Target(self.lab, f"{self.prefix}soak-hit", self.slots)
 
     @property
-    def calm(self) -> str:
+    def calm(self) -> Target:
         """The pod that only faults of the whole node hit."""
-        return f"{self.prefix}soak-calm"
+        return Target(self.lab, f"{self.prefix}soak-calm", self.slots)
 
     def run(self) -> Report:
         """Run it to its end."""
         began = time.monotonic()
         with ExitStack() as cleanup:
             for pod in (self.hit, self.calm):
-                pilot.deploy(self.lab, pod)
-                cleanup.callback(pilot.delete, self.lab, pod)
+                pod.deploy()
+                cleanup.callback(pilot.delete, self.lab, pod.name)
             for pod in (self.hit, self.calm):
-                wait_in_pool(self.lab, pod)
+                wait_in_pool(self.lab, pod.name)
             ledger = cleanup.enter_context(kept())
-            self._submit(ledger, cleanup)
+            feed = partial(self._feed, ledger, cleanup)
+            feed()
             self._until(lambda: self._ended() >= self.batch // 2, 120)
-            before, so_far = measure(self.lab, self.calm), self._begun_on_calm()
-            self._disturb(ledger, cleanup, began)
-            self.trouble += [f"{name}: never met what it is about" for name in unmade(self.missed, self.made)]
+            before, so_far = measure(self.lab, self.calm.name), self._begun_on_calm()
+            self._disturb(feed, began)
+            made = [hit.fault for hit in self.made]
+            self.trouble += [f"{name}: never met what it is about" for name in unmade(self.missed, made)]
             self._until(lambda: self._ended() >= self._submitted(), _REST_SECONDS)
-            after = measure(self.lab, self.calm)
-            verdict = judge(self._stories(), ledger.lives)
+            self._look()
+            after = measure(self.lab, self.calm.name)
+            stories = self._stories()
+            verdict = judge(stories, ledger.lives)
+            verdict.again_unhit = unexplained((run for story in stories for run in story.broken_runs), self.made)
             return Report(
-                self.seed, time.monotonic() - began, self.made, verdict, self.trouble, before, after,
+                self.seed, time.monotonic() - began, made, verdict, self.trouble, before, after,
                 self._begun_on_calm() - so_far,
             )  # fmt: skip
 
-    def _disturb(self, ledger: Ledger, cleanup: ExitStack, began: float) -> None:
+    def _disturb(self, feed: Callable[[], None], began: float) -> None:
         draw = random.Random(self.seed)
         last_end = 0.0
-        for fault in drawn(self.seed, whole_node=self.whole_node):
+        kinds = faults.KINDS if self.slots == 1 else neighbours.KINDS
+        for fault in drawn(self.seed, kinds, whole_node=self.whole_node):
             if len(self.made) >= self.faults:
                 break
             if time.monotonic() - began > self.minutes * 60:
@@ -149,27 +144,34 @@ class Campaign:
             if fault.name in ("pilot container killed", "pod deleted"):
                 self._until(lambda: time.monotonic() - last_end > _EASE_SECONDS, _EASE_SECONDS)  # noqa: B023
                 last_end = time.monotonic()
-            self._make(fault, draw)
-            self._feed(ledger, cleanup)
+            self._make(fault, draw, feed)
+            feed()
             self._wait(draw.choice((0.0, 1.0, 3.0, 6.0)))
         while self._submitted() < self.jobs and time.monotonic() - began < self.minutes * 60:
-            self._feed(ledger, cleanup)
+            feed()
             self._wait(1.0)
 
-    def _make(self, fault: Fault, draw: random.Random) -> None:
-        self._until(lambda: pilot.runs(self.lab, self.hit), _EASE_SECONDS)
-        at = time.monotonic()
+    def _make(self, fault: Fault, draw: random.Random, feed: Callable[[], None]) -> None:
+        self._until(lambda: pilot.runs(self.lab, self.hit.name), _EASE_SECONDS)
+        began, container = time.time(), None
         try:
-            fault.make(self.lab, self.hit, draw)
+            with ThreadPoolExecutor(1) as beside:
+                making = beside.submit(fault.make, self.hit, draw)
+                while not making.done():
+                    feed()
+                    self._wait(0.3)
+            container = making.result()
         except NothingToHitError as reason:
             self.say(f"     {fault.name}: {reason}")
             self.missed.append(fault.name)
             return
         except LabError as problem:
             self.trouble.append(f"{fault.name}: {problem}")
-        self.made.append(fault.name)
+        pod = "" if fault.whole_node else self.hit.name
+        self.made.append(Hit(fault.name, pod, container, began, time.time()))
+        where = "" if container is None else f" of container {container}"
         self.say(
-            f"{len(self.made):4} {fault.name} ({time.monotonic() - at:.1f} s); "
+            f"{len(self.made):4} {fault.name}{where} ({time.time() - began:.1f} s); "
             f"{self._ended()} of {self._submitted()} jobs have ended"
         )
 
@@ -189,11 +191,12 @@ class Campaign:
             "transfer_input_files": "input",
             "transfer_output_files": "result.$(Process)",
             "requirements": f'regexp("^{self.prefix}soak-", TARGET.K8SPodName)',
-            "job_lease_duration": str(LEASE_SECONDS),
+            "job_lease_duration": str(workload.LEASE_SECONDS),
         }
-        jobs = submit(
-            self.lab, "alice", commands, files={"job.sh": SCRIPT, "input": f"batch {number}\n"}, count=self.batch
-        )
+        if self.slots > 1:
+            commands |= workload.sizes(random.Random(f"{self.seed} {number}"), self.batch)
+        files: dict[str, str | bytes] = {"job.sh": workload.script(self.slots), "input": f"batch {number}\n"}
+        jobs = submit(self.lab, "alice", commands, files=files, count=self.batch)
         cleanup.callback(jobs.remove)
         self.batches.append(jobs)
 
@@ -221,32 +224,8 @@ class Campaign:
 
     def _begun_on_calm(self) -> int:
         events = (event for batch in self.batches for event in batch.events if event.kind == "ExecuteEvent")
-        return sum(str(event.attributes.get("SlotName", "")).endswith(self.calm) for event in events)
+        return sum(str(event.attributes.get("SlotName", "")).endswith(self.calm.name) for event in events)
 
     def _stories(self) -> list[Story]:
-        return [story for number, batch in enumerate(self.batches) for story in _stories(number, batch)]
-
-
-def _stories(number: int, batch: Jobs) -> list[Story]:
-    files = batch.files()
-    found = []
-    for proc in range(batch.count):
-        events = [event for event in batch.events if event.proc == proc]
-        end = next((event for event in events if event.kind == "JobTerminatedEvent"), None)
-        name, digest = f"{number}.{proc}", hashlib.sha256(files["input"]).hexdigest()
-        expected = {f"out.{proc}": f"{name} {digest}\n", f"err.{proc}": f"of {name}\n", f"result.{proc}": f"{digest}\n"}
-        found.append(
-            Story(
-                name=name,
-                events=[(event.kind, _time(event)) for event in events],
-                code=None if end is None else end.attributes.get("ReturnValue"),
-                expected=proc % 100,
-                files=all(files.get(path) == text.encode() for path, text in expected.items()),
-            )
-        )
-    return found
-
-
-def _time(event: Event) -> float:
-    """When it happened (seconds since 1970): while a fault is made nobody reads the log."""
-    return datetime.fromisoformat(event.attributes["EventTime"]).timestamp()
+        pods = (self.hit.name, self.calm.name)
+        return [story for number, batch in enumerate(self.batches) for story in workload.stories(number, batch, pods)]

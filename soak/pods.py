@@ -26,7 +26,7 @@ for name, word in (("engine", "k8spilot.engine"), ("supervisor", "supervisor/sup
         facts[name]["pid"] = int(path.split("/")[-1])
         times = open(path + "/stat").read().rpartition(")")[2].split()
         facts[name]["cpu"] = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
-folders = ("/var/lib/condor/execute/slot", "/k8spilot-payload", "/tmp", "/var/tmp", "/dev/shm")
+folders = ("/var/lib/condor/execute", "/k8spilot-payload", "/tmp", "/var/tmp", "/dev/shm")
 facts["files"] = sum(len(files) for folder in folders for _, _, files in os.walk(folder))
 print(json.dumps(facts))
 """

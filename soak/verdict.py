@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from soak.blame import Run
 from soak.ledger import Life
 
 STUCK_SECONDS = 120.0
@@ -26,6 +27,10 @@ class Story:
     """Exit code."""
     files: bool = True
     """Whether what came back is right."""
+    detail: str = ""
+    """What of it is not."""
+    broken_runs: Sequence[Run] = ()
+    """Starts after which it was started once more."""
 
 
 @dataclass
@@ -43,13 +48,15 @@ class Verdict:
     stuck: list[str] = field(default_factory=list)
     again: int = 0
     """Were started more than once, by HTCondor's own rules."""
+    again_unhit: list[str] = field(default_factory=list)
+    """Starts of jobs that ended early although no fault hit their payload containers or their pods."""
     reasons: dict[str, int] = field(default_factory=dict)
     """Events that are no part of an undisturbed job's life."""
 
     @property
     def good(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.wrong or self.lost or self.doubled or self.stuck)
+        return not (self.wrong or self.lost or self.doubled or self.stuck or self.again_unhit)
 
 
 _USUAL = {"SubmitEvent", "FileTransferEvent", "ExecuteEvent", "JobImageSizeEvent", "JobTerminatedEvent"}
@@ -71,7 +78,9 @@ def judge(stories: Sequence[Story], lives: Mapping[str, Life]) -> Verdict:
         if ended == 0:
             verdict.lost.append(f"{story.name}: {', '.join(kind for kind, _ in story.events)}")
         elif story.code != story.expected or not story.files:
-            verdict.wrong.append(f"{story.name}: {story.code} for {story.expected}, files right: {story.files}")
+            verdict.wrong.append(
+                f"{story.name}: {story.code} for {story.expected}, files right: {story.files} {story.detail}".rstrip()
+            )
         else:
             verdict.right += 1
     verdict.reasons = dict(reasons.most_common())

@@ -1,13 +1,17 @@
 """What a soak makes of what it saw."""
 
+import random
 import re
 from itertools import islice
 
 import pytest
 
-from soak import faults
+from lab.jobs import Event
+from soak import faults, neighbours, workload
+from soak.blame import Hit, Run, unexplained
 from soak.faults import drawn
 from soak.ledger import Life
+from soak.target import SLOT
 from soak.verdict import Story, judge, unmade
 
 PLAIN = [("SubmitEvent", 0.0), ("ExecuteEvent", 1.0), ("JobTerminatedEvent", 3.0)]
@@ -69,3 +73,74 @@ def test_a_fault_that_never_meets_what_it_is_about_is_told() -> None:
     assert unmade(["starter killed"] * 4, []) == []
     assert unmade(["starter killed"] * 9, ["starter killed"]) == []
     assert unmade(["starter killed"] * 5, ["engine killed"]) == ["starter killed"]
+
+
+RUN = Run("1.0", "hit", 3, 100.0, 110.0)
+
+
+@pytest.mark.parametrize(
+    ("hit", "explains"),
+    [
+        (Hit("starter killed", "hit", 3, 105.0, 105.0), True),
+        (Hit("starter killed", "hit", 2, 105.0, 105.0), False),
+        (Hit("engine killed", "hit", None, 105.0, 105.0), True),
+        (Hit("engine killed", "calm", None, 105.0, 105.0), False),
+        (Hit("kubelet restarted", "", None, 90.0, 99.0), True),
+        (Hit("engine killed", "hit", None, 80.0, 90.0), False),
+        (Hit("engine killed", "hit", None, 115.0, 116.0), False),
+    ],
+)
+def test_a_fault_explains_the_early_ends_of_jobs_that_it_hit_and_of_no_neighbour(hit: Hit, *, explains: bool) -> None:
+    assert unexplained([RUN], [hit]) == ([] if explains else ["1.0: on container 3 of hit from 100 to 110"])
+
+
+def test_an_early_end_that_no_fault_explains_is_not_good() -> None:
+    verdict = judge([Story("1.0", AGAIN, 7, 7, broken_runs=[RUN])], {})
+    assert verdict.good
+    verdict.again_unhit = unexplained([RUN], [])
+    assert not verdict.good
+
+
+def event(kind: str, second: int, **attributes: str) -> Event:
+    return Event(0, kind, 0.0, {"EventTime": f"2026-11-21T10:00:{second:02}", **attributes})
+
+
+def test_a_run_is_broken_if_the_job_is_started_again() -> None:
+    events = [
+        event("SubmitEvent", 0),
+        event("ExecuteEvent", 1, SlotName="slot1_3@lab.a-soak-hit"),
+        event("JobDisconnectedEvent", 5),
+        event("JobReconnectFailedEvent", 9),
+        event("ExecuteEvent", 12, SlotName="slot1_1@lab.a-soak-calm"),
+        event("JobTerminatedEvent", 14),
+    ]
+    (run,) = workload.broken_runs("1.0", events, ("a-soak-hit", "a-soak-calm"))
+    assert (run.pod, run.container, run.ended - run.began) == ("a-soak-hit", 3, 8.0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/usr/sbin/condor_starter -f -local-name slot_type_1 -a slot1_3 10.234.0.3",
+        "/usr/bin/docker start --interactive -a HTCJob75_0_slot1_3_PID80",
+        "slot1_3@lab.pilot",
+    ],
+)
+def test_a_dynamic_slot_is_found_in_command_lines_and_names(words: str) -> None:
+    found = SLOT.search(words)
+    assert found is not None
+    assert found[1] == "3"
+
+
+def test_jobs_for_several_payload_containers_have_mixed_sizes_and_check_their_own() -> None:
+    commands = workload.sizes(random.Random(7), 40)
+    assert {"1", "2", "3", "4"} <= set(re.findall(r"\d+", commands["request_cpus"]))
+    assert commands == workload.sizes(random.Random(7), 40)
+    assert workload.script(1) == workload.SCRIPT
+    assert workload.script(8).startswith("#!/bin/sh\n")
+    assert "_CONDOR_MACHINE_AD" in workload.script(8)
+
+
+def test_most_faults_of_a_pod_with_several_payload_containers_hit_one_of_them() -> None:
+    one = sum(fault.weight for fault in neighbours.ONE_CONTAINER)
+    assert one > sum(fault.weight for fault in neighbours.KINDS if not fault.whole_node) / 2

@@ -1,0 +1,111 @@
+"""The jobs of a soak: what they do, what they request, and what has to come back of each."""
+
+import hashlib
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final
+
+from lab.jobs import Event, Jobs
+from soak.blame import Run
+from soak.neighbours import number_of
+from soak.verdict import Story
+
+LEASE_SECONDS: Final = 60
+"""Of each job: what HTCondor's own rules make of a starter that went down with all that knew it takes this long."""
+_CPUS: Final = (1, 1, 1, 2, 2, 3, 4)
+_MEMORY_MB: Final = (64, 64, 100, 128, 256, 256, 512, 1024)
+"""Requests of the jobs for pods with several payload containers, as often as they are drawn."""
+_RUN_ENDS: Final = frozenset(
+    {"JobEvictedEvent", "ShadowExceptionEvent", "JobReconnectFailedEvent", "JobTerminatedEvent"}
+)
+
+SCRIPT: Final = """#!/bin/sh
+run=$(cat /proc/sys/kernel/random/uuid)
+tell() { wget -q -T 3 -O /dev/null "$2/$1/$run" 2>/dev/null || :; }
+tell "$1" "$2"
+number=${1#*.}
+for _ in $(seq 0 $((number % 5))); do sleep 0.4; tell "$1" "$2"; done
+sum=$(sha256sum input | cut -d' ' -f1)
+echo "$1 $sum"
+echo "of $1" >&2
+echo "$sum" > result.$number
+tell "$1" "$2"
+exit $((number % 100))
+"""
+
+# The size of the container as HTCondor has promised it, and as the cgroup has it (version 2 or 1).
+_CHECK_SIZE: Final = """
+of_slot() { sed -n "s/^$1 = //p" "$_CONDOR_MACHINE_AD"; }
+if [ -e /sys/fs/cgroup/memory.max ]; then
+    memory=$(cat /sys/fs/cgroup/memory.max); cpu=$(cat /sys/fs/cgroup/cpu.max)
+else
+    memory=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
+    cpu="$(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)"
+fi
+found="$((memory >> 20)) MiB, $((${cpu% *} / ${cpu#* })) CPUs"
+promised="$(of_slot Memory) MiB, $(of_slot Cpus) CPUs"
+[ "$found" = "$promised" ] || echo "the container has $found, and not $promised"
+"""
+
+
+def script(slots: int) -> str:
+    """Return the jobs' program. In a container of several it compares the container's size with the slot's."""
+    first, rest = SCRIPT.split("\n", 1)
+    return SCRIPT if slots == 1 else f"{first}{_CHECK_SIZE}{rest}"
+
+
+def sizes(draw: random.Random, count: int) -> dict[str, str]:
+    """Return submit commands that request mixed sizes for `count` jobs."""
+
+    def listed(values: tuple[int, ...], unit: str) -> str:
+        return f"$CHOICE(Process,{','.join(f'{draw.choice(values)}{unit}' for _ in range(count))})"
+
+    return {
+        "request_cpus": listed(_CPUS, ""),
+        "request_memory": listed(_MEMORY_MB, "M"),
+        "request_disk": "20M",
+    }
+
+
+def stories(number: int, batch: Jobs, pods: tuple[str, ...]) -> list[Story]:
+    """Tell what became of each job of a submission."""
+    files = batch.files()
+    return [_story(f"{number}.{proc}", proc, batch, files, pods) for proc in range(batch.count)]
+
+
+def _story(name: str, proc: int, batch: Jobs, files: Mapping[str, bytes], pods: tuple[str, ...]) -> Story:
+    events = [event for event in batch.events if event.proc == proc]
+    end = next((event for event in events if event.kind == "JobTerminatedEvent"), None)
+    digest = hashlib.sha256(files["input"]).hexdigest()
+    expected = {f"out.{proc}": f"{name} {digest}\n", f"err.{proc}": f"of {name}\n", f"result.{proc}": f"{digest}\n"}
+    wrong = [path for path, text in expected.items() if files.get(path) != text.encode()]
+    said = files.get(f"out.{proc}", b"").decode(errors="replace").splitlines()
+    return Story(
+        name=name,
+        events=[(event.kind, time_of(event)) for event in events],
+        code=None if end is None else end.attributes.get("ReturnValue"),
+        expected=proc % 100,
+        files=not wrong,
+        detail="; ".join([*wrong, *(said[:1] if f"out.{proc}" in wrong else [])]),
+        broken_runs=broken_runs(name, events, pods),
+    )
+
+
+def broken_runs(name: str, events: list[Event], pods: tuple[str, ...]) -> list[Run]:
+    """Return the starts of a job after which it was started once more."""
+    starts = [number for number, event in enumerate(events) if event.kind == "ExecuteEvent"]
+    broken = []
+    for this, following in pairwise(starts):
+        event = events[this]
+        end = next((one for one in events[this + 1 : following] if one.kind in _RUN_ENDS), events[following])
+        slot = str(event.attributes.get("SlotName", ""))
+        pod = next((pod for pod in pods if slot.endswith(pod)), slot)
+        broken.append(Run(name, pod, number_of(event), time_of(event), time_of(end)))
+    return broken
+
+
+def time_of(event: Event) -> float:
+    """When it happened (seconds since 1970): while a fault is made nobody reads the log."""
+    return datetime.fromisoformat(event.attributes["EventTime"]).replace(tzinfo=UTC).timestamp()
