@@ -11,8 +11,8 @@ import yaml
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.settings import PILOT_NAMESPACE
+from tests.e2e.partitionable import RESOURCES
 from tests.e2e.pool import Pool, result, until
-from tests.e2e.test_slot_sizes import RESOURCES
 from tests.e2e.thief import ACCOUNT, JSON_PATCH, Answer, Thief, account_of, policies_of
 
 CONTAINERS = 2

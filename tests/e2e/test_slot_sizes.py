@@ -1,43 +1,17 @@
 """A pilot pod with one partitionable slot: each job gets the CPUs and the memory that it requests, and no more."""
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
-from lab import jobs, pilot
+from lab import pilot
 from lab.api import Lab
+from tests.e2e.partitionable import CGROUP, CONTAINERS, CPUS, MEMORY_MB, deploy, running, slots
 from tests.e2e.pool import Pool, ads, result, until
 
-CONTAINERS = 4
-CPUS = 8
-MEMORY_MB = 1024
 AGAIN_SECONDS = 120.0
-# The node of the lab is small: the pod requests a twentieth of the CPUs that it may use.
-RESOURCES = {
-    "limits": {"cpu": str(CPUS), "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "5200Mi"},
-    "requests": {"cpu": "400m", "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "400Mi"},
-}
-# Memory limit (MiB) and CPU quota (thousandths) of the job's own cgroup, version 1 or 2.
-CGROUP = """
-if [ -e /sys/fs/cgroup/memory.max ]; then
-    memory=$(cat /sys/fs/cgroup/memory.max); set -- $(cat /sys/fs/cgroup/cpu.max)
-else
-    memory=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
-    set -- $(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us)
-fi
-echo $((memory >> 20)) $(($1 * 1000 / $2)) $(id -u)
-"""
-
-
-def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str, **environment: str) -> None:
-    """Deploy a pilot with a partitionable slot."""
-    change = pilot.change({"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES})
-    known = {"K8SPILOT_IDLE_AFTER_SECONDS": "1", **environment}
-    pilot.deploy(lab, name, known, {"patches": [change]}, slots=CONTAINERS, rewrite=rewrite)
-    jobs.wait_in_pool(lab, name)
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +21,6 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     deploy(lab, name)
     yield name
     pilot.discard(lab, name)
-
-
-def slots(pool: Pool) -> dict[str, dict[str, Any]]:
-    """The slots' ads that the pool has, by their names without the machine's."""
-    wanted = "Name,State,Memory,Cpus,JobId,SlotType"
-    query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-json", "-attributes", wanted]
-    found = json.loads(pool.lab.access_point("alice", query) or "[]")
-    return {ad["Name"].partition("@")[0]: ad for ad in found}
-
-
-def running(pool: Pool) -> dict[str, dict[str, Any]]:
-    """The dynamic slots that have a job."""
-    return {name: ad for name, ad in slots(pool).items() if ad["SlotType"] == "Dynamic" and ad["State"] == "Claimed"}
 
 
 def limits(pool: Pool) -> dict[str, tuple[str, str]]:
