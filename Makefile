@@ -102,7 +102,7 @@ bench: venv  ## the figures, measured in one run, in build/bench.json and build/
 bench-quick: venv  ## those that change most, in three minutes, in build/bench-quick.json
 	@$(BIN)/python -m bench --quick $(BENCH)
 
-soak: venv  ## hundreds of jobs and a hundred faults; also in build/soak.json (SOAK="--seed 7 --minutes 10")
+soak: venv  ## hundreds of jobs and a hundred faults; also in build/soak.json (SOAK="--seed 7 --minutes 10", "--slots 8")
 	@$(BIN)/python -m soak $(SOAK)
 
 SECONDS_OF_FUZZING ?= 300

@@ -85,6 +85,8 @@ def tell(report: Report) -> None:
     ]
     for name, value in rows:
         print(f"{name:<50} {value}", flush=True)
+    for jobs, mib in report.memory:
+        print(f"    {mib:6.2f} MiB after {jobs} jobs", flush=True)
     for name, number in [*Counter(report.faults).most_common(), *verdict.reasons.items()]:
         print(f"    {number:4} {name}", flush=True)
     for what in ("lost", "wrong", "doubled", "stuck", "again_unhit"):

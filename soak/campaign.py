@@ -27,9 +27,14 @@ _REST_SECONDS: Final = 240.0
 _EASE_SECONDS: Final = 30.0
 """Between two faults that end a whole container: the kubelet's back-off is not what is looked at here."""
 
+_WEIGHED_JOBS: Final = 50
+"""The calm pilot's memory is measured each time that it has started so many more jobs."""
+
 _PLAY_MIB: Final = 1.5
 """What caches and a heap in pieces may take, however few jobs there were: 400 outages of the API server, with a job
 after each, made 1.3 MiB, most of it in the first fifty."""
+_PLAY_MIB_EACH: Final = 0.25
+"""The same for each further payload container."""
 _PLAY_DESCRIPTORS: Final = 4
 """A request that is just under way."""
 
@@ -50,6 +55,10 @@ class Report:
     """Of the pod that only the node's faults hit."""
     calm_jobs: int
     """Jobs that began there between the two."""
+    slots: int = 1
+    """Payload containers of each pod."""
+    memory: list[tuple[int, float]] = field(default_factory=list)
+    """The pilot's own memory (MiB) there, after so many jobs."""
 
     @property
     def growth(self) -> float:
@@ -62,7 +71,7 @@ class Report:
         before, after = self.before, self.after
         return (
             after.engine == before.engine
-            and self.growth <= max(_PLAY_MIB, self.calm_jobs / 1000)
+            and self.growth <= max(_PLAY_MIB + _PLAY_MIB_EACH * (self.slots - 1), self.calm_jobs / 1000)
             and after.descriptors <= before.descriptors + _PLAY_DESCRIPTORS
             and after.files == 0
         )
@@ -92,6 +101,7 @@ class Campaign:
     """Faults whose object was not there just then."""
     trouble: list[str] = field(default_factory=list)
     batches: list[Jobs] = field(default_factory=list)
+    memory: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def hit(self) -> Target:
@@ -128,7 +138,7 @@ class Campaign:
             verdict.again_unhit = unexplained((run for story in stories for run in story.broken_runs), self.made)
             return Report(
                 self.seed, time.monotonic() - began, made, verdict, self.trouble, before, after,
-                self._begun_on_calm() - so_far,
+                self._begun_on_calm() - so_far, self.slots, self.memory,
             )  # fmt: skip
 
     def _disturb(self, feed: Callable[[], None], began: float) -> None:
@@ -146,6 +156,7 @@ class Campaign:
                 last_end = time.monotonic()
             self._make(fault, draw, feed)
             feed()
+            self._weigh()
             self._wait(draw.choice((0.0, 1.0, 3.0, 6.0)))
         while self._submitted() < self.jobs and time.monotonic() - began < self.minutes * 60:
             feed()
@@ -180,6 +191,12 @@ class Campaign:
         self._look()
         while self._submitted() - self._ended() < self.batch // 2:
             self._submit(ledger, cleanup)
+
+    def _weigh(self) -> None:
+        """Measure the calm pilot's own memory now and then; not while faults of the node may make that fail."""
+        begun = self._begun_on_calm()
+        if not self.whole_node and begun >= (self.memory[-1][0] if self.memory else 0) + _WEIGHED_JOBS:
+            self.memory.append((begun, round(measure(self.lab, self.calm.name).own, 2)))
 
     def _submit(self, ledger: Ledger, cleanup: ExitStack) -> None:
         number = len(self.batches)

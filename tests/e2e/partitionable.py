@@ -11,10 +11,10 @@ from tests.e2e.pool import Pool
 CONTAINERS = 4
 CPUS = 8
 MEMORY_MB = 1024
-# The node of the lab is small: the pod requests a twentieth of the CPUs that it may use.
+# The node of the lab is small: the pod requests a fiftieth of the CPUs that it may use.
 RESOURCES = {
     "limits": {"cpu": str(CPUS), "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "5200Mi"},
-    "requests": {"cpu": "400m", "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "400Mi"},
+    "requests": {"cpu": "160m", "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "400Mi"},
 }
 # Memory limit (MiB) and CPU quota (thousandths) of the job's own cgroup, version 1 or 2.
 CGROUP = """

@@ -32,7 +32,7 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     name = f"e2e-{owner}-mixed"
     value = {"limits": LIMITS, "requests": REQUESTS}
     change = pilot.change({"op": "replace", "path": "/spec/initContainers/1/resources", "value": value})
-    pilot.deploy(lab, name, {"K8SPILOT_IDLE_AFTER_SECONDS": "1"}, {"patches": [change]}, slots=CONTAINERS)
+    pilot.deploy(lab, name, overlay={"patches": [change]}, slots=CONTAINERS)
     jobs.wait_in_pool(lab, name)
     yield name
     pilot.discard(lab, name)
