@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from k8spilot.kube.resize import Room, actual_limits, limits_of, room, wanted_size
-from k8spilot.model.slot_sizes import NOTHING, Size, total
+from k8spilot.kube.resize import Room, actual_limits, limits_of, room
+from k8spilot.model.quantity import quantity
+from k8spilot.model.slot_sizes import Size, total
 from lab import cgroups
 from lab.pod_processes import uid_of
 from tests.e2e.pool import Pool
@@ -57,7 +58,8 @@ class Look:
     spec: dict[int, Size]
     status: dict[int, Size | None]
     """Limits, by the numbers of the containers."""
-    sum_of_spec: Size
+    requests: Size
+    """Sum of all containers' requests in the pod's spec."""
 
 
 @dataclass
@@ -101,22 +103,24 @@ class Looks:
         if self.room is None:
             self.room = room(pod, list(names.values()))
         assert self.room is not None, "the pod has resources of its own"
-        wanted = {number: wanted_size(pod, name, self.room) or NOTHING for number, name in names.items()}
+        containers = {one["name"]: one["resources"] for one in pod["spec"]["initContainers"]}
         look = Look(
             time.time(),
             tuple(one for one in before if (one.pid, one.began) in after),
             ads,
-            wanted,
+            {number: _size(containers[name]["limits"]) for number, name in names.items()},
             {number: actual_limits(pod, name) for number, name in names.items()},
-            total(wanted.values()),
+            total(_size(containers[name]["requests"]) for name in names.values()),
         )
         self.looks.append(look)
         self.faults += [
             f"{one.job}: its cgroup has {one.cgroup}, and not {one.promised}" for one in before if _off(one)
         ]
         self.faults += [fault for one in look.running for fault in _disagreements(look, one)]
-        if not look.sum_of_spec.fits_in(self.room.limits):
-            self.faults.append(f"the containers request {look.sum_of_spec} of {self.room.limits}")
+        if not look.requests.fits_in(self.room.requests):
+            self.faults.append(f"the containers request {look.requests} of {self.room.requests}")
+        if (memory := total(look.spec.values()).memory) > self.room.limits.memory:
+            self.faults.append(f"the containers may use {memory} MiB of {self.room.limits}")
 
 
 def _off(process: JobProcess) -> bool:
@@ -124,16 +128,16 @@ def _off(process: JobProcess) -> bool:
 
 
 def _disagreements(look: Look, process: JobProcess) -> Iterator[str]:
-    promised, number = process.promised, process.number
-    found = {
-        "HTCondor's slot": look.ads.get(f"slot1_{number}"),
-        "the pod's spec": (process.job, look.spec[number]),
-        "the pod's status": (process.job, look.status[number]),
-    }
-    wanted = {"the pod's status": limits_of(promised)}
-    for where, size in found.items():
-        if size != (process.job, wanted.get(where, promised)):
-            yield f"{process.job} on container {number} has {promised}; {where} has {size and size[1]}"
+    number, limits = process.number, limits_of(process.promised)
+    if (slot := look.ads.get(f"slot1_{number}")) != (process.job, process.promised):
+        yield f"{process.job} in container {number} has {process.promised}; HTCondor's slot has {slot}"
+    for where, size in (("spec", look.spec[number]), ("status", look.status[number])):
+        if size != limits:
+            yield f"{process.job} in container {number} has {process.promised}; the pod's {where} has {size}"
+
+
+def _size(values: dict[str, str]) -> Size:
+    return Size(round(quantity(values["cpu"]) * 1000), int(quantity(values["memory"])) >> 20)
 
 
 def _dynamic_slots(pool: Pool) -> dict[str, tuple[str, Size]]:

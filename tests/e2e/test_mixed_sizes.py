@@ -128,8 +128,8 @@ def _summary(
             cpu = sum(size.cpu for size in sizes) / len(sizes) / whole.cpu
             memory = sum(size.memory for size in sizes) / len(sizes) / whole.memory
             yield f"- Used while jobs waited, by {what}: CPU {cpu:.2f}, memory {memory:.2f} of the budget (mean)."
-    yield f"- Most that the spec requested: {max((look.sum_of_spec.memory for look in looks.looks), default=0)} MiB, "
-    yield f"  {max((look.sum_of_spec.cpu for look in looks.looks), default=0) / 1000:g} CPUs."
+    most = max((total(look.spec.values()).memory for look in looks.looks), default=0)
+    yield f"- Largest sum of the memory limits in the spec: {most} MiB."
     yield f"- Jobs: {submitted.count}, seen: {len(seen)}, claims: {len({claim for claim, _ in claims.values()})}."
     yield f"- Jobs whose slot was larger than their request: {len(larger)}; of these in a reused claim: {len(reused)}, "
     yield f"  beyond the rounding to {QUANTUM_MB} MiB: {len(beyond)}."

@@ -3,7 +3,7 @@
 import hypothesis
 from hypothesis import strategies as some
 
-from k8spilot.kube.resize import Room
+from k8spilot.kube.resize import Room, limits_of, wanted_size
 from k8spilot.model.slot_sizes import IDLE, Size, resized, total
 
 ROOM = Size(4000, 4096)
@@ -72,3 +72,22 @@ def test_requests_of_all_containers_are_no_more_than_the_pods_whatever_part_of_t
     whole = limits - total([IDLE] * (number - busy))
     parts = [Size(whole.cpu // busy, whole.memory // busy)] * busy + [IDLE] * (number - busy)
     assert total(map(room.requested, parts)).fits_in(room.requests)
+
+
+def written(size: Size) -> dict[str, str]:
+    return {"cpu": f"{size.cpu}m", "memory": f"{size.memory}Mi"}
+
+
+@hypothesis.given(
+    some.integers(1, 64).map(lambda cpus: cpus * 1000),
+    some.integers(IDLE.memory, 5000),
+    some.builds(Size, some.integers(1, 64080), some.integers(1, 5000)),
+)
+def test_the_size_of_a_job_is_read_from_the_pod_as_it_was_requested_however_small_the_requests_are(
+    cpu: int, memory: int, requests: Size
+) -> None:
+    size, shared = Size(cpu, memory), Room(Size(64080, 5000), requests)
+    resources = {"limits": written(limits_of(size)), "requests": written(shared.requested(size))}
+    pod = {"spec": {"containers": [{"name": "payload-1", "resources": resources}]}}
+    hypothesis.assume(shared.requested(size) != shared.requested(IDLE) or memory != IDLE.memory)
+    assert wanted_size(pod, "payload-1", shared) == size

@@ -86,6 +86,8 @@ def wanted_size(pod: Json, name: str, room: Room) -> Size | None:
         return None
     if requests == room.requested(IDLE) and limits.memory == IDLE.memory:
         return IDLE  # which scaling would not return exactly
+    if requests == room.requested(limits):
+        return limits  # nor this one: requests are rounded
     return Size(-(-requests.cpu * room.limits.cpu // room.requests.cpu), limits.memory)
 
 
