@@ -23,6 +23,8 @@ from lab.pod_processes import uid_of
 from tests.e2e.pool import Pool
 
 _PERIOD_SECONDS: Final = 1.0
+_PAYLOAD_INIT: Final = b"/k8spilot/bin/payload-init"
+"""The first process of each payload container, and of no other."""
 _START: Final = 19
 """Of what follows the name in /proc/<pid>/stat: when the process began (proc(5), field 22)."""
 _MEMORY: Final = ("memory.max", "memory.limit_in_bytes")
@@ -163,6 +165,8 @@ class Containers:
         for container in [one for one in self._memory.iterdir() if one.is_dir()]:
             with contextlib.suppress(OSError):
                 pids = [int(line) for line in (container / "cgroup.procs").read_text().split()]
+                if not any(_is_payload_init(pid) for pid in pids):
+                    continue  # HTCondor's own programs for a job have its variables, too
                 for process in filter(None, (self._process(pid, container.name) for pid in pids)):
                     found.setdefault(process.job, process)
         return list(found.values())
@@ -197,6 +201,13 @@ class Containers:
         cpu = _first(self._cpu / container, _CPU).split()
         period = cpu[1] if len(cpu) == 2 else (self._cpu / container / "cpu.cfs_period_us").read_text()
         return Size(int(cpu[0]) * 1000 // int(period), int(memory) >> 20)
+
+
+def _is_payload_init(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_PAYLOAD_INIT)
+    except OSError:  # it has ended
+        return False
 
 
 def _first(folder: Path, names: tuple[str, ...]) -> str:

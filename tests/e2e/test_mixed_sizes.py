@@ -106,8 +106,7 @@ def _report(
 def _summary(
     looks: Looks, submitted: Jobs, seen: dict[str, tuple[Look, JobProcess]], claims: dict[str, tuple[str, bool]]
 ) -> Iterator[str]:
-    assert looks.room is not None
-    whole = looks.room.limits
+    whole = Size(int(LIMITS["cpu"]) * 1000, int(LIMITS["memory"].removesuffix("Mi")))
     last_start = max(one.at for one in submitted.events if one.kind == "ExecuteEvent")
     first_start = min(one.at for one in submitted.events if one.kind == "ExecuteEvent")
     busy = [look for look in looks.looks if first_start + 1 <= look.at < last_start]
@@ -122,7 +121,7 @@ def _summary(
     ]
     yield f"{len(looks.looks)} looks, {len(busy)} of them while jobs waited; {len(looks.faults)} disagreements."
     yield ""
-    yield f"- Budget of the payload containers: {whole}."
+    yield f"- Budget of all jobs: {whole}."
     for what, sizes in (("job processes in their containers", processes), ("HTCondor's dynamic slots", slots)):
         if sizes:
             cpu = sum(size.cpu for size in sizes) / len(sizes) / whole.cpu
