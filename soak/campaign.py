@@ -59,6 +59,8 @@ class Report:
     """Payload containers of each pod."""
     memory: list[tuple[int, float]] = field(default_factory=list)
     """The pilot's own memory (MiB) there, after so many jobs."""
+    hits: list[Hit] = field(default_factory=list)
+    """The faults, with their times."""
 
     @property
     def growth(self) -> float:
@@ -138,7 +140,7 @@ class Campaign:
             verdict.again_unhit = unexplained((run for story in stories for run in story.broken_runs), self.made)
             return Report(
                 self.seed, time.monotonic() - began, made, verdict, self.trouble, before, after,
-                self._begun_on_calm() - so_far, self.slots, self.memory,
+                self._begun_on_calm() - so_far, self.slots, self.memory, self.made,
             )  # fmt: skip
 
     def _disturb(self, feed: Callable[[], None], began: float) -> None:

@@ -97,12 +97,16 @@ def broken_runs(name: str, events: list[Event], pods: tuple[str, ...]) -> list[R
     """Return the starts of a job after which it was started once more."""
     starts = [number for number, event in enumerate(events) if event.kind == "ExecuteEvent"]
     broken = []
+    previous = 0
     for this, following in pairwise(starts):
         event = events[this]
+        # HTCondor writes the start down late where the machine is busy: the run begins with the transfer of its files.
+        first = next((one for one in events[previous:this] if one.kind == "FileTransferEvent"), event)
         end = next((one for one in events[this + 1 : following] if one.kind in _RUN_ENDS), events[following])
+        previous = events.index(end)
         slot = str(event.attributes.get("SlotName", ""))
         pod = next((pod for pod in pods if slot.endswith(pod)), slot)
-        broken.append(Run(name, pod, number_of(event), time_of(event), time_of(end)))
+        broken.append(Run(name, pod, number_of(event), time_of(first), time_of(end)))
     return broken
 
 

@@ -105,17 +105,22 @@ def event(kind: str, second: int, **attributes: str) -> Event:
     return Event(0, kind, 0.0, {"EventTime": f"2026-11-21T10:00:{second:02}", **attributes})
 
 
-def test_a_run_is_broken_if_the_job_is_started_again() -> None:
+def test_a_run_that_is_followed_by_another_lasts_from_its_first_transfer_to_its_early_end() -> None:
     events = [
         event("SubmitEvent", 0),
-        event("ExecuteEvent", 1, SlotName="slot1_3@lab.a-soak-hit"),
+        event("FileTransferEvent", 1),
+        event("ExecuteEvent", 4, SlotName="slot1_3@lab.a-soak-hit"),
         event("JobDisconnectedEvent", 5),
         event("JobReconnectFailedEvent", 9),
+        event("FileTransferEvent", 11),
         event("ExecuteEvent", 12, SlotName="slot1_1@lab.a-soak-calm"),
-        event("JobTerminatedEvent", 14),
+        event("JobEvictedEvent", 14),
+        event("ExecuteEvent", 20, SlotName="slot1_2@lab.a-soak-calm"),
+        event("JobTerminatedEvent", 24),
     ]
-    (run,) = workload.broken_runs("1.0", events, ("a-soak-hit", "a-soak-calm"))
-    assert (run.pod, run.container, run.ended - run.began) == ("a-soak-hit", 3, 8.0)
+    first, second = workload.broken_runs("1.0", events, ("a-soak-hit", "a-soak-calm"))
+    assert (first.pod, first.container, first.ended - first.began) == ("a-soak-hit", 3, 8.0)
+    assert (second.pod, second.container, second.ended - second.began) == ("a-soak-calm", 1, 3.0)
 
 
 @pytest.mark.parametrize(
