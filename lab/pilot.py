@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 
 
+@dataclass(frozen=True)
+class Shares:
+    """How several payload containers share the resources of the one in the manifest: options of `k8spilot slots`."""
+
+    equal: bool = False
+    gpu_containers: int | None = None
+
+
+_DEFAULT_SHARES = Shares()
+
+
 @phase(PILOT)
 def deploy(
     lab: Lab,
@@ -29,16 +41,15 @@ def deploy(
     overlay: Mapping[str, Any] | None = None,
     *,
     slots: int = 1,
-    equal: bool = False,
-    gpu_containers: int | None = None,
+    shares: Shares = _DEFAULT_SHARES,
     rewrite: Callable[[str], str] = str,
 ) -> None:
     """Deploy a pilot pod called `name`, in place of one that has that name; return when its containers run.
 
     `environment` is added to the pilot container's variables, `overlay` are more fields of its kustomization;
     `components` in it are names of folders in components/. `slots` is the number of payload containers, which share the
-    resources of the one in the manifest, `equal` whether they are of one size, `gpu_containers` how many get its GPUs;
-    `rewrite` changes the manifest of such a pod at last. Raises LabError.
+    resources of the one in the manifest as `shares` says; `rewrite` changes the manifest of such a pod at last. Raises
+    LabError.
     """
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
@@ -48,8 +59,7 @@ def deploy(
         lab.kubectl("apply", "-k", str(folder))
     else:
         manifest = folder / "several.yaml"
-        text = with_slots(lab.kubectl("kustomize", str(folder)), slots, equal=equal, gpu_containers=gpu_containers)
-        manifest.write_text(rewrite(text))
+        manifest.write_text(rewrite(with_slots(lab.kubectl("kustomize", str(folder)), slots, **asdict(shares))))
         lab.kubectl("apply", "-f", str(manifest))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):

@@ -31,7 +31,8 @@ def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str) -> None:
     resources = pilot.change({"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES})
     known = {"K8SPILOT_IDLE_AFTER_SECONDS": "1"}
     changes = {"patches": [resources]}
-    pilot.deploy(lab, name, known, changes, slots=CONTAINERS, gpu_containers=GPU_CONTAINERS, rewrite=rewrite)
+    shares = pilot.Shares(gpu_containers=GPU_CONTAINERS)
+    pilot.deploy(lab, name, known, changes, slots=CONTAINERS, shares=shares, rewrite=rewrite)
     jobs.wait_in_pool(lab, name)
 
 

@@ -23,7 +23,7 @@ def deploy(lab: Lab, name: str, **environment: str) -> None:
         {"K8SPILOT_IDLE_AFTER_SECONDS": "1", **environment},
         {"patches": [pilot.change(change)]},
         slots=SLOTS,
-        equal=True,
+        shares=pilot.Shares(equal=True),
     )
     jobs.wait_in_pool(lab, name)
 
