@@ -65,30 +65,22 @@ def test_an_image_that_does_not_exist(pool: Pool) -> None:
     slot_takes_a_job_of_bob(pool)
 
 
-INVALID = {
-    "Upper/Case:tag": "lowercase",
-    "a" * 300: "repository",
-    "no space": "invalid reference",
-    "docker://twice": "invalid reference",
-    "double//slash": "invalid reference",
-    "image@sha256:123": "invalid reference",
-    "image:": "invalid reference",
-}
-"""Not an image's name -> the word that says so."""
+INVALID = ("Upper/Case:tag", "a" * 300, "no space", "docker://twice", "double//slash", "image@sha256:123", "image:")
+"""Names that no image can have."""
+SAYS_SO = "is not a valid image reference; write it as [registry/]repository[:tag][@digest]"
 
 
 def test_references_that_are_none(pool: Pool) -> None:
     jobs = {name: pool.submit({"container_image": pool.image(name)}) for name in INVALID}
     jobs["twice"] = pool.submit({"container_image": f"docker://{pool.image('busybox')}"})
     reasons = {name: hold_reason(one) for name, one in jobs.items()}
-    wrong = {name: reason for name, reason in reasons.items() if INVALID.get(name, "invalid reference") not in reason}
-    assert not wrong
+    assert not {name: reason for name, reason in reasons.items() if SAYS_SO not in reason}
     slot_takes_a_job_of_bob(pool)
 
 
 def test_a_reference_with_a_line_break_in_it(pool: Pool) -> None:
     jobs = pool.submit({"container_image": pool.image("busybox"), "+ContainerImage": r'"docker://busy\nbox"'})
-    assert "invalid reference" in hold_reason(jobs)
+    assert SAYS_SO in hold_reason(jobs)
 
 
 def test_every_way_to_name_an_image(pool: Pool, pusher: Pusher) -> None:

@@ -34,7 +34,7 @@ _KINDS: Final = {
     "in use": r"is already in use|is in use",
     "runs": r"cannot remove a running container|runs; stop it first",
     "bad name": r"Invalid container name|is not a container name",
-    "bad reference": r"invalid reference format|repository name must be lowercase",
+    "bad reference": r"invalid reference format|repository name must be lowercase|is not a valid image reference",
     "bad signal": r"[Ii]nvalid signal|is not a signal|does not support signal",
     "paused": r"is already paused|is paused",
     "one at a time": r"it takes one job at a time",
