@@ -76,6 +76,7 @@ def tell(report: Report) -> None:
         ("wrong results", len(verdict.wrong)),
         ("doubled", len(verdict.doubled)),
         ("stuck longer than two minutes", len(verdict.stuck)),
+        ("large jobs that waited as long for a match", len(verdict.crowded_out)),
         ("started again though no fault hit them", len(verdict.again_unhit)),
         ("pilot's memory before, after (MiB, Rss)", f"{before.resident:.1f}, {after.resident:.1f}"),
         ("of that its own (MiB)", f"{before.own:.1f}, {after.own:.1f}"),
@@ -89,7 +90,7 @@ def tell(report: Report) -> None:
         print(f"    {mib:6.2f} MiB after {jobs} jobs", flush=True)
     for name, number in [*Counter(report.faults).most_common(), *verdict.reasons.items()]:
         print(f"    {number:4} {name}", flush=True)
-    for what in ("lost", "wrong", "doubled", "stuck", "again_unhit"):
+    for what in ("lost", "wrong", "doubled", "stuck", "crowded_out", "again_unhit"):
         for words in getattr(verdict, what):
             print(f"{what}: {words}", flush=True)
     for words in report.trouble:

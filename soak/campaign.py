@@ -211,9 +211,10 @@ class Campaign:
             "transfer_output_files": "result.$(Process)",
             "requirements": f'regexp("^{self.prefix}soak-", TARGET.K8SPodName)',
             "job_lease_duration": str(workload.LEASE_SECONDS),
+            "priority": str(-1000 - number),  # behind the jobs of tests that use the lab, too
         }
         if self.slots > 1:
-            commands |= workload.sizes(random.Random(f"{self.seed} {number}"), self.batch)
+            commands |= workload.requests(self._sizes(number))
         files: dict[str, str | bytes] = {"job.sh": workload.script(self.slots), "input": f"batch {number}\n"}
         jobs = submit(self.lab, "alice", commands, files=files, count=self.batch)
         cleanup.callback(jobs.remove)
@@ -247,4 +248,12 @@ class Campaign:
 
     def _stories(self) -> list[Story]:
         pods = (self.hit.name, self.calm.name)
-        return [story for number, batch in enumerate(self.batches) for story in workload.stories(number, batch, pods)]
+        return [
+            story
+            for number, batch in enumerate(self.batches)
+            for story in workload.stories(number, batch, pods, self._sizes(number))
+        ]
+
+    def _sizes(self, number: int) -> list[tuple[int, int]]:
+        """What the jobs of a submission request; empty for pods with one payload container, where all are alike."""
+        return [] if self.slots == 1 else workload.sizes(random.Random(f"{self.seed} {number}"), self.batch)

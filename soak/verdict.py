@@ -29,6 +29,8 @@ class Story:
     """Whether what came back is right."""
     detail: str = ""
     """What of it is not."""
+    is_large: bool = False
+    """Whether it requests more than a payload container's part of the pod: smaller jobs can keep it waiting."""
     broken_runs: Sequence[Run] = ()
     """Starts after which it was started once more."""
 
@@ -46,6 +48,9 @@ class Verdict:
     doubled: list[str] = field(default_factory=list)
     """Ran twice at one time, or ended twice."""
     stuck: list[str] = field(default_factory=list)
+    crowded_out: list[str] = field(default_factory=list)
+    """Large jobs that waited as long for a match, since smaller jobs of their user were given the claims of others of
+    that size: HTCondor's own rules."""
     again: int = 0
     """Were started more than once, by HTCondor's own rules."""
     again_unhit: list[str] = field(default_factory=list)
@@ -59,6 +64,8 @@ class Verdict:
         return not (self.wrong or self.lost or self.doubled or self.stuck or self.again_unhit)
 
 
+_BACK_IN_QUEUE = {"JobEvictedEvent", "ShadowExceptionEvent", "JobReconnectFailedEvent"}
+_MATCHED = {"FileTransferEvent", "ExecuteEvent"}
 _USUAL = {"SubmitEvent", "FileTransferEvent", "ExecuteEvent", "JobImageSizeEvent", "JobTerminatedEvent"}
 
 
@@ -73,8 +80,9 @@ def judge(stories: Sequence[Story], lives: Mapping[str, Life]) -> Verdict:
         runs = sorted((life for life in lives.values() if life.job == story.name), key=lambda life: life.began)
         if ended > 1 or any(one.last > other.began + _BEAT_SECONDS for one, other in pairwise(runs)):
             verdict.doubled.append(story.name)
-        if stuck := _stuck(story):
-            verdict.stuck.append(stuck)
+        stuck, crowded_out = _waits(story)
+        verdict.stuck += stuck[:1]
+        verdict.crowded_out += crowded_out[:1]
         if ended == 0:
             verdict.lost.append(f"{story.name}: {', '.join(kind for kind, _ in story.events)}")
         elif story.code != story.expected or not story.files:
@@ -87,14 +95,22 @@ def judge(stories: Sequence[Story], lives: Mapping[str, Life]) -> Verdict:
     return verdict
 
 
-def _stuck(story: Story) -> str:
-    """Say between which two events nothing happened for too long, once the job had begun for the first time."""
+def _waits(story: Story) -> tuple[list[str], list[str]]:
+    """Say between which events nothing happened for too long, once the job had begun for the first time.
+
+    Returns:
+        Those in which the job was stuck, and those in which it is large and waited for a match.
+    """
+    stuck: list[str] = []
+    crowded_out: list[str] = []
     begun = False
     for (kind, at), (following, then) in pairwise(story.events):
         begun = begun or kind == "ExecuteEvent"
         if begun and then - at > STUCK_SECONDS:
-            return f"{story.name}: {then - at:.0f} s between {kind} and {following}"
-    return ""
+            in_queue = kind in _BACK_IN_QUEUE and following in _MATCHED
+            words = f"{story.name}: {then - at:.0f} s between {kind} and {following}"
+            (crowded_out if story.is_large and in_queue else stuck).append(words)
+    return stuck, crowded_out
 
 
 def unmade(missed: Sequence[str], made: Sequence[str]) -> list[str]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from lab.jobs import Event, Jobs
 from soak.blame import Run
 from soak.neighbours import number_of
+from soak.target import CPUS_EACH, MEMORY_MB_EACH
 from soak.verdict import Story
 
 LEASE_SECONDS: Final = 60
@@ -56,23 +58,27 @@ def script(slots: int) -> str:
     return SCRIPT if slots == 1 else f"{first}{_CHECK_SIZE}{rest}"
 
 
-def sizes(draw: random.Random, count: int) -> dict[str, str]:
-    """Return submit commands that request mixed sizes for `count` jobs."""
+def sizes(draw: random.Random, count: int) -> list[tuple[int, int]]:
+    """Draw what jobs for pods with several payload containers request: CPUs and MiB of memory of each."""
+    return [(draw.choice(_CPUS), draw.choice(_MEMORY_MB)) for _ in range(count)]
 
-    def listed(values: tuple[int, ...], unit: str) -> str:
-        return f"$CHOICE(Process,{','.join(f'{draw.choice(values)}{unit}' for _ in range(count))})"
 
+def requests(drawn: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Return the submit commands that request these sizes."""
+    cpus, memory = (",".join(map(str, values)) for values in zip(*drawn, strict=True))
     return {
-        "request_cpus": listed(_CPUS, ""),
-        "request_memory": listed(_MEMORY_MB, "M"),
+        "request_cpus": f"$CHOICE(Process,{cpus})",
+        "request_memory": f"$CHOICE(Process,{memory})",
         "request_disk": "20M",
     }
 
 
-def stories(number: int, batch: Jobs, pods: tuple[str, ...]) -> list[Story]:
-    """Tell what became of each job of a submission."""
+def stories(number: int, batch: Jobs, pods: tuple[str, ...], drawn: Sequence[tuple[int, int]]) -> list[Story]:
+    """Tell what became of each job of a submission, of the sizes `drawn` if its jobs have mixed ones."""
     files = batch.files()
-    return [_story(f"{number}.{proc}", proc, batch, files, pods) for proc in range(batch.count)]
+    found = [_story(f"{number}.{proc}", proc, batch, files, pods) for proc in range(batch.count)]
+    large = [cpus > CPUS_EACH or memory > MEMORY_MB_EACH for cpus, memory in drawn] or [False] * batch.count
+    return [replace(story, is_large=one) for story, one in zip(found, large, strict=True)]
 
 
 def _story(name: str, proc: int, batch: Jobs, files: Mapping[str, bytes], pods: tuple[str, ...]) -> Story:

@@ -46,6 +46,16 @@ def test_a_job_that_waits_for_too_long_once_it_had_begun_is_stuck() -> None:
     assert judge([Story("1.0", waits, 7, 7)], {}).stuck == ["1.0: 198 s between JobEvictedEvent and JobTerminatedEvent"]
 
 
+def test_a_large_job_that_waits_for_a_match_behind_smaller_ones_is_not_stuck() -> None:
+    waits = [*PLAIN[:2], ("JobEvictedEvent", 2.0), ("FileTransferEvent", 200.0), ("JobTerminatedEvent", 210.0)]
+    verdict = judge([Story("1.0", waits, 7, 7, is_large=True)], {})
+    assert verdict.good
+    assert verdict.crowded_out == ["1.0: 198 s between JobEvictedEvent and FileTransferEvent"]
+    assert judge([Story("1.0", waits, 7, 7)], {}).stuck == verdict.crowded_out
+    slow = [*PLAIN[:2], ("FileTransferEvent", 200.0), ("JobTerminatedEvent", 210.0)]
+    assert judge([Story("1.0", slow, 7, 7, is_large=True)], {}).stuck
+
+
 def test_a_seed_draws_the_same_faults_again() -> None:
     one, two = (list(islice(drawn(7), 50)) for _ in range(2))
     assert one == two
@@ -138,9 +148,10 @@ def test_a_dynamic_slot_is_found_in_command_lines_and_names(words: str) -> None:
 
 
 def test_jobs_for_several_payload_containers_have_mixed_sizes_and_check_their_own() -> None:
-    commands = workload.sizes(random.Random(7), 40)
-    assert {"1", "2", "3", "4"} <= set(re.findall(r"\d+", commands["request_cpus"]))
-    assert commands == workload.sizes(random.Random(7), 40)
+    sizes = workload.sizes(random.Random(7), 40)
+    assert {cpus for cpus, _ in sizes} == {1, 2, 3, 4}
+    assert sizes == workload.sizes(random.Random(7), 40)
+    assert workload.requests([(1, 64), (4, 1024)])["request_memory"] == "$CHOICE(Process,64,1024)"
     assert workload.script(1) == workload.SCRIPT
     assert workload.script(8).startswith("#!/bin/sh\n")
     assert "_CONDOR_MACHINE_AD" in workload.script(8)
