@@ -73,6 +73,8 @@ class Looks:
     looks: list[Look] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """Disagreements."""
+    fresh: int = 0
+    """How often the collector's ad of the slot had the job that ran. It follows the startd's within a moment."""
     room: Room | None = None
     """What the payload containers may have together."""
 
@@ -119,6 +121,7 @@ class Looks:
             f"{one.job}: its cgroup has {one.cgroup}, and not {one.promised}" for one in before if _off(one)
         ]
         self.faults += [fault for one in look.running for fault in _disagreements(look, one)]
+        self.fresh += sum(look.ads.get(f"slot1_{one.number}", ("",))[0] == one.job for one in look.running)
         if not look.requests.fits_in(self.room.requests):
             self.faults.append(f"the containers request {look.requests} of {self.room.requests}")
         if (memory := total(look.spec.values()).memory) > self.room.limits.memory:
@@ -131,8 +134,9 @@ def _off(process: JobProcess) -> bool:
 
 def _disagreements(look: Look, process: JobProcess) -> Iterator[str]:
     number, limits = process.number, limits_of(process.promised)
-    if (slot := look.ads.get(f"slot1_{number}")) != (process.job, process.promised):
-        yield f"{process.job} in container {number} has {process.promised}; HTCondor's slot has {slot}"
+    job, size_of_slot = look.ads.get(f"slot1_{number}", ("", None))
+    if job == process.job and size_of_slot != process.promised:
+        yield f"{process.job} in container {number} has {process.promised}; HTCondor's slot has {size_of_slot}"
     for where, size in (("spec", look.spec[number]), ("status", look.status[number])):
         if size != limits:
             yield f"{process.job} in container {number} has {process.promised}; the pod's {where} has {size}"

@@ -68,6 +68,8 @@ def test_no_process_of_64_jobs_of_mixed_size_runs_in_a_container_of_another_size
     TABLE.write_text(report)
     assert not looks.faults, looks.faults
     assert len(seen) > COUNT // 2, "most jobs were seen while they ran"
+    running = sum(len(look.running) for look in looks.looks)
+    assert looks.fresh > 0.9 * running, "the collector mostly knew which job ran"
     assert all(result(submitted, number).stdout == b"done\n" for number in range(COUNT))
     for _, one in seen.values():
         rounded = -(-one.requested.memory // QUANTUM_MB) * QUANTUM_MB
@@ -120,6 +122,8 @@ def _summary(
         if one.promised.memory - one.requested.memory >= QUANTUM_MB or one.promised.cpu != one.requested.cpu
     ]
     yield f"{len(looks.looks)} looks, {len(busy)} of them while jobs waited; {len(looks.faults)} disagreements."
+    running = sum(len(look.running) for look in looks.looks)
+    yield f"Processes of jobs seen: {running}, {looks.fresh} of them with the slot's ad of that job."
     yield ""
     yield f"- Budget of all jobs: {whole}."
     for what, sizes in (("job processes in their containers", processes), ("HTCondor's dynamic slots", slots)):
