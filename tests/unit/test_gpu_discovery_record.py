@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from k8spilot.cli import status
 from k8spilot.cli.main import app
-from k8spilot.gpu.discovery.pod_gpus import PodGpus
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import FILE, GpuRecord, report
+from k8spilot.gpu.pod_gpus import PodGpus
 from tests.unit.test_cli_status import found
 from tests.unit.test_gpu_discovery_verdict import NONE, ONE, PARTS, TWO, WHOLE, A, B, seen
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from k8spilot.gpu.discovery.evidence import Device, Driver
-from k8spilot.gpu.htcondor.inventory import inventory, names, short
+from k8spilot.gpu.discovery.names import names, short
+from k8spilot.gpu.htcondor.inventory import inventory
 from tests.gpus import GOLDEN, simulated
 
 H200 = Device(

@@ -3,7 +3,7 @@
 The text says what is wrong, where, and what to do about it. The same text is the job's hold reason, the log line and
 the message in `kubectl describe`. After NotNow, its subclasses and PayloadLost, the job goes back to the queue. After
 NotHere it does so too, unless the operator wants such jobs held. Other errors of a bind or a request hold the job
-(docker/create/handler.py).
+(docker/creation.py).
 """
 
 from typing import Literal

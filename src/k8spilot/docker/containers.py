@@ -1,4 +1,4 @@
-"""Handlers of containers: start, wait, kill, pause, inspect and list (create: create/handler.py; rm: removal.py)."""
+"""Handlers of containers: start, wait, kill, pause, inspect and list (create: creation.py; rm: removal.py)."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,8 @@ from k8spilot.common import logs
 from k8spilot.common.aio import completed, first_of, side_by_side
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
-from k8spilot.docker import removal, serializers
+from k8spilot.docker import creation, removal, serializers
 from k8spilot.docker.container import Container
-from k8spilot.docker.create import handler
 from k8spilot.docker.json_http import BadRequest, flag, json_answer
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.store import JSON, ContainerStore, store_of
@@ -301,7 +300,7 @@ def _has(container: Container, label: str) -> bool:
 
 
 ROUTES: Final = [
-    web.post("/containers/create", handler.create),
+    web.post("/containers/create", creation.create),
     web.post("/containers/prune", prune),
     web.get("/containers/json", listing),
     web.get("/containers/{id:.+}/json", inspect),  # `docker inspect` first requests images here, slashes included

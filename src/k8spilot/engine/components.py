@@ -13,7 +13,7 @@ from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
 from k8spilot.engine.slots import EngineContext, EngineSlot, SharedParts, build_sizes, build_slot, hear_slot
 from k8spilot.engine.startup import EQUAL_SLOTS, deaths, find_gpus, hear_payload, open_folders, see_pod
-from k8spilot.gpu.discovery.pod_gpus import PodGpus
+from k8spilot.gpu.pod_gpus import PodGpus
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, tell_of_outages

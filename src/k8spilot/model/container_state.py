@@ -12,7 +12,7 @@
 the waiting clients get its result. So a removal in progress is not a state: as in Docker (State.RemovalInProgress of
 moby's container/state.go), it accompanies the states, and docker/store.py has a list of such containers (`leaving`).
 
-A container does not exist before its image is bound (docker/create/handler.py). If a signal ended the bind, the
+A container does not exist before its image is bound (docker/creation.py). If a signal ended the bind, the
 container is created in `KILLED`; if the bind failed and the job is not at fault, in `LOST`. A pause is a state of the
 payload container (model/payload_state.py) alone: a copy here could differ.
 """

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import k8spilot
 from k8spilot.condor.startd_ad import StartdAd
-from k8spilot.gpu.discovery.pod_gpus import PodGpus
 from k8spilot.gpu.discovery.record import GpuRecord
+from k8spilot.gpu.pod_gpus import PodGpus
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.payload.container import PayloadContainer

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from k8spilot.common.errors import Refused
 from k8spilot.gpu.discovery.evidence import Device
+from k8spilot.gpu.discovery.names import short
 from k8spilot.gpu.discovery.record import GpuRecord
-from k8spilot.gpu.htcondor.inventory import short
 
 _BY_HTCONDOR: Final = frozenset({"/dev/nvidiactl", "/dev/nvidia-uvm"})
 """Devices that a starter adds for every job with a GPU (docker-api.cpp). The node's driver decides whether CUDA

@@ -16,9 +16,8 @@ from aiohttp import web
 from k8spilot.common import logs
 from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import PilotError, Refused
-from k8spilot.docker import attach, containers, images, removal
+from k8spilot.docker import attach, containers, creation, images, removal
 from k8spilot.docker.container import Container
-from k8spilot.docker.create import handler
 from k8spilot.docker.hijack import MULTIPLEXED_STREAM, frame, hung_up, take_over
 from k8spilot.docker.htcondor_socket import COMMAND, LABEL
 from k8spilot.docker.json_http import BadRequest, body_of
@@ -133,7 +132,7 @@ async def _pull(request: web.Request, store: ContainerStore, image: str) -> _Ans
 async def _create(request: web.Request, store: ContainerStore, line: Create) -> _Answer:
     if line.pulls:
         await _pull(request, store, str(line.body["Image"]))
-    container = await handler.created(store, line.name, dict(line.body), request)
+    container = await creation.created(store, line.name, dict(line.body), request)
     return _Answer(output=f"{container.identifier}\n")
 
 

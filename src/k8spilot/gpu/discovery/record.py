@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from k8spilot.gpu.discovery.evidence import Device, Evidence
+from k8spilot.gpu.discovery.names import names
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.verdict import STRATEGIES, GpuVerdict, judge
-from k8spilot.gpu.htcondor.inventory import names
 
 FILE: Final = "gpus.json"
 """File name in the exchange volume, which the payload container mounts read-only."""

@@ -8,25 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from k8spilot.gpu.discovery.evidence import Device, Driver
+from k8spilot.gpu.discovery.names import names
 
 NONE: Final = "DetectedGPUs=0\n"
 
-_SHORT: Final = 8
 _CORES: Final = {
     "1": 8, "2.0": 32, "2.1": 48, "3": 192, "5": 128, "6.0": 64, "6": 128, "7": 64, "8.0": 64,
 }  # fmt: skip
 """CUDA cores of a multiprocessor by compute capability, or by its first part; 128 since (NVIDIA's helper_cuda.h)."""
-
-
-def short(uuid: str) -> str:
-    """Return HTCondor's name of a device: GPU- and eight digits; for a MIG device the whole id, which CUDA requires."""
-    return uuid if uuid.startswith("MIG-") else uuid[: len("GPU-") + _SHORT]
-
-
-def names(devices: Sequence[Device]) -> list[str]:
-    """Return HTCondor's names of all devices; all are different."""
-    short_names = [short(device.uuid) for device in devices]
-    return short_names if len(set(short_names)) == len(short_names) else [device.uuid for device in devices]
 
 
 def mark(container: int) -> str:

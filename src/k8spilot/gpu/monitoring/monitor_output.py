@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from k8spilot.gpu.htcondor.inventory import short
+from k8spilot.gpu.discovery.names import short
 from k8spilot.gpu.monitoring.meter import MIB, GpuUsage
 
 MOST: Final = 16
