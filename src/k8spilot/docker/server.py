@@ -53,6 +53,16 @@ _SHARED_BYTES: Final = 1024 * 1024
 
 
 @web.middleware
+async def _log_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Log each request at its end, for people who look for a fault. A body can have secrets and is not logged."""
+    began = asyncio.get_running_loop().time()
+    response = await handler(request)
+    seconds = asyncio.get_running_loop().time() - began
+    logger.debug("%s %s: %d in %.3f s.", request.method, request.path, response.status, seconds)
+    return response
+
+
+@web.middleware
 async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every error as Docker does: {"message": sentence}."""
     try:
@@ -136,7 +146,8 @@ def application(endpoints: Mapping[str, Endpoint], more: Sequence[web.RouteDef] 
         more: paths beside the Engine API.
     """
     choose_slot = _choose_slot(endpoints, {route.path for route in more})
-    app = web.Application(middlewares=[_answer_errors, choose_slot, _restrict_htcondors], client_max_size=_BODY_LIMIT)
+    middlewares = [_log_requests, _answer_errors, choose_slot, _restrict_htcondors]
+    app = web.Application(middlewares=middlewares, client_max_size=_BODY_LIMIT)
     for route in (
         *system.ROUTES,
         *images.ROUTES,

@@ -9,6 +9,7 @@ Service accounts are used as that package does (its aio/config/incluster_config.
 
 import asyncio
 import json
+import logging
 import os
 import ssl
 from collections import Counter
@@ -23,6 +24,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from k8spilot.common.errors import ClusterError, PreflightError
+
+logger = logging.getLogger(__name__)
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the token and authority of a pod's service account."""
@@ -137,7 +140,7 @@ class Api:
         """
         method = {"patch": "PATCH", "create": "POST"}.get(verb, "GET")
         kind = f"application/{patch}+json" if verb == "patch" else "application/json"
-        status = _NO_ANSWER
+        status, began = _NO_ANSWER, asyncio.get_running_loop().time()
         try:
             async with self._session.request(
                 method,
@@ -150,6 +153,7 @@ class Api:
                 status = str(response.status)
                 self.requests[verb, status] += 1  # an open watch counts, too
                 self.hear()
+                logger.debug("%s %s: %s in %.3f s.", verb, path, status, (self.heard or began) - began)
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise ApiRefusal(response.status, _message(await response.text()), _retry_after(response))
                 yield response
@@ -160,6 +164,7 @@ class Api:
         finally:
             if status == _NO_ANSWER:
                 self.requests[verb, status] += 1
+                logger.debug("%s %s: no answer.", verb, path)
 
     def hear(self) -> None:
         """Record that the server has sent a message."""

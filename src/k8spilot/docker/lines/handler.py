@@ -62,6 +62,7 @@ async def command(request: web.Request) -> web.StreamResponse:
     store = store_of(request)
     try:
         line = await _read_line(request)
+        logger.debug("HTCondor's docker client: %s.", type(line).__name__)  # its words can have secrets
         if isinstance(line, Start):
             return await _start(request, store, line)
         answer = await _run(request, store, line)
