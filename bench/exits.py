@@ -24,8 +24,8 @@ _NEW, _GET, _REGISTER, _STATS, _OF_TASK = 2, 1, 3, 3, 4
 _HEADER: Final = struct.Struct("=IHHII")
 _GENERIC: Final = struct.Struct("=BBH")
 _ATTRIBUTE: Final = struct.Struct("=HH")
-_COMMAND, _TIMES, _GROUP = 80, 152, 368
-"""Offsets in struct taskstats: ac_comm; ac_utime and ac_stime; ac_tgid."""
+_COMMAND, _TASK, _TIMES, _GROUP = 80, 128, 152, 368
+"""Offsets in struct taskstats: ac_comm; ac_pid; ac_utime and ac_stime; ac_tgid."""
 _LEAST_VERSION: Final = 12
 """The first one with ac_tgid: Linux 5.17."""
 _BUFFER_BYTES: Final = 64 * 2**20
@@ -114,7 +114,7 @@ def parse(message: bytes) -> Iterator[Exit]:
             continue
         name = stats[_COMMAND : _COMMAND + 16].partition(b"\0")[0].decode(errors="replace")
         user, system = struct.unpack_from("=QQ", stats, _TIMES)
-        (task,) = struct.unpack_from("=I", stats, 128)
+        (task,) = struct.unpack_from("=I", stats, _TASK)
         (process,) = struct.unpack_from("=I", stats, _GROUP)
         yield Exit(process, task, name, (user + system) / 1e6)
 

@@ -1,4 +1,4 @@
-"""Program that drives an engine as HTCondor's docker CLI does. It runs in the pilot container or on dockerd's machine.
+"""Program that drives an engine as HTCondor's docker client does, in the pilot container or on dockerd's machine.
 
 It can use Python and aiohttp only. The first argument is the engine's socket. Each line of input is a word and an
 image; the answer is one line of JSON:

@@ -28,7 +28,7 @@ _PARTS: Final[Mapping[str, str]] = {
     "condor_collecto": "collector, negotiator",
     "condor_negotiat": "collector, negotiator",
     "docker": "docker's client",
-    "docker-client": "docker-client (shell)",
+    "docker-client": "docker-client",
     "dockerd": "dockerd, its containerd",
     "kubelet": "kubelet",
     "containerd-shim": "shim, runc",

@@ -14,6 +14,7 @@ import pytest
 from k8spilot.condor.programs import words
 from k8spilot.docker.lines.grammar import INSPECTION
 from tests.engine.client import SECONDS, Client, unique_name
+from tests.engine.observed import changed, metrics, observed
 from tests.engine.rings import Simulated, eventually
 from tests.simulator.programs import Programs
 from tests.unit.docker_lines import create
@@ -241,6 +242,17 @@ REFUSED = {
 async def test_every_other_line_is_refused(door: Door, name: str) -> None:
     done = await door(*REFUSED[name])
     assert (done.code, done.output, done.errors.startswith(b"k8spilot: ")) == (1, b"", True)
+
+
+async def test_a_job_whose_line_is_refused_is_counted_and_told(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8spilot.telemetry.service._SAME_SECONDS", 0.0)
+    async with observed(programs) as (engine, address):
+        before = await metrics(address)
+        door = Door(tmp_path, programs.docker_client, engine.cluster.settings.slots[0].htcondor_socket)
+        assert (await door(*REFUSED["an image that is an option"])).code == 1
+        assert await changed(address, before) == {'k8spilot_holds_total{class="not_supported"}': 1}
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common import pilot_api, unix_http
+from k8spilot.common.errors import PreflightError
 from k8spilot.condor import programs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.programs import SCRIPTS, assignments, script
+from k8spilot.docker.lines.create import check_extra
 from tests.unit.condor_reads import settings
 from tests.unit.test_cli_status import engine
 
@@ -44,6 +46,12 @@ def test_docker_client_has_its_settings_beside_it(folders: Folders) -> None:
         found = folders.docker_client_settings.read_text().split("\0")
         assert found[:2] == [rootless, str(programs.DOCKER)]
         assert found[2:] == ["--env=A=b", "c", "--init", ""]
+
+
+def test_a_pilot_with_arguments_for_docker_that_the_engine_does_not_support_does_not_start(folders: Folders) -> None:
+    (folders.root / "condor_config_val").write_text("#!/bin/sh\necho --privileged\n")
+    with pytest.raises(PreflightError, match="does not support '--privileged' in DOCKER_EXTRA_ARGUMENTS"):
+        programs.install(settings(), folders, rootless=False, check_extra=check_extra)
 
 
 @pytest.mark.parametrize("rootless", [False, True])

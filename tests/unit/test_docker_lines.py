@@ -1,11 +1,12 @@
 """HTCondor's command lines for docker: which are known, and what they become."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from k8spilot.docker.lines.create import parse_create
+from k8spilot.docker.lines.create import check_extra, parse_create
 from k8spilot.docker.lines.grammar import (
     INSPECTION,
     Architecture,
@@ -260,7 +261,28 @@ def test_devices_have_paths_or_names() -> None:
     assert asked["Devices"] == [{"PathOnHost": "/dev/x", "PathInContainer": "/dev/x", "CgroupPermissions": "rwm"}]
 
 
-@pytest.mark.parametrize("own", [["--privileged"], ["--gpus", "x"], ["--gpus", 'a"'], ["--gpus"], ["--shm-size", "1g"]])
-def test_an_argument_of_the_operators_that_is_not_supported_is_named(own: list[str]) -> None:
-    with pytest.raises(UnknownLine, match=f"k8spilot does not support '{own[0]}.*' in DOCKER_EXTRA_ARGUMENTS; remove"):
-        created(create("x", extra=own), *own)
+UNSUPPORTED = [
+    ["--privileged"],
+    ["--gpus", "x"],
+    ["--gpus", 'a"'],
+    ["--gpus"],
+    ["--shm-size", "1g"],
+    ["--dns=1.1.1.1"],
+    ["-p", "80:80"],
+    ["--name", "x"],
+    ["--pull=never"],
+    ["--memory=512m"],
+    ["--cpu-shares", "100"],
+]
+
+
+@pytest.mark.parametrize("own", UNSUPPORTED)
+def test_an_argument_of_the_operators_that_is_not_supported_is_named_at_the_pilots_start(own: list[str]) -> None:
+    words = f"k8spilot does not support '{' '.join(own)}' in DOCKER_EXTRA_ARGUMENTS; remove it from HTCondor's"
+    for check in (lambda: check_extra(own), lambda: created(create("x", extra=own), *own)):
+        with pytest.raises(UnknownLine, match=re.escape(words)):
+            check()
+
+
+def test_the_operators_own_arguments_are_checked_at_the_pilots_start() -> None:
+    check_extra(OWN)

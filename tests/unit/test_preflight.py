@@ -21,9 +21,9 @@ from k8spilot.condor.folders import Folders
 from k8spilot.kube.client import Access
 from k8spilot.preflight import checks, late_credentials
 from k8spilot.preflight import cluster as cluster_checks
-from k8spilot.preflight import container as container_checks
-from k8spilot.preflight.container import version_finding
+from k8spilot.preflight import pilot_container as container_checks
 from k8spilot.preflight.finding import Finding, Verdict, faults_of, good
+from k8spilot.preflight.pilot_container import version_finding
 from k8spilot.preflight.report import as_json, as_lines
 from k8spilot.settings import Settings
 from tests.unit.pilot_container import ROOTS_STATUS, Here, Json

@@ -22,6 +22,7 @@ from k8spilot.condor.agent_link import FACTS
 from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.install import prepare
+from k8spilot.docker.lines.create import check_extra
 from k8spilot.docker.server import listen
 from k8spilot.engine.memory import MEMORY
 from k8spilot.engine.startup import EQUAL_SLOTS
@@ -85,7 +86,13 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> dict[str, Any
     if "condor" in settings.services:
         folders = Folders.of(settings)
         started = datetime.fromisoformat(facts["started"])
-        prepare(settings, folders, started=int(started.timestamp()), facts=facts["attributes"])
+        prepare(
+            settings,
+            folders,
+            started=int(started.timestamp()),
+            facts=facts["attributes"],
+            check_extra=check_extra,
+        )
         plan["reason"] = str(folders.end_reason)
         plan["condor"] = {"argv": ["condor_master", "-f"], "env": environment(settings, folders, os.environ)}
     return plan

@@ -18,7 +18,7 @@ _RETRY_SECONDS = 0.3
 _CHUNK = 65536
 
 
-class Refused(ValueError):
+class ErrorStatus(ValueError):
     """Raised when the server answers with another status than 200; the text is its status line."""
 
 
@@ -26,7 +26,7 @@ def get(path: str, what: str, seconds: float) -> bytes:
     """Return the body of the answer to GET `what` from the server that listens at `path`.
 
     Raises:
-        Refused: the server answered with another status.
+        ErrorStatus: the server answered with another status.
         ValueError: the answer is not HTTP, or ends in the middle.
         OSError: there is no server, or no whole answer within `seconds`.
     """
@@ -54,7 +54,7 @@ def get_when_ready(path: str, what: str, seconds: float) -> bytes:
     while True:
         try:
             return get(path, what, max(0.01, deadline - time.monotonic()))
-        except Refused as error:
+        except ErrorStatus as error:
             raise OSError(f"the engine at {path} answers {error}") from None
         except (OSError, ValueError) as error:
             if time.monotonic() + _RETRY_SECONDS >= deadline:
@@ -104,7 +104,7 @@ def _check(head: bytes) -> None:
     if not status.startswith("HTTP/"):
         raise ValueError(f"it answers {status!r}" if status else "it closed the connection")
     if " 200 " not in f"{status} ":
-        raise Refused(status)
+        raise ErrorStatus(status)
 
 
 def main(arguments: list[str]) -> int:

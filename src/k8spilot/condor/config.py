@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import k8spilot
-from k8spilot.condor import extra_attributes, image_expressions
+from k8spilot.condor import extra_attributes, image_expressions, slot_types
 from k8spilot.condor.classads import check
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.pools import Pool, resolve
 from k8spilot.condor.slot_ads import OWN, own
 from k8spilot.condor.template import ROOTLESS, TEMPLATE
-from k8spilot.gpu.htcondor.inventory import mark
 from k8spilot.gpu.monitoring.monitor_output import METRICS
-from k8spilot.settings import KILLING_SECONDS, Settings, SlotSettings
+from k8spilot.settings import KILLING_SECONDS, Settings
 from k8spilot.settings.parsers import PLAIN
 
 _POD: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
@@ -40,8 +39,6 @@ _THREADS: Final = (
     "RCPP_PARALLEL_NUM_THREADS",
 )
 """Variables in which programs read how many threads to start, beside those of HTCondor's own list."""
-_MOST_TYPES: Final = 10
-"""HTCondor's own limit of slot types (MAX_SLOT_TYPES)."""
 _RESTART_SECONDS: Final = 10
 """Seconds after which the startd restarts its GPU monitor, which ends when the engine dies."""
 
@@ -176,47 +173,15 @@ def _pool(settings: Settings, pool: Pool) -> dict[str, object]:
 
 def _slot(settings: Settings) -> dict[str, object]:
     return {
-        "slot_types": "\n".join(_slot_types(settings)),
+        "slot_types": "\n".join(slot_types.lines(settings)),
         "cpus": len(settings.slots) * (settings.num_cpus or settings.payload_cpus or 0),
-        "memory": len(settings.slots) * _memory(settings),
+        "memory": len(settings.slots) * slot_types.memory(settings),
         "disk": f"DISK = {len(settings.slots) * settings.slot_disk_mb * 1024}" if settings.slot_disk_mb else "",
         "environment": _job_environment(settings),
         "threads": " ".join(_THREADS),
         "start_extra": _expression("GLIDEIN_Start_Extra", settings.glidein_start_extra),
         "images": image_expressions.configuration(),
     }
-
-
-def _slot_types(settings: Settings) -> Iterator[str]:
-    """Yield the types of the slots, in the order of the slots' numbers (HTCondor's slot_builder.cpp)."""
-    plain = [slot for slot in settings.slots if not slot.gpus]
-    types = [*([plain] if plain else []), *([slot] for slot in settings.gpu_slots)]
-    numbers = [1 if slots[0].is_dynamic else len(slots) for slots in types]
-    yield f"NUM_SLOTS = {sum(numbers)}"
-    yield f"MAX_SLOT_TYPES = {max(len(types), _MOST_TYPES)}"
-    for place, (slots, number) in enumerate(zip(types, numbers, strict=True), 1):
-        yield f"NUM_SLOTS_TYPE_{place} = {number}"
-        yield f"SLOT_TYPE_{place} = {_share(settings, slots)}"
-        yield f"SLOT_TYPE_{place}_PARTITIONABLE = {slots[0].is_dynamic}"
-
-
-def _share(settings: Settings, slots: Sequence[SlotSettings]) -> str:
-    """Return what a slot of the type for these payload containers has. HTCondor rounds fractions down."""
-    first, every = slots[0], len(settings.slots)
-    if not settings.gpu_slots and (first.is_only or first.is_dynamic):
-        return "100%"
-    containers = len(slots) if first.is_dynamic else 1
-    cpus, memory = (settings.num_cpus or settings.payload_cpus or 0), _memory(settings)
-    part = f"{containers}/{every}"
-    share = f"cpus={containers * cpus}, memory={containers * memory}, disk={part}, swap={part}"
-    if first.gpus:  # HTCondor binds the devices that have this attribute
-        return f"{share}, GPUs={first.gpus} : {mark(first.number)} =?= true"
-    return f"{share}, GPUs=0" if settings.gpu_slots else share
-
-
-def _memory(settings: Settings) -> int:
-    """Return a slot's memory in MiB. Settings has checked that it is known."""
-    return settings.memory or settings.payload_memory_mb or 0
 
 
 def _life(settings: Settings) -> dict[str, object]:

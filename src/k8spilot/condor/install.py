@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from k8spilot.common.errors import PreflightError
 from k8spilot.condor import config, credentials, programs
@@ -10,7 +10,14 @@ from k8spilot.condor.folders import Folders, write
 from k8spilot.settings import Settings
 
 
-def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mapping[str, str]) -> None:
+def prepare(
+    settings: Settings,
+    folders: Folders,
+    *,
+    started: int,
+    facts: Mapping[str, str],
+    check_extra: Callable[[Sequence[str]], None],
+) -> None:
     """Create HTCondor's folders, copy its credentials, and write its configuration and programs.
 
     Args:
@@ -18,6 +25,7 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
         folders: folders of HTCondor.
         started: start of the pod, in seconds since the epoch.
         facts: further attributes of the slot's ad.
+        check_extra: raises PilotError for arguments of DOCKER_EXTRA_ARGUMENTS that the engine does not support.
 
     Raises:
         PreflightError: an account, a folder or a credential is missing.
@@ -33,7 +41,7 @@ def prepare(settings: Settings, folders: Folders, *, started: int, facts: Mappin
         settings, folders, started=started, passwords=passwords, slot_users=users, facts=facts, rootless=not is_root
     )
     write(folders.config, text, 0o644)
-    programs.install(settings, folders, rootless=not is_root)
+    programs.install(settings, folders, rootless=not is_root, check_extra=check_extra)
 
 
 def _account(uid: int) -> str:

@@ -6,12 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from k8spilot.common import pilot_api, unix_http
-from k8spilot.common.errors import PreflightError
+from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.condor.folders import Folders, link, write
 from k8spilot.settings import Settings
 
@@ -35,7 +35,13 @@ _QUOTED: Final = re.compile(r"'((?:[^']|'')*)'")
 _WORD: Final = re.compile(r"(?:'(?:[^']|'')*'|[^\s'])+")
 
 
-def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
+def install(
+    settings: Settings,
+    folders: Folders,
+    *,
+    rootless: bool,
+    check_extra: Callable[[Sequence[str]], None] = lambda _: None,
+) -> None:
     """Write the programs and their settings to the paths that HTCondor's configuration names.
 
     The configuration must exist already: this function reads it. The files belong to the user that installs them (root
@@ -45,11 +51,16 @@ def install(settings: Settings, folders: Folders, *, rootless: bool) -> None:
         settings: settings of the pilot.
         folders: paths of HTCondor's files.
         rootless: whether HTCondor runs without root.
+        check_extra: raises PilotError for arguments of DOCKER_EXTRA_ARGUMENTS that the engine does not support.
 
     Raises:
         PreflightError: DOCKER_EXTRA_ARGUMENTS in the operator's configuration is invalid.
     """
     extra = _extra_arguments(folders)
+    try:
+        check_extra(extra)
+    except PilotError as error:
+        raise PreflightError(str(error)) from None
     if extra:
         logger.info("docker create has the operator's arguments %s.", shlex.join(extra))
     values = {

@@ -107,16 +107,16 @@ def _follow(store: ContainerStore, container: Container, *, of_htcondor: bool) -
 async def _create_as(store: ContainerStore, name: str, body: JSON, *, of_htcondor: bool) -> Container:
     if name in store.containers or name in store.creating:
         raise Untimely(f"the container name {name} is in use; remove that container first")
-    place = store.place()
-    request = specification(body, place)
+    slot = store.slot_limits()
+    request = specification(body, slot)
     if not request.is_job:
         store.check_room()
     signalled = store.begin_create(name)  # before the first wait: the name is taken from now on
     try:
         if request.is_job:
-            ad = JobAd.read(request.environment, place.execute)
-            await _check_last_run(ad, place, signalled)
-            request = _with_limits(request, ad, place)
+            ad = JobAd.read(request.environment, slot.execute)
+            await _check_last_run(ad, slot, signalled)
+            request = _with_limits(request, ad, slot)
             if of_htcondor:
                 request = _with_memory(request)
             await clear_slot(store, but=name)
@@ -128,13 +128,13 @@ async def _create_as(store: ContainerStore, name: str, body: JSON, *, of_htcondo
     return container
 
 
-def _with_limits(request: Specification, ad: JobAd, place: SlotLimits) -> Specification:
+def _with_limits(request: Specification, ad: JobAd, slot: SlotLimits) -> Specification:
     """Return the request of a job with its share of the disk and of the GPUs."""
-    if place.disk_meter is not None:
+    if slot.disk_meter is not None:
         requested = ad.disk if request.requested_disk is None else request.requested_disk
-        limits = DiskLimits(place.disk, requested, place.pod_disk)
-        request = replace(request, disk=DiskShare(place.disk_meter, limits, place.hold_seconds))
-    if place.gpus.usable:
+        limits = DiskLimits(slot.disk, requested, slot.pod_disk)
+        request = replace(request, disk=DiskShare(slot.disk_meter, limits, slot.hold_seconds))
+    if slot.gpus.usable:
         count = ad.gpus if request.gpus is None else request.gpus
         request = replace(request, environment=tuple(visible(request.environment, count)))
     return request
@@ -148,7 +148,7 @@ def _with_memory(request: Specification) -> Specification:
     return replace(request, environment=(*request.environment, limit))
 
 
-async def _check_last_run(ad: JobAd, place: SlotLimits, signalled: asyncio.Future[int]) -> None:
+async def _check_last_run(ad: JobAd, slot: SlotLimits, signalled: asyncio.Future[int]) -> None:
     """Refuse a job under which the kubelet evicted its last pod for disk: it would do the same to this one.
 
     After its release it may run again, since this is its last machine then. A signal to the job ends the wait.
@@ -157,7 +157,7 @@ async def _check_last_run(ad: JobAd, place: SlotLimits, signalled: asyncio.Futur
     if last is None:
         return
     try:
-        async with side_by_side(place.evicted(last)) as (asking,):
+        async with side_by_side(slot.evicted(last)) as (asking,):
             await first_of(asking, signalled)
             words = asking.result() if asking.done() else ""
     except ClusterError as error:

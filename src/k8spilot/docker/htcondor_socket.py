@@ -41,8 +41,9 @@ SERVED: Final[Mapping[str, frozenset[str]]] = {
 REQUEST_LABELS: Final = frozenset({"k8spilot.gpus", "k8spilot.disk"})
 """Labels that HTCondor's docker client adds (condor/sandbox.c)."""
 _STARTD_SECONDS: Final = 10.0
-"""Seconds for the startd to remove the container of an ended starter. The startd does so at once (util.cpp,
-cleanup_execute_dir), as does the starter before its end."""
+"""Seconds for HTCondor to remove the container of an ended starter. The starter does so before its end. After a killed
+one, the startd does so at once (util.cpp, cleanup_execute_dir), but only with one slot: it knows no other slot's
+socket."""
 
 
 def check_request(name: str, body: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ class ContainerStore:
     def __init__(
         self,
         payload: PayloadContainer,
-        place: Callable[[], SlotLimits],
+        slot_limits: Callable[[], SlotLimits],
         tasks: asyncio.TaskGroup,
         listener: SlotListener,
         job_ends: JobEnds,
@@ -77,7 +77,7 @@ class ContainerStore:
         self.listener = listener
         """Listener for jobs that HTCondor will hold."""
         self.job_ends = job_ends
-        self.place = place
+        self.slot_limits = slot_limits
         """Returns the resources of the payload containers that jobs can request."""
         self.background = Background(payload.name, tasks)
         self.memory = MemoryBudget(_MEMORY_BYTES)

@@ -31,7 +31,7 @@ from k8spilot.engine.components import Components, build
 from k8spilot.engine.condor_work import look_after_condor
 from k8spilot.engine.slots import EngineContext
 from k8spilot.engine.startup import deaths
-from k8spilot.gpu.monitoring.container import MonitoredGpus
+from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.deletion import deletion, watch_deletion
 from k8spilot.kube.own_pod import OwnPod

@@ -68,15 +68,18 @@ class PodGpus:
         """The verdict in one line, without a full stop."""
         return "; ".join(_once(one.words for one in self._with_gpus))
 
-    def json(self) -> Json:
-        """Return the verdict and its evidence as JSON; for several payload containers, those of each, by its number."""
-        if len(self.records) == 1:
-            return next(iter(self.records.values())).json()
+    def json(self, *, evidence: bool) -> Json:
+        """Return the verdict as JSON, with its evidence or without; of several containers, by their numbers."""
+        every = {str(number): one.json() for number, one in self.records.items()}
+        if not evidence:
+            every = {name: {key: one[key] for key in one if key != "evidence"} for name, one in every.items()}
+        if len(every) == 1:
+            return next(iter(every.values()))
         return {
             "usable": [device.uuid for device in self.usable],
             "problem": self.problem or None,
             "words": self.words,
-            "containers": {str(number): one.json() for number, one in self.records.items()},
+            "containers": every,
         }
 
 

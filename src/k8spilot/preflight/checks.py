@@ -18,10 +18,10 @@ from k8spilot.kube.client import Access, Api
 from k8spilot.kube.events import Events
 from k8spilot.preflight import late_credentials
 from k8spilot.preflight.cluster import Cluster, cluster_findings
-from k8spilot.preflight.container import container_findings, htcondor_finding
 from k8spilot.preflight.finding import Finding, Verdict, fault, faults_of, good
 from k8spilot.preflight.gpus import found_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
+from k8spilot.preflight.pilot_container import container_findings, htcondor_finding
 from k8spilot.preflight.resizing import sizes_finding, why_equal
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.settings import Settings

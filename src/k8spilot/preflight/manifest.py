@@ -14,8 +14,8 @@ import yaml
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.kube.client import ACCOUNT
-from k8spilot.preflight.container import CAPABILITIES
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
+from k8spilot.preflight.pilot_container import CAPABILITIES
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
 from k8spilot.preflight.rights import RIGHTS, WISHES
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings

@@ -180,9 +180,12 @@ def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Set
         yield from size_faults(payload, settings)
     request = PodRequest.of(payload)
     if not slot.is_only and request.count != slot.gpus:
+        correction = (
+            f"give {name} {slot.gpus} GPUs in place of {request.count}" if slot.gpus else (f"remove the GPUs of {name}")
+        )
         yield (
-            f"give {name} {slot.gpus} GPUs in place of {request.count}, as K8SPILOT_GPU_CONTAINERS and "
-            "K8SPILOT_CONTAINER_GPUS say; `k8spilot slots` makes such a manifest"
+            f"{correction}, or correct K8SPILOT_GPU_CONTAINERS and K8SPILOT_CONTAINER_GPUS; `k8spilot slots` makes "
+            "such a manifest"
         )
     security = security_context(payload, spec)
     if security.get("privileged") or security.get("capabilities", {}).get("add"):

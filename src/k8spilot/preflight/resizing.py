@@ -59,7 +59,9 @@ def sizes_finding(settings: Settings, why: str) -> Finding:
 def equal_slots(settings: Settings, why: str) -> str:
     """Return the sentence about slots that are equal although the manifest asks for a partitionable one."""
     number = settings.payload_containers - settings.gpu_containers
-    return f"the pilot has {number} slots of equal size instead of a partitionable slot: {why}"
+    of_gpus = " beside those with GPUs" if settings.gpu_slots else ""
+    slots = "1 slot of a fixed size" if number == 1 else f"{number} slots of equal size"
+    return f"the pilot has {slots}{of_gpus} instead of a partitionable slot: {why}"
 
 
 async def _trial(settings: Settings, api: Api, *, runs: bool) -> str:

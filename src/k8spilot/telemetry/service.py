@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 import k8spilot
 from k8spilot.common import pilot_api
 from k8spilot.common.aio import restarting
-from k8spilot.gpu.monitoring.container import GpuMetrics
+from k8spilot.gpu.monitoring.metrics_container import GpuMetrics
 from k8spilot.kube.client import Api
 from k8spilot.kube.events import Events
 from k8spilot.model.pool_state import LOG as POOL_LOG
@@ -162,7 +162,7 @@ class Telemetry:
         return web.json_response(await self._status.json())
 
     async def _tell_gpus(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._observed.gpus.json())
+        return web.json_response(self._observed.gpus.json(evidence=True))
 
     async def _tell_inventory(self, _request: web.Request) -> web.Response:
         return web.Response(text=self._observed.gpus.inventory)

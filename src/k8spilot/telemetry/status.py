@@ -107,7 +107,7 @@ class Status:
             "slots": [_slot(one, ads or []) for one in slots],
             "htcondor": condor,
             "pool": self._pool.json(),
-            "gpus": {key: value for key, value in gpus.json().items() if key != "evidence"},
+            "gpus": gpus.json(evidence=False),
             "api": {
                 "reachable": unreachable_since is None,
                 "away_since": None if unreachable_since is None else _of_loop(unreachable_since),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k8spilot.gpu.monitoring.container import GpuMetrics, MonitoredGpus
+from k8spilot.gpu.monitoring.metrics_container import GpuMetrics, MonitoredGpus
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.settings import Settings
 from lab.gpu import nvml

@@ -10,8 +10,8 @@ import pytest
 
 from k8spilot.common.errors import ClusterRefused
 from k8spilot.gpu.monitoring import container as subject
-from k8spilot.gpu.monitoring.container import MonitoredGpus
 from k8spilot.gpu.monitoring.device_access import Attempt
+from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, driver, eventually, write
 from tests.simulator.ephemeral import Spec

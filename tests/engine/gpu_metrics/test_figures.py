@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from k8spilot.gpu.monitoring.container import MonitoredGpus
+from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from k8spilot.telemetry.gpu_metrics import families
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, driver, eventually, write

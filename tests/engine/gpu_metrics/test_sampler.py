@@ -12,7 +12,7 @@ import pytest
 
 from k8spilot.gpu.monitoring import server
 from k8spilot.gpu.monitoring.protocol import Hello
-from k8spilot.gpu.monitoring.server import UID
+from k8spilot.gpu.monitoring.sampler_server import UID
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, eventually
 
 pytestmark = pytest.mark.skipif(

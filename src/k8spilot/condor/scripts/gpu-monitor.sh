@@ -2,7 +2,7 @@
 # HTCondor's GPU monitor (STARTD_CRON_GPUs_MONITOR_EXECUTABLE), by which the startd measures the use of the GPUs.
 #
 # HTCondor's own monitor (condor_gpu_utilization) needs GPUs in the startd's container, which has none here. This one prints
-# the engine's figures, which come from the GPU metrics container (gpu/monitoring/container.py). It runs as long as the
+# the engine's figures, which come from the GPU metrics container (gpu/monitoring/metrics_container.py). It runs as long as the
 # startd, and reports an interval every ten seconds.
 #
 # The file programs.settings in the same folder sets:

@@ -139,7 +139,7 @@ class Specification:
         return result
 
 
-def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
+def specification(body: Mapping[str, Any], slot: SlotLimits) -> Specification:
     """Parse the body of a `docker create`.
 
     Raises:
@@ -148,11 +148,11 @@ def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
     check_options(body)
     host = body.get("HostConfig") or {}
     for bind in (*(host.get("Binds") or ()), *map(_as_bind, host.get("Mounts") or ())):
-        _check_bind(bind, place)
-    check_devices(host.get("Devices") or (), host.get("DeviceRequests") or (), place.gpus)
-    if (requested := host.get("ShmSize") or 0) > place.shared_memory:
+        _check_bind(bind, slot)
+    check_devices(host.get("Devices") or (), host.get("DeviceRequests") or (), slot.gpus)
+    if (requested := host.get("ShmSize") or 0) > slot.shared_memory:
         raise Refused(
-            f"the job requests {requested} bytes of shared memory, but /dev/shm of the pod has {place.shared_memory}; "
+            f"the job requests {requested} bytes of shared memory, but /dev/shm of the pod has {slot.shared_memory}; "
             "request less, or ask the site for a larger /dev/shm (docker option --shm-size)"
         )
     return Specification(
@@ -165,7 +165,7 @@ def specification(body: Mapping[str, Any], place: SlotLimits) -> Specification:
         terminal=bool(body.get("Tty")),
         reads=bool(body.get("OpenStdin")),
         removes_itself=bool(host.get("AutoRemove")),
-        ports=_ports(host.get("PortBindings") or {}, place),
+        ports=_ports(host.get("PortBindings") or {}, slot),
         asked=body,
         size=_size(host),
     )
@@ -214,12 +214,12 @@ def check_name(name: str) -> None:
         raise Refused(f"'{short(name)}' is not a container name; use letters, digits, _, . and -")
 
 
-def _check_bind(bind: str, place: SlotLimits) -> None:
+def _check_bind(bind: str, slot: SlotLimits) -> None:
     source, _, remainder = bind.partition(":")
     target, _, options = remainder.partition(":")
     path = PurePosixPath(source)
-    shared = path.is_relative_to(place.execute) and ".." not in path.parts
-    is_available = (source == target and (shared or target in place.volumes)) or (shared and target in _OWN_TEMPORARY)
+    shared = path.is_relative_to(slot.execute) and ".." not in path.parts
+    is_available = (source == target and (shared or target in slot.volumes)) or (shared and target in _OWN_TEMPORARY)
     if is_available and options in ("", "rw", "z", "Z"):
         return
     raise Refused(
@@ -234,7 +234,7 @@ def _as_bind(mount: Mapping[str, Any]) -> str:
     return f"{mount.get('Source', '')}:{mount.get('Target', '')}" + (":ro" if mount.get("ReadOnly") else "")
 
 
-def _ports(bindings: Mapping[str, Any], place: SlotLimits) -> tuple[str, ...]:
+def _ports(bindings: Mapping[str, Any], slot: SlotLimits) -> tuple[str, ...]:
     """Return the ports to publish. A pod has its own address, where each port has the number that it has inside."""
     for port, hosts in bindings.items():
         number, _, protocol = port.partition("/")
@@ -246,7 +246,7 @@ def _ports(bindings: Mapping[str, Any], place: SlotLimits) -> tuple[str, ...]:
                     f"port {port} cannot be published as {host['HostPort']}: a pod's address has the container's own "
                     "ports; publish it with the same number"
                 )
-        if protocol in ("", "tcp") and int(number) in place.used_ports():
+        if protocol in ("", "tcp") and int(number) in slot.used_ports():
             raise Refused(f"port {port} is in use by the execution point; let the service listen on another port")
     return tuple(bindings)
 

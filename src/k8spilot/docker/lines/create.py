@@ -190,6 +190,19 @@ class _Line:
         self._place = option.place
 
 
+def check_extra(extra: Sequence[str]) -> None:
+    """Check the arguments of DOCKER_EXTRA_ARGUMENTS before the first job.
+
+    Raises:
+        UnknownLine: one of them is not supported.
+    """
+    _set_extra({"Labels": {}, "HostConfig": {}}, extra)
+
+
+_NOT_EXTRA: Final = frozenset({"--name", "--pull", "--memory", "--cpu-shares"})
+"""Options that only HTCondor may write: they concern its client, or are the size that it has promised to the job."""
+
+
 def _set_extra(body: dict[str, Any], extra: Sequence[str]) -> None:
     """Write the operator's own arguments, with any of Docker's spellings: NAME VALUE, NAME=VALUE."""
     words = list(extra)
@@ -197,10 +210,14 @@ def _set_extra(body: dict[str, Any], extra: Sequence[str]) -> None:
         name, joined, value = words.pop(0).partition("=")
         if not joined and name != "--init":
             value = words.pop(0) if words else ""
+        setter = None if name in _NOT_EXTRA else SETTERS.get(SHORT.get(name, name))
         try:
-            SETTERS[SHORT.get(name, name)](body, value)
-        except (KeyError, ValueError):
-            raise UnknownLine(
-                f"k8spilot does not support '{short(f'{name}{joined}{value}')}' in DOCKER_EXTRA_ARGUMENTS; remove it "
-                "from HTCondor's configuration"
-            ) from None
+            if setter is not None:
+                setter(body, value)
+                continue
+        except ValueError:
+            pass
+        text = short(f"{name}{joined or ' '}{value}".rstrip())
+        raise UnknownLine(
+            f"k8spilot does not support '{text}' in DOCKER_EXTRA_ARGUMENTS; remove it from HTCondor's configuration"
+        )

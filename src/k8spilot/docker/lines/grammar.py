@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from k8spilot.common.errors import PilotError
+from k8spilot.common.errors import Refused
 from k8spilot.docker.create.options import short
 
 INSPECTION: Final = """ContainerId="{{.Id}}"
@@ -33,7 +33,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _VARIABLE: Final = re.compile(r"[^=]+=.*", re.DOTALL)
 
 
-class UnknownLine(PilotError):
+class UnknownLine(Refused):
     """Raised when HTCondor has not written a line as it does, or a user's word is in the place of an image."""
 
 

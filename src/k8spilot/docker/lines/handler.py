@@ -9,6 +9,7 @@ a frame that tells it to become docker's own client (4).
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from aiohttp import web
@@ -94,6 +95,7 @@ async def _read_line(request: web.Request) -> Line:
         return parse_create(words[1:], extra, labels)
     except grammar.UnknownLine as error:
         store = store_of(request)
+        logs.about(subject_of(next((name for option, name in pairwise(words) if option == "--name"), "")))
         store.listener.held(error, "create")
         store.payload.give_up()  # the image that its starter has pulled
         raise

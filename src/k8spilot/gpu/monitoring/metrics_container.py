@@ -24,7 +24,7 @@ from k8spilot.gpu.monitoring.device_access import VISIBLE, Attempt, Hopeless, at
 from k8spilot.gpu.monitoring.meter import Meter
 from k8spilot.gpu.monitoring.protocol import Figures, Hello
 from k8spilot.gpu.monitoring.sampler import UNWANTED
-from k8spilot.gpu.monitoring.server import UID, SamplerServer
+from k8spilot.gpu.monitoring.sampler_server import UID, SamplerServer
 from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.ephemeral import Ephemeral, Forbidden, add, ephemerals
 from k8spilot.kube.own_pod import OwnPod
