@@ -118,12 +118,13 @@ def test_a_pilots_life_is_told_in_events(lab: Lab, owner: str) -> None:
     pilot.deploy(lab, name, {"K8SPILOT_LOG_FORMAT": "json"})
     try:
         jobs.wait_in_pool(lab, name)
+        until(lambda: _told(lab, name, "InPool"), "the first engine has told it")  # the pool has the slot before that
         inside = ("exec", "-n", PILOT_NAMESPACE, name, "-c", "pilot", "--", "sh", "-c")
         lab.kubectl(*inside, "kill -9 $(pgrep -f k8spilot.engine | head -1)")
         until(lambda: _told(lab, name, "Recovered"), "the engine's death is told")
         until(lambda: _status(lab, name).get("fit"), "the pilot is fit again")
         assert _told(lab, name, "Fit")
-        assert [one["count"] for one in events(lab, name) if one["reason"] == "InPool"] == [2], "told by both engines"
+        until(lambda: _counts(lab, name, "InPool") == [2], "both engines have told it")
         assert _status(lab, name)["engine"]["restarts"] == 1
         log = lab.kubectl("logs", "-n", PILOT_NAMESPACE, name, "-c", "pilot")
         assert {"time", "level", "logger", "message"} <= {key for line in log.splitlines() for key in json.loads(line)}
@@ -133,6 +134,11 @@ def test_a_pilots_life_is_told_in_events(lab: Lab, owner: str) -> None:
     assert _told(lab, name, "Draining")
     (drained,) = [one["message"] for one in events(lab, name) if one["reason"] == "Drained"]
     assert "the pod was deleted" in drained
+
+
+def _counts(lab: Lab, name: str, reason: str) -> list[int]:
+    """How often each Event of a reason has been told."""
+    return [one["count"] for one in events(lab, name) if one["reason"] == reason]
 
 
 def _told(lab: Lab, name: str, reason: str) -> bool:
