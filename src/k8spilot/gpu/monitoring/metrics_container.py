@@ -1,9 +1,8 @@
 """The GPU metrics container: an ephemeral container that measures the GPUs, and its life.
 
 The pilot container has no GPU. The payload container has the GPUs, but runs images of users. So the engine adds one
-more container to the pod, with the pilot's image and the same devices. Kubernetes cannot change or remove a pod's
-ephemeral containers. Therefore a pod has at most three in its life. The engine counts them in the pod's spec, so that
-its restarts do not matter.
+more container to the pod, with the pilot's image and the same devices. Kubernetes cannot change or remove it. So a pod
+has at most three in its life. The engine counts them in the pod's spec, so that its restarts do not matter.
 """
 
 import asyncio
