@@ -21,9 +21,7 @@ KINDS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM)
 def docker_socket() -> list[str]:
     """By its path, through others' roots and descriptors, and by names that only look like it."""
     names = ("docker", "payload-1", "payload-2")
-    ours = [
-        f"/run/k8spilot/{door}{name}.sock" for name in names for door in ("", "htcondor-")
-    ]
+    ours = [f"/run/k8spilot/{door}{name}.sock" for name in names for door in ("", "htcondor-")]
     paths = [*ours, "/var/run/docker.sock", "/run/docker.sock", f"{EXCHANGE}/docker.sock"]
     paths += [f"/proc/{pid}/{way}{path}" for pid in strangers() for way in ("root", "cwd") for path in ours]
     paths += [f"/proc/{pid}/fd/{number}" for pid in strangers() for number in range(3, 8)]
