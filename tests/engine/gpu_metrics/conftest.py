@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.gpu.monitoring import container as subject
+from k8spilot.gpu.monitoring import metrics_container as subject
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.own_pod import OwnPod
 from lab.gpu import nvml

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import ClusterRefused
-from k8spilot.gpu.monitoring import container as subject
+from k8spilot.gpu.monitoring import metrics_container as subject
 from k8spilot.gpu.monitoring.device_access import Attempt
 from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from lab.gpu import nvml

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.gpu.monitoring import server
+from k8spilot.gpu.monitoring import sampler_server
 from k8spilot.gpu.monitoring.protocol import Hello
 from k8spilot.gpu.monitoring.sampler_server import UID
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, eventually
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 async def test_a_sampler_that_falls_silent_is_noticed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(sampler_server, "_SILENT_SECONDS", 2.0)
     async with node.measured(TWO) as metrics:
         await eventually(lambda: metrics.up, "a sampler")
         process = node.kubelet.processes["gpu-metrics-1"]
@@ -122,7 +122,7 @@ async def test_an_engine_that_is_not_root_hears_the_sampler_and_nobody_else(node
         return False
 
     node.folder.chmod(0o777)  # as the kubelet makes it
-    listening = server.SamplerServer(node.folder, judge, lambda _: True, lambda: None)
+    listening = sampler_server.SamplerServer(node.folder, judge, lambda _: True, lambda: None)
     os.seteuid(64100)
     try:
         await listening.__aenter__()
