@@ -89,7 +89,7 @@ class Exits:
         self._socket.send(_HEADER.pack(_HEADER.size + len(body), family, 1, 1, 0) + body)
 
     def _listen(self) -> None:
-        # What comes is read afterwards: the processor belongs to what is measured.
+        # The reports are read after the measurement, so that reading takes no processor time from it.
         deadline = math.inf
         while time.monotonic() < deadline:
             if self._ends.is_set():

@@ -7,7 +7,7 @@ from typing import Final
 _BEFORE_SECONDS: Final = 2.0
 """HTCondor's event log has whole seconds."""
 _AFTER_SECONDS: Final = 5.0
-"""What a fault leaves behind heals in this time: a killed engine, a container that is made anew."""
+"""Time in which the pilot recovers from a fault: a new engine starts, or a new container."""
 
 
 @dataclass(frozen=True)

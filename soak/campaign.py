@@ -255,5 +255,5 @@ class Campaign:
         ]
 
     def _sizes(self, number: int) -> list[tuple[int, int]]:
-        """What the jobs of a submission request; empty for pods with one payload container, where all are alike."""
+        """Submit commands with the size of a submission's jobs; empty for pods with one payload container."""
         return [] if self.slots == 1 else workload.sizes(random.Random(f"{self.seed} {number}"), self.batch)

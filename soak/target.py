@@ -14,7 +14,7 @@ SLOT: Final = re.compile(r"(?<![^\W_])slot1_(\d+)(?![^\W_])")
 """A dynamic slot in a command line or in a name. Its number is that of the payload container."""
 CPUS_EACH: Final = 2
 MEMORY_MB_EACH: Final = 512
-"""What a pod has for each of its payload containers on average. One job may have more than that."""
+"""A payload container's equal part of the pod. One job may request more."""
 
 
 @dataclass(frozen=True)

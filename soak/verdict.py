@@ -28,9 +28,9 @@ class Story:
     files: bool = True
     """Whether what came back is right."""
     detail: str = ""
-    """What of it is not."""
+    """Description of a wrong file."""
     is_large: bool = False
-    """Whether it requests more than a payload container's part of the pod: smaller jobs can keep it waiting."""
+    """Whether the job requests more than a payload container's part of the pod: smaller jobs can keep it waiting."""
     broken_runs: Sequence[Run] = ()
     """Starts after which it was started once more."""
 

@@ -51,7 +51,7 @@ def measure(run: Run) -> None:
 
 @dataclass
 class Memory:
-    """What engine and supervisor have, resident."""
+    """Resident memory of the engine and the supervisor."""
 
     run: Run
     point: ExecutionPoint
@@ -147,7 +147,7 @@ class _Waves:
         self._run = run
         self._point = point
         self._memory = memory
-        """What is looked at once while eight jobs run."""
+        """One measurement while eight jobs run."""
         self._lead = LEAD_SECONDS
         self.found = Wave()
 

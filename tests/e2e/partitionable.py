@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from lab import jobs, pilot
 from lab.api import Lab
@@ -36,9 +36,11 @@ def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str, **enviro
     jobs.wait_in_pool(lab, name)
 
 
-def slots(pool: Pool) -> dict[str, dict[str, Any]]:
-    """The slots' ads that the pool has, by their names without the machine's."""
-    wanted = "Name,State,Memory,Cpus,JobId,SlotType"
+SLOT: Final = "Name,State,Memory,Cpus,JobId,SlotType"
+
+
+def slots(pool: Pool, wanted: str = SLOT) -> dict[str, dict[str, Any]]:
+    """The slots' ads that the pool has, with the `wanted` attributes, by their names without the machine's."""
     query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-json", "-attributes", wanted]
     found = json.loads(pool.lab.access_point("alice", query) or "[]")
     return {ad["Name"].partition("@")[0]: ad for ad in found}

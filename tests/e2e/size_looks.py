@@ -1,7 +1,7 @@
 """Looks at the sizes of a pod's payload containers: HTCondor's, those of the pod's spec and status, the cgroups' own.
 
-What counts is a process of a job: its container has the size that HTCondor has promised to that job, in all four
-places. Between jobs the four differ for moments, as one follows the other.
+While a process of a job runs, its container has the size that HTCondor has promised to that job, in all four places.
+Between jobs the four differ for moments, as one follows the other.
 """
 
 import contextlib

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.jobs import Jobs
+from tests.e2e.partitionable import slots
 from tests.e2e.pool import Pool, result, until
 
 CONTAINERS = 4
@@ -24,6 +24,7 @@ env | grep -E '^CUDA_VISIBLE_DEVICES='
 ls /dev | grep '^nvidia[0-9]' | sed 's/^/node=/'
 """
 STATUS = "k8spilot status --json || true"
+SLOT = "Name,State,GPUs,AssignedGPUs,Cpus,Memory,SlotBrokenReason"
 
 
 def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str) -> None:
@@ -45,14 +46,6 @@ def pod(lab: Lab, owner: str) -> Iterator[str]:
     pilot.discard(lab, name)
 
 
-def slots(pool: Pool) -> dict[str, dict[str, Any]]:
-    """The slots' ads that the pool has, by their names without the machine's."""
-    wanted = "Name,State,GPUs,AssignedGPUs,Cpus,Memory,SlotBrokenReason"
-    query = ["condor_status", "-constraint", f'K8SPodName == "{pool.pod}"', "-json", "-attributes", wanted]
-    found = json.loads(pool.lab.access_point("alice", query) or "[]")
-    return {ad["Name"].partition("@")[0]: ad for ad in found}
-
-
 def gpus_of(pool: Pool) -> dict[str, list[str]]:
     """The usable GPUs of each payload container, by its number."""
     containers = json.loads(pool.inside(STATUS))["gpus"]["containers"]
@@ -69,7 +62,7 @@ def seen(submitted: Jobs) -> dict[str, list[str]]:
 
 
 def test_each_payload_container_with_a_gpu_has_a_slot_of_its_own_with_that_gpu(pool: Pool) -> None:
-    found, containers = slots(pool), gpus_of(pool)
+    found, containers = slots(pool, SLOT), gpus_of(pool)
     assert sorted(found) == ["slot1", "slot2", "slot3"]
     assert [found[name]["GPUs"] for name in sorted(found)] == [0, 1, 1]
     assert (found["slot1"]["Cpus"], found["slot2"]["Cpus"], found["slot1"]["Memory"]) == (2, 1, 320)
@@ -123,8 +116,8 @@ def test_a_container_without_its_gpu_has_a_broken_slot_and_the_others_take_jobs(
     deploy(lab, name, rewrite=break_last)
     try:
         other = pool.of_pod(name)
-        until(lambda: "slot2" in slots(other), "the slots are in the pool", 60)
-        assert slots(other).get("slot3", {}).get("SlotBrokenReason"), slots(other)
+        until(lambda: "slot2" in slots(other, SLOT), "the slots are in the pool", 60)
+        assert slots(other, SLOT).get("slot3", {}).get("SlotBrokenReason"), slots(other, SLOT)
         assert "GPU" in " ".join(json.loads(other.inside(STATUS))["problems"])
     finally:
         pilot.delete(lab, name)

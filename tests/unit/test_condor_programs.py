@@ -29,7 +29,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
 
 
 def test_each_is_its_owners_alone_to_change_and_all_may_run_it(folders: Folders) -> None:
-    programs.install(settings(), folders, rootless=False)
+    programs.install(settings(), folders, rootless=False, check_extra=check_extra)
     for program in folders.programs:
         assert (program.stat().st_mode & 0o777, program.stat().st_uid) == (0o755, os.geteuid())
         assert program.read_text() == script(program.name).read_text()
@@ -42,7 +42,7 @@ def test_each_is_its_owners_alone_to_change_and_all_may_run_it(folders: Folders)
 def test_docker_client_has_its_settings_beside_it(folders: Folders) -> None:
     (folders.root / "condor_config_val").write_text("#!/bin/sh\necho '\"--env=A=b'' c --init\"'\n")
     for rootless in ("yes", ""):
-        programs.install(settings(), folders, rootless=bool(rootless))
+        programs.install(settings(), folders, rootless=bool(rootless), check_extra=lambda _: None)
         found = folders.docker_client_settings.read_text().split("\0")
         assert found[:2] == [rootless, str(programs.DOCKER)]
         assert found[2:] == ["--env=A=b", "c", "--init", ""]
@@ -57,7 +57,7 @@ def test_a_pilot_with_arguments_for_docker_that_the_engine_does_not_support_does
 @pytest.mark.parametrize("rootless", [False, True])
 def test_a_shell_reads_their_settings_whatever_a_value_has_in_it(folders: Folders, rootless: bool) -> None:
     known = settings(socket=folders.root / "it's a $(socket)", confine_starter=True)
-    programs.install(known, folders, rootless=rootless)
+    programs.install(known, folders, rootless=rootless, check_extra=check_extra)
     show = '. "$1"; . "$2"; printf "%s\\n" "$socket" "$next_job" "$starter" "$rootless" "$execute" "$slot_socket"'
     files = folders.program_settings, folders.slot_settings("slot1")
     said = subprocess.run(["sh", "-c", show, "-", *files], text=True, stdout=-1, check=True).stdout
@@ -68,7 +68,7 @@ def test_a_shell_reads_their_settings_whatever_a_value_has_in_it(folders: Folder
 
 
 def test_each_slot_of_several_has_settings_of_its_own(folders: Folders) -> None:
-    programs.install(settings(payload_containers=3), folders, rootless=False)
+    programs.install(settings(payload_containers=3), folders, rootless=False, check_extra=check_extra)
     hosts = [folders.slot_settings(f"slot{number}").read_text().split("docker_host=")[1] for number in (1, 2, 3)]
     assert hosts == [f"unix:///run/k8spilot/htcondor-payload-{number}.sock\n" for number in (1, 2, 3)]
 

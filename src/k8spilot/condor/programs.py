@@ -13,7 +13,7 @@ from typing import Final
 from k8spilot.common import pilot_api, unix_http
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.condor.folders import Folders, link, write
-from k8spilot.settings import Settings
+from k8spilot.settings import Settings, SlotSettings
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def install(
     folders: Folders,
     *,
     rootless: bool,
-    check_extra: Callable[[Sequence[str]], None] = lambda _: None,
+    check_extra: Callable[[Sequence[str]], None],
 ) -> None:
     """Write the programs and their settings to the paths that HTCondor's configuration names.
 
@@ -56,14 +56,18 @@ def install(
     Raises:
         PreflightError: DOCKER_EXTRA_ARGUMENTS in the operator's configuration is invalid.
     """
-    extra = _extra_arguments(folders)
-    try:
-        check_extra(extra)
-    except PilotError as error:
-        raise PreflightError(str(error)) from None
-    if extra:
-        logger.info("docker create has the operator's arguments %s.", shlex.join(extra))
-    values = {
+    extra = _checked_arguments(folders, check_extra)
+    write(folders.program_settings, assignments(_for_all_slots(settings, rootless=rootless)), 0o644)
+    for slot in settings.slots:
+        write(folders.slot_settings(slot.name), assignments(_for_slot(slot)), 0o644)
+    for program in folders.programs:
+        write(program, script(program.name).read_text(), 0o755)
+    write(folders.docker_client_settings, words("yes" if rootless else "", str(DOCKER), *extra), 0o644)
+    link(folders.docker_client, DOCKER_CLIENT)
+
+
+def _for_all_slots(settings: Settings, *, rootless: bool) -> dict[str, str]:
+    return {
         "starter": str(STARTER if settings.confine_starter and rootless else _CONDOR_STARTER),
         "tidy": str(_TIDY),
         "python": sys.executable,
@@ -75,19 +79,15 @@ def install(
         "inventory": pilot_api.INVENTORY,
         "gpu_monitor": pilot_api.GPU_MONITOR,
     }
-    write(folders.program_settings, assignments(values), 0o644)
-    for slot in settings.slots:
-        of_slot = {
-            "execute": str(slot.execute),
-            "temporary": _TEMPORARY if slot.is_only else f"/var/tmp/{slot.sub_path}",  # noqa: S108
-            "slot_socket": str(slot.socket),
-            "docker_host": f"unix://{slot.htcondor_socket}",
-        }
-        write(folders.slot_settings(slot.name), assignments(of_slot), 0o644)
-    for program in folders.programs:
-        write(program, script(program.name).read_text(), 0o755)
-    write(folders.docker_client_settings, words("yes" if rootless else "", str(DOCKER), *extra), 0o644)
-    link(folders.docker_client, DOCKER_CLIENT)
+
+
+def _for_slot(slot: SlotSettings) -> dict[str, str]:
+    return {
+        "execute": str(slot.execute),
+        "temporary": _TEMPORARY if slot.is_only else f"/var/tmp/{slot.sub_path}",  # noqa: S108
+        "slot_socket": str(slot.socket),
+        "docker_host": f"unix://{slot.htcondor_socket}",
+    }
 
 
 def script(name: str) -> Path:
@@ -124,6 +124,17 @@ def split_arguments(text: str) -> list[str]:
     if "'" in _WORD.sub("", inner):
         raise ValueError("a single quote is not closed")
     return [_QUOTED.sub(lambda match: match[1].replace("''", "'"), argument) for argument in arguments]
+
+
+def _checked_arguments(folders: Folders, check: Callable[[Sequence[str]], None]) -> list[str]:
+    extra = _extra_arguments(folders)
+    try:
+        check(extra)
+    except PilotError as error:
+        raise PreflightError(str(error)) from None
+    if extra:
+        logger.info("docker create has the operator's arguments %s.", shlex.join(extra))
+    return extra
 
 
 def _extra_arguments(folders: Folders) -> list[str]:

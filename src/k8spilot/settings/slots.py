@@ -29,7 +29,7 @@ class SlotSettings:
     is_only: bool
     """Whether the pod has no other payload container."""
     is_dynamic: bool
-    """Whether it is a part of the pod's partitionable slot, with the size that its job requests."""
+    """Whether the slot is a dynamic slot of the pod's partitionable slot, with the size that its job requests."""
     name: str
     """HTCondor's name of the slot. Dynamic slots have the lowest number that is free (IdDispenser in HTCondor), so that
     those of a pod with four payload containers are slot1_1 to slot1_4. Slots of GPUs follow: slot2, slot3."""

@@ -53,7 +53,7 @@ class Create:
     body: Mapping[str, Any]
     """The same request as a ContainerConfig of the Engine API."""
     pulls: bool
-    """Whether it has `--pull always`."""
+    """Whether the line has `--pull always`."""
 
 
 @dataclass(frozen=True, slots=True)
