@@ -75,11 +75,17 @@ def of(series: str, uuid: str) -> str:
 
 
 @contextmanager
-def measured_pod(lab: Lab, name: str, resource: str, count: int, more: str = "") -> Iterator[Measured]:
-    """A pilot with so many GPUs of a kind, which HTCondor has; what was submitted through it ends before it does."""
+def measured_pod(
+    lab: Lab, name: str, resource: str, count: int, more: str = "", *, containers: int = 1
+) -> Iterator[Measured]:
+    """A pilot with so many GPUs of a kind, which HTCondor has; what was submitted through it ends before it does.
+
+    With more than one payload container, each has as many GPUs as the others.
+    """
     operations = [
         {"op": "remove", "path": f"{LIMIT}/nvidia.com~1gpu"},
         {"op": "add", "path": f"{LIMIT}/{resource.replace('/', '~1')}", "value": str(count)},
+        {"op": "replace", "path": f"{LIMIT}/cpu", "value": str(containers)},
     ]
     if more:
         operations.append({"op": "add", "path": "/spec/runtimeClassName", "value": more})
@@ -87,6 +93,7 @@ def measured_pod(lab: Lab, name: str, resource: str, count: int, more: str = "")
         lab,
         name,
         overlay={"components": COMPONENTS, "patches": [pilot.change(*operations)]},
+        slots=containers,
     )
     try:
         lab_jobs.wait_in_pool(lab, name)
@@ -171,6 +178,27 @@ def test_the_metrics_say_what_the_gpus_do(story: Story) -> None:
     assert story.after[of("k8spilot_gpu_memory_used_bytes", first)] == 5000 * nvml.MIB
     assert story.after[of("k8spilot_gpu_utilization_ratio", first)] == pytest.approx(0.8, rel=0.05)
     assert story.after[of("k8spilot_gpu_utilization_ratio", third)] == 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("gpus of two payload containers")
+def test_two_jobs_side_by_side_have_the_figures_of_their_own_gpus(lab: Lab, owner: str) -> None:
+    with measured_pod(lab, f"gpu-two-{owner}", "nvidia.com/gpu-cdi", 2, "nvidia-cdi", containers=2) as two:
+        loads = dict(zip(two.uuids, ((80, 5000), (30, 1000)), strict=True))
+        two.load(*loads.values())
+        two.shows(*loads.values())
+        assert two.containers() == ["gpu-metrics-1"], "one container measures for both"
+        script = f"echo $CUDA_VISIBLE_DEVICES; sleep {SECONDS}"
+        running = [two.pool.shell(script, request_gpus="1", request_memory="64M") for _ in loads]
+        seen = {}
+        for one in running:
+            uuid = result(one, timeout=150).text.strip()
+            (ad,) = ads(one)
+            seen[uuid] = (ad["GPUsAverageUsage"], ad["GPUsMemoryUsage"])
+        assert seen == {
+            uuid: (pytest.approx(percent / 100, rel=LATE), pytest.approx(mebibytes, rel=0.05))
+            for uuid, (percent, mebibytes) in loads.items()
+        }
 
 
 @pytest.mark.timeout(300)

@@ -174,6 +174,23 @@ async def test_a_job_does_not_start_before_the_node_has_given_what_was_promised(
     await starting
 
 
+async def test_a_size_that_the_node_is_about_to_take_away_is_not_that_of_the_next_job(slots: list[Simulated]) -> None:
+    cluster = slots[0].cluster
+    await slots[0].shell(slots[0].image("busybox"), "exit 0", **sized(2, 512))
+    for kubelet in cluster.kubelets:
+        kubelet.lags = True
+    await cluster.server.until(lambda pod: payload_resources(pod, "payload-1")["limits"]["memory"] == "32Mi")
+    starting = asyncio.create_task(begin(slots[0], 2, 512))
+    pod = await cluster.server.until(lambda pod: payload_resources(pod, "payload-1")["limits"]["memory"] == "512Mi")
+    assert payload_status(pod, "payload-1")["resources"]["limits"]["memory"] == "512Mi", "of the job before"
+    await asyncio.sleep(0.5)
+    assert not starting.done()
+    for kubelet in cluster.kubelets:
+        kubelet.lags = False
+        kubelet.show_size()
+    await starting
+
+
 async def test_a_refused_resize_returns_the_job_with_the_servers_words(slots: list[Simulated]) -> None:
     slots[0].cluster.server.resize_refusal = (403, "pods/resize is forbidden")
     job = await slots[0].begin_shell(slots[0].image("busybox"), "exit 0", **sized(3, 100))

@@ -88,6 +88,8 @@ class ApiServer:
         async with self._changed:
             pod = copy.deepcopy(self.pod)
             change(pod)
+            if pod["spec"] != self.pod["spec"]:
+                pod["metadata"]["generation"] = pod["metadata"].get("generation", 1) + 1
             self._record("MODIFIED", pod)
             self._changed.notify_all()
 

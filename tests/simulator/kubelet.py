@@ -132,6 +132,8 @@ class Kubelet:
         self._resources: dict[str, Any] = {}
         """Of the running container."""
         node.kubelets.append(self)
+        self.lags = False
+        """Whether the kubelet acts on images only: it has not seen the last changes of the pod's resources."""
         self.resizes = True
         """Whether the kubelet resizes containers; otherwise the pod's condition says that it defers the change."""
         self._awake = asyncio.Event()
@@ -210,7 +212,7 @@ class Kubelet:
         No container gets less memory before its use was measured, which is long after its start, and until then no
         container of the pod is resized.
         """
-        if any(one.is_larger for one in self._node.kubelets):
+        if self.lags or any(one.is_larger for one in self._node.kubelets):
             return
         if self.container is not None and self.container.running:
             resources = self._resources = payload_resources(self._server.pod, self._slot.container)
@@ -271,7 +273,8 @@ class Kubelet:
         self._wake.set()
 
     async def _start(self, wanted: str, image: LocalImage, bind: str) -> None:
-        resources = payload_resources(self._server.pod, self._slot.container)
+        lagging = self.lags and self._resources
+        resources = self._resources if lagging else payload_resources(self._server.pod, self._slot.container)
         container = await LocalContainer.start(
             self._node.programs,
             self._node.folder,
@@ -375,6 +378,8 @@ class Kubelet:
         def update(pod: Pod) -> None:
             change(payload_status(pod, self._slot.container))
             pod["status"]["lastSeen"] = now()
+            if not self.lags:
+                pod["status"]["observedGeneration"] = pod["metadata"].get("generation", 1)
 
         async def publish() -> None:
             await self._node.quiet.wait()

@@ -418,3 +418,38 @@ def test_the_operators_own_arguments_are_read_as_htcondor_reads_them(text: str, 
 def test_arguments_with_a_quote_too_few_are_told_of(text: str) -> None:
     with pytest.raises(ValueError, match="quote"):
         split_arguments(text)
+
+
+def errors_of(client: Client, *line: str, kill: bool = False) -> str:
+    """What HTCondor finds in its file of errors after a command, which is killed if nobody answers."""
+    file = client.folder / "errors"
+    with file.open("wb") as errors:
+        running = subprocess.Popen([str(client.program), *line], env=client.variables, stderr=errors)
+        if kill:
+            deadline = time.monotonic() + 10
+            while not file.stat().st_size and time.monotonic() < deadline:
+                time.sleep(0.01)
+            running.kill()
+        running.wait(timeout=30)
+    return file.read_text()
+
+
+@pytest.mark.parametrize("line", [["pull", "-q", IMAGE], create()])
+def test_a_job_whose_docker_client_is_killed_is_held_with_the_reason(
+    tmp_path: Path, install: Install, line: list[str]
+) -> None:
+    client = install()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        words = errors_of(client, *line, kill=True)
+    assert words.startswith("k8spilot: HTCondor's daemons ended while they prepared the job")
+    assert words.endswith("release it (condor_release)\n")
+
+
+@pytest.mark.parametrize(("answer", "words"), [(ends(0), ""), (ends(1, errors=b"no such image\n"), "no such image\n")])
+def test_the_engines_answer_takes_the_place_of_that_reason(
+    engine: Engine, client: Client, answer: bytes, words: str
+) -> None:
+    engine.answers = [answer]
+    assert errors_of(client, *create()) == words

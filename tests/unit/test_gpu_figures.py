@@ -14,6 +14,7 @@ from k8spilot.gpu.monitoring.sampler import Tally
 from k8spilot.gpu.monitoring.vendor import GpuProcess, Reading
 
 A, B = "GPU-8f9c2d75-0000-4000-8000-000000000000", "GPU-0a000000-0000-4000-8000-000000000000"
+C = "GPU-0b000000-0000-4000-8000-000000000000"
 
 
 class Clock:
@@ -108,7 +109,7 @@ def test_what_was_said_long_ago_is_not_so_any_more() -> None:
 def test_an_ad_for_each_gpu_is_for_the_slot_that_has_it_under_either_name() -> None:
     first, second = (f'StringListMember("{one}", AssignedGPUs)' for one in ("GPU-8f9c2d75", A))
     third, fourth = (f'StringListMember("{one}", AssignedGPUs)' for one in ("GPU-0a000000", B))
-    text = blocks([GpuUsage(B, 1.5, 3 * MIB + 1), GpuUsage(A, None, 5)], [[A, B]], update=True)
+    text = blocks([GpuUsage(B, 1.5, 3 * MIB + 1), GpuUsage(A, None, 5)], [[A, B]], [0])
     assert text.splitlines() == [
         f"SlotMergeConstraint = {third} || {fourth}",
         "UptimeGPUsSeconds = 1.500000",
@@ -125,10 +126,19 @@ def test_an_ad_for_each_gpu_is_for_the_slot_that_has_it_under_either_name() -> N
 
 
 def test_each_payload_container_has_its_own_first_gpu_and_its_own_peak() -> None:
-    lines = blocks([GpuUsage(B, 1.5, 3 * MIB), GpuUsage(A, None, 5 * MIB)], [[A], [B]], update=False).splitlines()
+    lines = blocks([GpuUsage(B, 1.5, 3 * MIB), GpuUsage(A, None, 5 * MIB)], [[A], [B]]).splitlines()
     end = lines.index("- GPUsSlot1")
     assert {"UptimeGPU0MemoryPeakUsage = 3", "UptimeGPUsMemoryPeakUsage = 3"} <= set(lines[:end])
     assert {"UptimeGPU0MemoryPeakUsage = 5", "UptimeGPUsMemoryPeakUsage = 5", "- GPUsSlot0"} <= set(lines[end:])
+
+
+@pytest.mark.parametrize(
+    ("due", "asking"), [([], []), ([0], ["GPUsSlot1"]), ([1], ["GPUsSlot2"]), ([0, 1], ["GPUsSlot1", "GPUsSlot2"])]
+)
+def test_the_startd_writes_the_usage_of_each_slot_that_is_due(due: list[int], asking: list[str]) -> None:
+    usages = [GpuUsage(A, 1.5, MIB), GpuUsage(B, 1.5, MIB), GpuUsage(C, 1.5, MIB)]
+    lines = blocks(usages, [[A, B], [C]], due).splitlines()
+    assert [line for line in lines if "update" in line] == [f"- {name} update:true" for name in asking]
 
 
 def test_a_gpu_without_a_job_reports_what_another_gpus_job_does_not_count() -> None:

@@ -84,7 +84,7 @@ def render(
         **_slot(settings),
         **_life(settings),
         methods="IDTOKENS, PASSWORD, FS" if passwords else "IDTOKENS, FS",
-        users=_users(settings, slot_users or ["nobody"] * len(settings.slots)),
+        slots="\n".join(_of_slots(settings, slot_users or ["nobody"] * len(settings.slots))),
         # The sshd of a session would run as HTCondor's own account and read its configuration from the sandbox.
         ssh=not rootless,
         rootless=ROOTLESS if rootless else "",
@@ -94,10 +94,16 @@ def render(
     )
 
 
-def _users(settings: Settings, accounts: Sequence[str]) -> str:
-    """Return the accounts of each slot's jobs (jic_shadow.cpp, initUserPrivNoOwner)."""
-    pairs = zip(settings.slots, accounts, strict=True)
-    return "\n".join(f"{slot.name.upper()}_USER = {account}" for slot, account in pairs)
+def _of_slots(settings: Settings, accounts: Sequence[str]) -> Iterator[str]:
+    """Yield the account of each slot's jobs (jic_shadow.cpp, initUserPrivNoOwner), and the folder of their sandboxes.
+
+    The startd writes a job's use of its GPUs into the sandbox (refresh_sandbox_ad in Resource.cpp), and looks in the
+    folder of the slot. Dynamic slots have that of their partitionable slot in HTCondor, but no GPUs here.
+    """
+    for slot, account in zip(settings.slots, accounts, strict=True):
+        yield f"{slot.name.upper()}_USER = {account}"
+        if not (slot.is_only or slot.is_dynamic):
+            yield f"{slot.name.upper()}_EXECUTE = {slot.execute}"
 
 
 def pod_of(settings: Settings, machine: str) -> str:

@@ -14,6 +14,8 @@
  * - Requests with a constant answer are answered here: the list of images (empty), tagging, the id of an image (none).
  * - A job has at most eight sessions (`exec`), for each of which this program becomes docker's own client: the job itself
  *   can request sessions from the starter, through a socket in its sandbox, and each client is in the pilot's memory.
+ * - The end of `pull` or `create` by a signal holds the job, with the content of this program's standard error as the reason.
+ *   condor_master can send that signal when a daemon has died. So the file has such a reason from the beginning on.
  * - The job's environment is on the line of `create`, and every process of the pod can read command lines. So this program
  *   overwrites its own as soon as it has copied it.
  *
@@ -30,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef PAUSE_MS
@@ -49,10 +52,27 @@ static const char *extra; /* DOCKER_EXTRA_ARGUMENTS, each word with its NUL */
 static size_t extra_size;
 static int extra_words;
 static int rootless;
+static int has_note;
+
+/* Writes the reason for the hold of a job whose `pull` or `create` is killed. HTCondor's file is empty at this time. */
+static void write_note(void) {
+    static const char text[] = "k8spilot: HTCondor's daemons ended while they prepared the job, and the job is not at fault; "
+                               "release it (condor_release)\n";
+    struct stat found;
+    if (fstat(STDERR_FILENO, &found) == 0 && S_ISREG(found.st_mode) && found.st_size == 0)
+        has_note = write(STDERR_FILENO, text, sizeof text - 1) > 0;
+}
+
+void remove_note(void) {
+    if (has_note && ftruncate(STDERR_FILENO, 0) == 0)
+        lseek(STDERR_FILENO, 0, SEEK_SET);
+    has_note = 0;
+}
 
 _Noreturn void refuse(const char *format, ...) {
     va_list values;
     va_start(values, format);
+    remove_note();
     fputs("k8spilot: ", stderr);
     vfprintf(stderr, format, values);
     fputs("\n", stderr);
@@ -189,7 +209,10 @@ int main(int argc, char **argv) {
         return 0;
     if (count == 1 && is(0, "-v"))
         become_docker();
+    if (is(0, "pull") || is(0, "create"))
+        write_note();
     int status = run();
+    remove_note();
     if (status == BECOMES_DOCKER)
         begin_session();
     if (status == UNANSWERED) {

@@ -11,6 +11,9 @@
 /* Writes a sentence to standard error, and ends with 1. */
 _Noreturn void refuse(const char *format, ...);
 
+/* Empties standard error of the reason for a killed client, before anything else is written there. */
+void remove_note(void);
+
 /* Sends a line, and writes what the engine answers. Returns the exit status, or one of the above. */
 int ask(const char *headers, const char *line, size_t size);
 

@@ -93,8 +93,10 @@ static void read_head(void) {
         return;
     answer.begun = 1;
     answer.broken = strncmp(answer.buffer, "HTTP/1.1 101 ", 13) != 0 && strncmp(answer.buffer, "HTTP/1.1 200 ", 13) != 0;
-    if (answer.broken)
+    if (answer.broken) {
+        remove_note();
         fputs("Error response from daemon: ", stderr);
+    }
     drop(end + 4 - answer.buffer);
 }
 
@@ -107,6 +109,8 @@ static int read_frames(void) {
                 return UNANSWERED;
             if (answer.stream == STATUS)
                 return (unsigned char)answer.buffer[0];
+            if (answer.stream == ERRORS)
+                remove_note();
             write_all(answer.stream == ERRORS ? STDERR_FILENO : STDOUT_FILENO, answer.buffer, part);
             answer.left -= part;
             drop(part);

@@ -93,7 +93,7 @@ $gpu_monitor
 # All jobs of a slot have that user: everything of the last job must be removed before the next job's files arrive.
 STARTER = $starter
 STARTER_ALLOW_RUNAS_OWNER = False
-$users
+$slots
 # No dedicated account: HTCondor would attribute all processes of that user to the job, including payload-init.
 DEDICATED_EXECUTE_ACCOUNT_REGEXP =
 # The payload container has the pod's resources. The pilot container cannot create cgroups.

@@ -99,6 +99,22 @@ def actual_limits(pod: Json, name: str) -> Size | None:
     return _size((found.get("resources") or {}).get("limits") or {})
 
 
+def generation(pod: Json) -> int:
+    """Return the generation of the pod's specification: each change of it is one more; 0 if it is not known."""
+    return int((pod.get("metadata") or {}).get("generation") or 0)
+
+
+def has_seen(pod: Json, generation: int) -> bool:
+    """Return whether the pod's status is that of a kubelet which has seen this generation of the specification.
+
+    Without it, a size that the kubelet is about to change looks like one that it has just given: a size is taken away
+    and given back before the kubelet has done the first of these changes. Kubelets tell since Kubernetes 1.34 (feature
+    PodObservedGenerationTracking); the status of others counts as it is.
+    """
+    observed = (pod.get("status") or {}).get("observedGeneration")
+    return observed is None or int(observed) >= generation
+
+
 def limits_of(size: Size) -> Size:
     """Return the limits of a container with this size."""
     return Size(max(size.cpu, _LEAST_LIMIT), size.memory)

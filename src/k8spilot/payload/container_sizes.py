@@ -9,7 +9,17 @@ from typing import Any, Final
 from k8spilot.common.errors import ClusterError, NotNow, PayloadLost
 from k8spilot.kube.backoff import retry
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.kube.resize import ResizeRefused, Room, actual_limits, delay, limits_of, resize, wanted_size
+from k8spilot.kube.resize import (
+    ResizeRefused,
+    Room,
+    actual_limits,
+    delay,
+    generation,
+    has_seen,
+    limits_of,
+    resize,
+    wanted_size,
+)
 from k8spilot.model.slot_sizes import IDLE, NOTHING, Size, resized
 
 logger = logging.getLogger(__name__)
@@ -37,6 +47,8 @@ class ContainerSizes:
         """Makes a container without a job anew, by its name."""
         self._given: set[str] = set()
         """Containers with a job that have its size already."""
+        self._generations: dict[str, int] = {}
+        """Generation of the pod's specification in which a container got its size."""
 
     def promise(self, name: str, size: Size | None) -> None:
         """Note that a container has a job, of a size or of one that is not known: such a job gets what there is."""
@@ -78,7 +90,7 @@ class ContainerSizes:
 
         def has_settled(pod: dict[str, Any]) -> bool | None:
             found = actual_limits(pod, name)
-            if found is None or found.memory < size.memory:
+            if found is None or found.memory < size.memory or not has_seen(pod, self._generations.get(name, 0)):
                 return None
             if found.memory > size.memory:
                 return False
@@ -149,6 +161,8 @@ class ContainerSizes:
         if self._seen is None:
             await self._pod.refresh()
             self._seen = self._pod.pod
+            for name in self._names:  # an earlier engine, or a request whose answer was lost, may have made a change
+                self._generations[name] = generation(self._seen)
         seen = self._seen
         return {name: wanted_size(seen, name, self._room) or NOTHING for name in self._names}
 
@@ -156,4 +170,5 @@ class ContainerSizes:
         seen, self._seen = self._seen, None  # not known if the answer is lost
         assert seen is not None
         self._seen = await resize(self._pod, changes, self._room, seen)
+        self._generations.update(dict.fromkeys(changes, generation(self._seen)))
         logger.info("Resized %s.", ", ".join(f"{one} to {changes[one]}" for one in sorted(changes)))

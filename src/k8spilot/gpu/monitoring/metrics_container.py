@@ -339,10 +339,11 @@ class GpuMetrics:
                 await asyncio.sleep(REPORT_SECONDS)
                 usages = reader.read(self._age)
                 due = [
-                    pace.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
-                    for group, pace in paces
+                    number
+                    for number, (group, pace) in enumerate(paces)
+                    if pace.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
                 ]
-                text = monitor_output.blocks(usages, groups, update=any(due))
+                text = monitor_output.blocks(usages, groups, due)
         return response
 
 

@@ -1,6 +1,6 @@
 """Output of the startd's GPU monitor, in HTCondor's format (as condor_gpu_utilization)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from k8spilot.gpu.discovery.names import short
@@ -19,18 +19,21 @@ METRICS: Final = ", ".join(
 """Metrics for `use feature : Monitor`: a job gets <name>AverageUsage of a SUM, and <name>Usage of a PEAK."""
 
 
-def blocks(usages: Sequence[GpuUsage], groups: Sequence[Sequence[str]], *, update: bool) -> str:
+def blocks(usages: Sequence[GpuUsage], groups: Sequence[Sequence[str]], due: Collection[int] = ()) -> str:
     """Return one ad for each device. The ad applies to the slot with that device.
 
     Args:
         usages: utilization of the devices.
         groups: devices of each payload container that has some, in the order in which its jobs see them: GPU0 is the
             first of each. A device that several containers share has its place in the first.
-        update: make the startd write its jobs' usage at once. Otherwise it does so with its updates of the collector. A
-            job that ends gets the last written usage.
+        due: places of the groups whose job's usage the startd is to write at once. Otherwise it does so with its
+            updates of the collector. A job that ends gets the last written usage.
     """
     lines = []
-    last = len(usages) - 1
+    # The startd writes for the slot of the ad that asks for it, and the last ad of a slot has all figures.
+    asking = {
+        max((place for place, one in enumerate(usages) if one.uuid in groups[number]), default=-1) for number in due
+    }
     # A job with several devices gets the peak of the ad that the startd processes last (Aggregate in
     # startd_named_classad.cpp also copies <name>Usage). The slot has all devices of its container, so each ad contains
     # the highest peak of these.
@@ -51,7 +54,7 @@ def blocks(usages: Sequence[GpuUsage], groups: Sequence[Sequence[str]], *, updat
         if usage.busy is not None:
             lines.append("GPUsUsage = GPUsAverageUsage")  # the name in HTCondor's manual
         name = f"GPUsSlot{every.index(usage.uuid)}"
-        lines.append(f"- {name}" + (" update:true" if update and position == last else ""))
+        lines.append(f"- {name}" + (" update:true" if position in asking else ""))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -63,7 +66,7 @@ def start(groups: Sequence[Sequence[str]]) -> str:
     these ads alone, because the startd needs an ad after the job's start.
     """
     usages = [GpuUsage(uuid, 0.0, None) for uuid in dict.fromkeys(uuid for group in groups for uuid in group)]
-    return blocks(usages, groups, update=False)
+    return blocks(usages, groups)
 
 
 class Pace:
