@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 16
-"""Seconds that payload-init has to end after the kubelet's SIGTERM. A payload-init that does not end was stopped by
-its job."""
 _LAST_STATUS: Final = 0xFFFF
 """Highest status of waitpid(2)."""
 

@@ -290,11 +290,14 @@ static void find_pilot(const char *path) {
     say_hello();
 }
 
-/* Kills the running commands: HTCondor returns such a job to the queue, so it must not continue. The next pilot may
- * exist already: its event may have been read while the last one was still connected. */
+/* Kills the running commands: HTCondor returns such a job to the queue, so it must not continue. A pause and a sweep end
+ * with the pilot that asked for them: they would stop or kill the commands of the next one. The next pilot may exist
+ * already: its event may have been read while the last one was still connected. */
 static void lose_pilot(const char *path) {
     close(pilot);
     pilot = -1;
+    paused = 0;
+    sweeping = 0;
     signal_all(SIGKILL);
     find_pilot(path);
 }
