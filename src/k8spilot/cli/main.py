@@ -34,6 +34,12 @@ app = typer.Typer(
 gpu = typer.Typer(help="Commands about the GPUs of this container.", no_args_is_help=True)
 app.add_typer(gpu, name="gpu")
 
+provisioner = typer.Typer(
+    help="The provisioner: makes pilots for idle jobs, from the pod templates of a namespace.",
+    invoke_without_command=True,
+)
+app.add_typer(provisioner, name="provision")
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -158,6 +164,31 @@ def slots(
     from k8spilot.cli.slots import with_slots  # noqa: PLC0415
 
     typer.echo(with_slots(_text_of(manifest), number, equal=equal, gpu_containers=gpu_containers), nl=False)
+
+
+@provisioner.callback()
+def provision(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan with its reasons, and change nothing.")
+    ] = False,
+) -> None:
+    """Make pilots while jobs wait, until SIGTERM. Settings come from the environment."""
+    from k8spilot.cli import provision as command  # noqa: PLC0415
+
+    if context.invoked_subcommand is None:
+        command.show_plan() if dry_run else command.start()
+
+
+@provisioner.command("status")
+def provision_status(
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod templates.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show each template: idle jobs, pilots by state, the next step and why. Exit status: 0 fine, 1 a fault."""
+    from k8spilot.cli import provision as command  # noqa: PLC0415
+
+    raise typer.Exit(command.show_status(namespace, as_json=as_json))
 
 
 @gpu.command()

@@ -6,9 +6,9 @@ checked. Such an object is a warning if the pod does not start without it.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 
@@ -36,7 +36,7 @@ def manifest_findings(text: str) -> list[Finding]:
         SettingsError: the manifest is invalid, or it has no pod.
     """
     try:
-        return _findings(_Objects(text))
+        return _findings(_Objects.parse(text))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SettingsError(
             f"the manifest has an object of an invalid form ({type(error).__name__}: {error}); "
@@ -50,11 +50,20 @@ def pilot_environment(text: str) -> dict[str, str]:
     Raises:
         SettingsError: the manifest is invalid, or it has no pilot.
     """
-    objects = _Objects(text)
-    for pod in objects.pods():
+    return environment_in(_Objects.parse(text).all)
+
+
+def environment_in(objects: Sequence[Json]) -> dict[str, str]:
+    """Return the variables of the first pilot among Kubernetes objects, as far as these define them.
+
+    Raises:
+        SettingsError: there is no pilot.
+    """
+    found = _Objects(objects)
+    for pod in found.pods():
         for container in pod["spec"]["containers"]:
             if container.get("name") == PILOT:
-                return _environment(pod, container, objects)[0]
+                return _environment(pod, container, found)[0]
     raise SettingsError(f"the manifest has no pod with a container {PILOT}; give the output of `kubectl kustomize`")
 
 
@@ -71,7 +80,12 @@ def _findings(objects: "_Objects") -> list[Finding]:
 class _Objects:
     """Objects of a manifest."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, objects: Sequence[Json]) -> None:
+        self.all = objects
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the objects in a manifest."""
         try:
             documents = [item for item in yaml.safe_load_all(text) if item is not None]
         except yaml.YAMLError as error:
@@ -79,8 +93,8 @@ class _Objects:
         if wrong := [item for item in documents if not isinstance(item, dict) or "kind" not in item]:
             raise SettingsError(f"the manifest has an object without a kind: {str(wrong[0])[:80]!r}")
         lists = [item for item in documents if item["kind"] == "List"]
-        self.all: list[Json] = [item for item in documents if item["kind"] != "List"]
-        self.all += [item for item in lists for item in item.get("items") or ()]
+        found: list[Json] = [item for item in documents if item["kind"] != "List"]
+        return cls([*found, *(item for one in lists for item in one.get("items") or ())])
 
     def of(self, *kinds: str) -> list[Json]:
         """Return all objects of some kinds."""
@@ -93,7 +107,7 @@ class _Objects:
     def pods(self) -> Iterator[Json]:
         """Yield pods and pod templates, with their controllers."""
         for item in self.all:
-            spec = item.get("spec") or {}
+            spec = item if item["kind"] == "PodTemplate" else item.get("spec") or {}
             owner = spec.get("jobTemplate", {}).get("spec") or spec
             pod = item if item["kind"] == "Pod" else owner.get("template")
             if isinstance(pod, dict) and "containers" in (pod.get("spec") or {}):

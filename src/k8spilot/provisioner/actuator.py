@@ -1,0 +1,154 @@
+"""Does what a plan says: creates and deletes pods."""
+
+import asyncio
+import copy
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.provisioner import budget, supply
+from k8spilot.provisioner.cluster import Cluster, Reflector, Refused, owner_of
+from k8spilot.provisioner.model import Pilot, PilotState
+from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner.supply import PilotPod
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_AT_A_TIME: Final = 10
+"""Requests to the API server at a time."""
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of a plan."""
+
+    created: dict[str, int] = field(default_factory=dict)
+    """Pilots made, by template."""
+    deleted: dict[str, int] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Why the API server refused the pilots of a template."""
+    fault: str = ""
+    """Why the rest of the plan was left to the next turn."""
+
+
+class Actuator:
+    """Creates and deletes pilots."""
+
+    def __init__(self, cluster: Cluster, pods: Reflector[PilotPod]) -> None:
+        self._cluster = cluster
+        self._pods = pods
+
+    async def do(self, plan: Plan, objects: Mapping[str, Json], now: float) -> Done:
+        """Do what `plan` says.
+
+        Args:
+            plan: the plan.
+            objects: the PodTemplate objects by name.
+            now: seconds since the epoch.
+        """
+        done = Done()
+        for name, one in plan.templates.items():
+            try:
+                await self._delete(one, done)
+                if one.create:
+                    await self._create(one, objects[name], done, now)
+            except ClusterError as error:  # the next turn looks again
+                done.fault = str(error)
+                logger.warning("The turn ends early: %s.", error)
+                break
+        return done
+
+    async def _create(self, one: TemplatePlan, found: Json, done: Done, now: float) -> None:
+        name = one.template.name
+        names = self._names(name, one.create, now)
+        for batch in _batches(names):
+            results = await asyncio.gather(*(self._make(found, one, pod) for pod in batch), return_exceptions=True)
+            for result in results:
+                if isinstance(result, Refused):
+                    done.refusals[name] = _refusal(result)
+                elif isinstance(result, BaseException):
+                    raise result
+                else:
+                    done.created[name] = done.created.get(name, 0) + result
+            if name in done.refusals:
+                logger.warning("Template %s: the API server refuses a pilot: %s.", name, done.refusals[name])
+                return
+        logger.info("Template %s: %d pilots made, for %d idle jobs.", name, done.created.get(name, 0), one.idle_jobs)
+
+    def _names(self, template: str, number: int, now: float) -> list[str]:
+        """Return names that no pilot has: the template, the minute, and a number within it.
+
+        Two provisioners that work at once choose the same names, so that the API server refuses the second of each.
+        """
+        minute = budget.minute(now)
+        free = (f"{template}-{minute}-{place:03d}" for place in itertools.count())
+        return list(itertools.islice((name for name in free if name not in self._pods.objects), number))
+
+    async def _make(self, found: Json, one: TemplatePlan, name: str) -> int:
+        """Create a pod; return 1, or 0 if there is one of that name."""
+        body = pod_of(found, name, one.template.version)
+        try:
+            created = await self._cluster.request("POST", self._cluster.path("pods"), body=body)
+        except Refused as error:
+            if error.status == HTTPStatus.CONFLICT and error.reason == "AlreadyExists":
+                logger.warning("The pilot %s exists; another provisioner may be at work.", name)
+                return 0
+            raise
+        self._pods.take(created)
+        return 1
+
+    async def _delete(self, one: TemplatePlan, done: Done) -> None:
+        name = one.template.name
+        for batch in _batches(one.delete):
+            await asyncio.gather(*(self._end(pilot, why) for pilot, why in batch))
+            done.deleted[name] = done.deleted.get(name, 0) + len(batch)
+
+    async def _end(self, pilot: Pilot, why: str) -> None:
+        """Delete a pod if it is still what the plan saw: a pending one may have begun to run since."""
+        conditions = {"uid": pilot.uid}
+        if pilot.state is PilotState.PENDING:
+            conditions["resourceVersion"] = pilot.resource_version
+        try:
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+            await self._cluster.request("DELETE", self._cluster.path("pods", pilot.name), body=options)
+        except Refused as error:
+            if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+                raise
+            logger.info("The pilot %s has changed, and is not deleted.", pilot.name)
+        else:
+            logger.info("The pilot %s is deleted: %s.", pilot.name, why)
+
+
+def pod_of(found: Json, name: str, version: str) -> Json:
+    """Return the pod of a PodTemplate object, with its name."""
+    pod = copy.deepcopy(found["template"])
+    metadata = pod.setdefault("metadata", {})
+    metadata["name"] = name
+    metadata["labels"] = {**(metadata.get("labels") or {}), supply.TEMPLATE: found["metadata"]["name"]}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), supply.VERSION: version}
+    metadata["ownerReferences"] = [owner_of(found)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
+
+
+def _refusal(error: Refused) -> str:
+    """Return why the API server refuses pods, with the remedy."""
+    words = str(error)
+    if "exceeded quota" in words:
+        return f"the namespace's quota is used up; lower max-pilots or ask for more ({words})"
+    if "LimitRange" in words or "maximum" in words:
+        return f"the namespace's LimitRange does not allow such a pod; change the template's resources ({words})"
+    if error.status == HTTPStatus.FORBIDDEN:
+        return f"the cluster does not allow such a pod; look at its policies and the provisioner's rights ({words})"
+    return words
+
+
+def _batches[Item](items: Iterable[Item]) -> Iterable[list[Item]]:
+    every = list(items)
+    for begin in range(0, len(every), _AT_A_TIME):
+        yield every[begin : begin + _AT_A_TIME]

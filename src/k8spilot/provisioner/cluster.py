@@ -1,0 +1,250 @@
+"""The Kubernetes API, as far as the provisioner uses it, by the official client.
+
+Objects are plain dictionaries: a thousand pods of the client's classes take a hundred MiB.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from k8spilot.common.errors import ClusterError, SettingsError
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+Query = Sequence[tuple[str, str | int]]
+
+_PAGE: Final = 500
+"""Objects of one answer."""
+_SECONDS: Final = 30.0
+"""Limit of a request."""
+_WATCH_SECONDS: Final = 300
+"""Seconds after which the API server ends a watch, and another one follows."""
+_SILENT_SECONDS: Final = 330.0
+_LINE_BYTES: Final = 4 * 2**20
+"""Limit of one object in a watch. etcd's own is 1.5 MiB."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+
+
+class Refused(ClusterError):
+    """Raised when the API server refuses a request."""
+
+    def __init__(self, status: int, reason: str, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.reason = reason
+        """Reason in the API server's Status object, such as AlreadyExists."""
+
+
+class Cluster:
+    """Requests in one namespace."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    def path(self, resource: str, name: str = "") -> str:
+        """Return the path of objects of the core API in the namespace, such as `pods`, or of one of them."""
+        return f"/api/v1/namespaces/{self.namespace}/{resource}" + (f"/{name}" if name else "")
+
+    async def request(self, method: str, path: str, query: Query = (), body: Json | None = None) -> Json:
+        """Send a request, and return the object in the answer. A PATCH is a merge patch (RFC 7386).
+
+        Raises:
+            Refused: the API server refuses.
+            ClusterError: there is no answer.
+        """
+        async with self.answer(method, path, query, body, aiohttp.ClientTimeout(_SECONDS)) as answer:
+            return _parsed(await answer.read())
+
+    @asynccontextmanager
+    async def answer(
+        self, method: str, path: str, query: Query, body: Json | None, limit: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and yield the answer, whose content is still to be read.
+
+        Raises:
+            Refused: the API server refuses.
+            ClusterError: there is no answer.
+        """
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Accept": "application/json", "Content-Type": kind}
+        try:
+            asked = await self.api.param_serialize(
+                method,
+                path,
+                query_params=list(query),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            found = (await self.api.call_api(*asked, _request_timeout=limit)).response
+            try:
+                if found.status >= HTTPStatus.BAD_REQUEST:
+                    status = _parsed(await found.read())
+                    reason, words = str(status.get("reason", "")), str(status.get("message") or found.reason)
+                    raise Refused(found.status, reason, words)
+                yield found
+            finally:
+                found.close()
+        except TimeoutError:
+            raise ClusterError("the API server did not answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise ClusterError(f"the API server cannot be reached ({error})") from error
+
+
+@asynccontextmanager
+async def connect(namespace: str) -> AsyncIterator[Cluster]:
+    """Connect as the pod's service account, or else with the user's kubeconfig.
+
+    Raises:
+        SettingsError: there are no credentials.
+    """
+    configuration = client.Configuration()
+    configuration.retries = False  # the next turn asks again
+    try:
+        config.load_incluster_config(configuration)
+    except config.ConfigException:
+        try:
+            await config.load_kube_config(client_configuration=configuration)
+        except (config.ConfigException, OSError) as error:
+            raise SettingsError(
+                f"there are no credentials for a Kubernetes cluster ({error}); run it in a pod with a service account, "
+                "or set KUBECONFIG"
+            ) from None
+    async with client.ApiClient(configuration) as api:
+        yield Cluster(api, namespace)
+
+
+class Reflector[Value]:
+    """A copy of all objects of one kind with some labels, kept up to date by one watch."""
+
+    def __init__(self, cluster: Cluster, resource: str, selector: str, read: Callable[[Json], Value | None]) -> None:
+        """Initialize without I/O.
+
+        Args:
+            cluster: the cluster.
+            resource: the objects' name in paths of the core API, such as `pods`.
+            selector: labels of the objects.
+            read: makes a value of an object; None for one that is to be left out.
+        """
+        self._cluster = cluster
+        self._resource = resource
+        self._selector = selector
+        self._read = read
+        self.objects: dict[str, Value] = {}
+        """The values by the objects' names."""
+        self.fault = "the API server has not answered yet"
+        """Why the copy may be old; empty while the watch runs."""
+        self.listed = asyncio.Event()
+        """Set once there is a first copy."""
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        pause = _FIRST_PAUSE
+        version = ""
+        while True:
+            try:
+                version = version or await self._relist()
+                self.fault, pause = "", _FIRST_PAUSE
+                async for latest in self._watch(version):
+                    version = latest
+            except Refused as error:
+                # 410: the version is too old for a watch. Other refusals may pass.
+                version = "" if error.status == HTTPStatus.GONE else version
+                self.fault = "" if error.status == HTTPStatus.GONE else f"{error}"
+            except (ClusterError, ValueError) as error:
+                self.fault = str(error)
+            if self.fault:
+                logger.warning("The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def take(self, found: Json) -> None:
+        """Take over an object that a request has returned, before the watch tells of it."""
+        self._store(found)
+
+    async def _relist(self) -> str:
+        objects: dict[str, Value] = {}
+        after, version = "", ""
+        while True:
+            query: Query = [("labelSelector", self._selector), ("limit", _PAGE), ("continue", after)]
+            page = await self._cluster.request("GET", self._cluster.path(self._resource), query)
+            for found in page.get("items") or ():
+                if (value := self._read(found)) is not None:
+                    objects[found["metadata"]["name"]] = value
+            version, after = str(page["metadata"]["resourceVersion"]), str(page["metadata"].get("continue") or "")
+            if not after:
+                break
+        self.objects = objects
+        self.listed.set()
+        return version
+
+    async def _watch(self, version: str) -> AsyncIterator[str]:
+        """Follow changes; yield the version after each. Ends when the API server ends the watch."""
+        query: Query = [
+            ("labelSelector", self._selector),
+            ("watch", "true"),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", _WATCH_SECONDS),
+        ]
+        limit = aiohttp.ClientTimeout(sock_connect=_SECONDS, sock_read=_SILENT_SECONDS)
+        async with self._cluster.answer("GET", self._cluster.path(self._resource), query, None, limit) as answer:
+            async for line in _lines(answer.content):
+                event = json.loads(line)
+                found = event["object"]
+                if event["type"] == "ERROR":
+                    raise Refused(int(found.get("code") or 0), str(found.get("reason")), str(found.get("message")))
+                if event["type"] == "DELETED":
+                    self.objects.pop(found["metadata"]["name"], None)
+                elif event["type"] != "BOOKMARK":
+                    self._store(found)
+                yield found["metadata"]["resourceVersion"]
+
+    def _store(self, found: Json) -> None:
+        value = self._read(found)
+        if value is None:
+            self.objects.pop(found["metadata"]["name"], None)
+        else:
+            self.objects[found["metadata"]["name"]] = value
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yield lines, which may be longer than aiohttp's own limit."""
+    rest = b""
+    async for part in stream.iter_any():
+        *lines, rest = (rest + part).split(b"\n")
+        if len(rest) > _LINE_BYTES:
+            raise ValueError("the API server sent an object that is too large")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _parsed(body: bytes) -> Json:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def owner_of(template: Json) -> Mapping[str, object]:
+    """Return the owner reference of pilots: the PodTemplate, which is their controller."""
+    metadata = template["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }

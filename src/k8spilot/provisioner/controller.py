@@ -1,0 +1,177 @@
+"""The turns of the provisioner: observe, plan, act, report."""
+
+import asyncio
+import json
+import logging
+import time
+from http import HTTPStatus
+from typing import Any, Final
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.provisioner import backoff, report, share
+from k8spilot.provisioner.actuator import Actuator, Done
+from k8spilot.provisioner.cluster import Cluster, Reflector, Refused
+from k8spilot.provisioner.leader import Leadership
+from k8spilot.provisioner.metrics import ProvisionerMetrics
+from k8spilot.provisioner.model import Closure, Pilot, Question
+from k8spilot.provisioner.plan import Plan, plan
+from k8spilot.provisioner.pool import Pool, PoolAway
+from k8spilot.provisioner.report import CONFIG_MAP, KEY, Turn
+from k8spilot.provisioner.settings import ProvisionerSettings
+from k8spilot.provisioner.supply import TEMPLATE, PilotPod, join, pod_facts
+from k8spilot.provisioner.template_events import TemplateEvents
+from k8spilot.provisioner.template_store import TemplateStore
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_STATUS_SECONDS: Final = 10.0
+"""Seconds between updates of a status in which only numbers have changed."""
+
+
+class Controller:
+    """Observes, plans, acts and reports."""
+
+    def __init__(self, settings: ProvisionerSettings, cluster: Cluster, pool: Pool, leadership: Leadership) -> None:
+        """Initialize without I/O."""
+        self._settings = settings
+        self._cluster = cluster
+        self._pool = pool
+        self._leadership = leadership
+        self.pods: Reflector[PilotPod] = Reflector(cluster, "pods", TEMPLATE, pod_facts)
+        self.templates = TemplateStore(cluster, settings.central_manager)
+        self.metrics = ProvisionerMetrics()
+        self._actuator = Actuator(cluster, self.pods)
+        self._events = TemplateEvents(cluster, settings.pod_name)
+        self._closures: dict[str, Closure] = {}
+        self._refusals: dict[str, str] = {}
+        self._seen: set[str] = set()
+        self._status: Json = {}
+        self._written = 0.0
+        self.last_end = time.monotonic()
+        """Time of the end of the last turn, or of a look at the Lease, by the monotonic clock."""
+
+    async def run(self) -> None:
+        """Take turns while the Lease is held, until cancelled."""
+        is_new = True
+        while True:
+            began = time.monotonic()
+            if self._leadership.is_held:
+                if is_new:
+                    await self._recall()
+                is_new = False
+                await self.turn()
+            else:
+                is_new = True
+            self.metrics.is_leader = self._leadership.is_held
+            self.last_end = time.monotonic()
+            await asyncio.sleep(max(self._settings.interval_seconds - (self.last_end - began), 0.1))
+
+    async def turn(self) -> None:
+        """Take one turn."""
+        now, began = time.time(), time.monotonic()
+        made, faults = await self.observe(now)
+        invalid = self.templates.invalid
+        if made is not None and self._leadership.is_held:
+            done = await self._actuator.do(made, self.templates.objects, now)
+            self._count(done)
+            faults += [done.fault] if done.fault else []
+        seconds = time.monotonic() - began
+        self.metrics.turn_seconds, self.metrics.invalid = seconds, len(invalid)
+        turn = Turn(now, seconds, self._settings.pod_name, faults, invalid, made)
+        await self._tell(turn)
+
+    async def observe(self, now: float) -> tuple[Plan | None, list[str]]:
+        """Return a plan, or None if it cannot be made; and sentences about what is missing."""
+        await self.templates.refresh(now)
+        faults = [fault for fault in (self.pods.fault, self.templates.fault) if fault]
+        self.metrics.api_answers = not faults
+        if faults:
+            return None, [f"the Kubernetes API cannot be watched, so that nothing is changed: {faults[0]}"]
+        templates = self.templates.usable
+        question = Question(self._settings.pod_namespace, self._settings.schedds, templates)
+        try:
+            view = await self._pool.look(question)
+        except PoolAway as error:
+            self.metrics.pool_answers = False
+            return None, [f"{error}; the demand is unknown, so that nothing is changed"]
+        self.metrics.pool_answers = True
+        by_name = {template.name: template for template in templates}
+        pilots = list(join(self.pods.objects.values(), by_name, view.slots, self._seen, now))
+        self._seen &= {pilot.uid for pilot in pilots}
+        own: dict[str, list[Pilot]] = {}
+        for pilot in pilots:
+            own.setdefault(pilot.template, []).append(pilot)
+        self._closures = {
+            template.name: backoff.judge(
+                self._closures.get(template.name, Closure()),
+                template,
+                own.get(template.name, []),
+                now,
+                self._refusals.get(template.name, ""),
+            )
+            for template in templates
+        }
+        self._refusals = {}
+        demand = share.of(view.demand, self._settings.share, sum(slot.running for slot in view.slots))
+        made = self.metrics.plan = plan(demand, templates, pilots, self._closures, now)
+        self.metrics.last_turn = now
+        return made, list(demand.missing)
+
+    def _count(self, done: Done) -> None:
+        self._refusals = done.refusals
+        self.metrics.created.update(done.created)
+        self.metrics.deleted.update(done.deleted)
+
+    async def _recall(self) -> None:
+        """Read the records of failures that the last leader has written."""
+        try:
+            found = await self._cluster.request("GET", self._cluster.path("configmaps", CONFIG_MAP))
+            self._status = json.loads((found.get("data") or {}).get(KEY) or "{}")
+        except (ClusterError, ValueError) as error:
+            if not (isinstance(error, Refused) and error.status == HTTPStatus.NOT_FOUND):
+                logger.warning("The last status cannot be read: %s.", error)
+            return
+        self._closures = report.closures(self._status)
+
+    async def _tell(self, turn: Turn) -> None:
+        """Log, publish and write what has changed."""
+        before, self._status = self._status, report.status(turn, self._status)
+        for line in _changes(before, self._status):
+            logger.info("%s", line)
+        await self._events.tell(turn, self.templates.objects)
+        is_same = _essence(before) == _essence(self._status)
+        if is_same and turn.time - self._written < _STATUS_SECONDS:
+            return
+        body = {"data": {KEY: json.dumps(self._status, indent=1)}}
+        try:
+            try:
+                await self._cluster.request("PATCH", self._cluster.path("configmaps", CONFIG_MAP), body=body)
+            except Refused as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+                new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, **body}
+                await self._cluster.request("POST", self._cluster.path("configmaps"), body=new)
+            self._written = turn.time
+        except ClusterError as error:
+            logger.warning("The status cannot be written: %s.", error)
+
+
+def _essence(found: Json) -> Json:
+    """Return the part of a status whose change is written at once."""
+    return {name: value for name, value in found.items() if name not in ("time", "seconds")}
+
+
+def _changes(before: Json, after: Json) -> list[str]:
+    """Return sentences about what has changed, for the log."""
+    found = [f"Fault: {words}." for words in after["faults"] if words not in (before.get("faults") or ())]
+    for name, words in after["invalid"].items():
+        if (before.get("invalid") or {}).get(name) != words:
+            found.append(f"Template {name} is not used: {words}.")
+    for name, one in (after.get("templates") or {}).items():
+        if ((before.get("templates") or {}).get(name) or {}).get("next") != one["next"]:
+            found.append(
+                f"Template {name}: {one['idleJobs']} idle jobs, pilots {one['pilots'] or 'none'}; {one['next']}."
+            )
+    return found

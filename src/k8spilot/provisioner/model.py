@@ -1,0 +1,180 @@
+"""Demand and supply, as the plan sees them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from k8spilot.provisioner.limits import Limits
+from k8spilot.provisioner.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """Equal slots that each pilot of a template has."""
+
+    number: int
+    """Number of such slots in a pilot."""
+    room: Resources
+    """Resources of each of them."""
+    jobs: int
+    """Most jobs that run in one of them at a time: 1, or the payload containers of a partitionable slot."""
+    ad: str = ""
+    """The ad that the startd would send, in HTCondor's long form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template and its limits."""
+
+    name: str
+    limits: Limits
+    kinds: tuple[SlotKind, ...]
+    version: str = ""
+    """Digest of the pod in the template: pilots of an earlier version have another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """Idle jobs of one user that no template can tell apart."""
+
+    user: str
+    idle: int
+    wanted: Resources
+    matches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Names of the templates whose slots match, with the places of these slots in Template.kinds."""
+    jobs: str = ""
+    """Ids of some of them, for people."""
+    mismatch: str = ""
+    """Why no template matches: the template that is nearest, and the expression that is not true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Idle jobs of the pool."""
+
+    groups: Sequence[JobGroup]
+    running: int = 0
+    """Jobs that run anywhere in the pool and match a template."""
+    missing: Sequence[str] = ()
+    """Sentences about access points that did not answer: there may be more jobs than `groups` has."""
+
+
+class PilotState(StrEnum):
+    """State of a pilot, from its pod and the pool's collector."""
+
+    PENDING = "pending"
+    """Its container has not started."""
+    STARTING = "starting"
+    """It runs, but was never seen in the pool."""
+    IDLE = "idle"
+    """In the pool, without a job."""
+    BUSY = "busy"
+    """In the pool, with at least one job."""
+    RETIRING = "retiring"
+    """It takes no more jobs: its lifetime is over, it drains, or its pod is being deleted."""
+    LOST = "lost"
+    """It runs, and was in the pool, but is not any more."""
+    FAILING = "failing"
+    """It ends again and again before it is in the pool."""
+    FAILED = "failed"
+    """Its pod has failed."""
+    SUCCEEDED = "succeeded"
+    """Its pod has come to its end."""
+
+
+EXISTING = frozenset(PilotState) - {PilotState.FAILED, PilotState.SUCCEEDED}
+"""States of pilots that count for the limit of pilots."""
+PENDING = frozenset({PilotState.PENDING, PilotState.STARTING, PilotState.FAILING})
+"""States of pilots that count for the limit of pending pilots."""
+IN_POOL = frozenset({PilotState.IDLE, PilotState.BUSY})
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Space for jobs in a slot of a pilot."""
+
+    kind: int
+    """Place of the slot in Template.kinds."""
+    room: Resources
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """A pilot of one template."""
+
+    name: str
+    uid: str
+    template: str
+    state: PilotState
+    created: float
+    """Creation of the pod, in seconds since the epoch."""
+    started: float = 0.0
+    """Latest start of its pilot container, in seconds since the epoch; 0 before the first one."""
+    resource_version: str = ""
+    """resourceVersion of the pod."""
+    template_version: str = ""
+    """Version of the template that it was made from."""
+    room: tuple[Room, ...] = ()
+    """Space of a pilot in the pool. One that is not there yet will have that of its template."""
+    trouble: str = ""
+    """Why it is pending, failing or failed; empty if nothing is wrong."""
+    trouble_since: float = 0.0
+    """Time of its failure; of a pilot that is stuck, the time since when."""
+    has_worked: bool = False
+    """Whether it was in the pool, or ended for a reason that is not its own."""
+    is_black_hole: bool = False
+    starts_per_second: float = 0.0
+    """Jobs that began in it lately, per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """A template's record of failures. After a failure no pilots are made for a time that doubles."""
+
+    failures: int = 0
+    """Failures since the last success."""
+    until: float = 0.0
+    """No pilot is made before that time, in seconds since the epoch."""
+    reason: str = ""
+    last: float = 0.0
+    """Time of the latest failure."""
+    version: str = ""
+    """Version of the template that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PilotSlot:
+    """A static or partitionable slot in the pool's collector."""
+
+    pod_uid: str
+    has_gpus: bool
+    running: int
+    """Jobs in it: 0 or 1, or the dynamic slots of a partitionable slot."""
+    is_draining: bool
+    to_retire: float
+    """Time from which it takes no jobs, in seconds since the epoch; 0 if it has none."""
+    room: Resources
+    """Resources that no job has."""
+    is_black_hole: bool
+    starts_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of the pool."""
+
+    namespace: str
+    """Namespace of the pilots."""
+    schedds: str
+    """ClassAd expression over the ads of access points: those whose jobs count."""
+    templates: Sequence[Template]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """The answer."""
+
+    demand: Demand
+    slots: Sequence[PilotSlot]
+    seconds: float

@@ -1,0 +1,275 @@
+"""What to do in a turn: which pilots are missing, which are surplus, and why. Pure.
+
+Idle jobs are put into the space of pilots that exist, and then into new pilots as far as the limits allow. Users take
+turns, one slot at a time, so that a user with many jobs does not take all new pilots. Pilots that exist are never
+chosen for a job: HTCondor does that. The plan only counts what they will take.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from k8spilot.provisioner import backoff, budget
+from k8spilot.provisioner.model import (
+    EXISTING,
+    IN_POOL,
+    Closure,
+    Demand,
+    JobGroup,
+    Pilot,
+    PilotState,
+    Room,
+    Template,
+)
+from k8spilot.provisioner.resources import Resources
+
+SURPLUS_SECONDS: Final = 60.0
+"""Age from which a pending pilot that no job needs is deleted: jobs between two others are idle for a moment."""
+HORIZON_SECONDS: Final = 30.0
+"""Seconds that a new pilot takes until it runs a job. Jobs that busy pilots take meanwhile need no pilot."""
+_ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
+"""Whose space is filled first: surplus then shows in the pilots that are furthest from a job."""
+
+
+@dataclass(slots=True)
+class TemplatePlan:
+    """What to do about one template, and why."""
+
+    template: Template
+    create: int = 0
+    delete: list[tuple[Pilot, str]] = field(default_factory=list)
+    """Pilots to delete, with the reasons."""
+    states: Counter[PilotState] = field(default_factory=Counter)
+    idle_jobs: int = 0
+    """Idle jobs that a pilot of the template could run."""
+    lacking: int = 0
+    """Pilots that are missing and that a limit forbids."""
+    limit: str = ""
+    """That limit; empty if no limit is in the way."""
+    closure: Closure = field(default_factory=Closure)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do in a turn."""
+
+    templates: dict[str, TemplatePlan]
+    mismatches: list[JobGroup]
+    """Jobs that no template can run."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Jobs of a group that have no space yet."""
+
+    group: JobGroup
+    left: int
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Space for jobs in one slot."""
+
+    kind: int
+    room: Resources
+    jobs: int
+    pilot: Pilot | None = None
+    """The pilot that has it; None for one that is to be made, and for space that jobs leave when they end."""
+    is_used: bool = False
+
+
+def plan(
+    demand: Demand,
+    templates: Sequence[Template],
+    pilots: Iterable[Pilot],
+    closures: Mapping[str, Closure],
+    now: float,
+) -> Plan:
+    """Return what to do.
+
+    Args:
+        demand: idle jobs of the pool.
+        templates: the operator's templates.
+        pilots: pilots of all templates.
+        closures: records of failures by template, after `backoff.judge`.
+        now: seconds since the epoch.
+    """
+    found = Plan({}, [group for group in demand.groups if not group.matches])
+    by_template: dict[str, list[Pilot]] = {template.name: [] for template in templates}
+    for pilot in pilots:
+        by_template.setdefault(pilot.template, []).append(pilot)
+    packing = _Packing()
+    for template in templates:
+        own = by_template[template.name]
+        record = closures.get(template.name, Closure())
+        one = found.templates[template.name] = TemplatePlan(template, closure=record)
+        one.states.update(pilot.state for pilot in own)
+        one.idle_jobs = sum(group.idle for group in demand.groups if template.name in group.matches)
+        packing.add(one, own, budget.of(template, own, record, now))
+    packing.pack([group for group in demand.groups if group.matches])
+    for name, one in found.templates.items():
+        packing.keep_least(one)
+        if not demand.missing:
+            one.delete += packing.surplus(one, by_template[name], now)
+        one.delete += _clean(one.template, by_template[name], now)
+    return found
+
+
+class _Packing:
+    """Idle jobs in the space of pilots, those that exist and new ones."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, TemplatePlan] = {}
+        self._bins: dict[str, list[_Bin]] = {}
+        self._budgets: dict[str, budget.Budget] = {}
+        self._tried: dict[tuple[str, tuple[int, ...], Resources], int] = {}
+        """Bins at the beginning of a template's list that have no space for such a job: none ever grows."""
+
+    def add(self, one: TemplatePlan, pilots: Sequence[Pilot], allowed: budget.Budget) -> None:
+        """Add a template and its pilots."""
+        template = one.template
+        self._plans[template.name] = one
+        self._budgets[template.name] = allowed
+        bins = self._bins[template.name] = []
+        starts = sum(pilot.starts_per_second for pilot in pilots if pilot.state is PilotState.BUSY)
+        for _ in range(int(starts * HORIZON_SECONDS)):
+            bins.extend(_Bin(place, kind.room, 1) for place, kind in enumerate(template.kinds[:1]))
+        for state in _ORDER:
+            for pilot in sorted((pilot for pilot in pilots if pilot.state is state), key=lambda pilot: pilot.created):
+                if not pilot.is_black_hole:
+                    bins.extend(_Bin(space.kind, space.room, space.jobs, pilot) for space in _space(template, pilot))
+
+    def pack(self, groups: Sequence[JobGroup]) -> None:
+        """Find space for the jobs of all groups, users taking turns."""
+        queues: dict[str, deque[_Waiting]] = {}
+        for group in groups:
+            queues.setdefault(group.user, deque()).append(_Waiting(group, group.idle))
+        turns = deque(queues.values())
+        while turns:
+            queue = turns.popleft()
+            first = queue[0]
+            placed = self._place(first.group, first.left)
+            first.left -= placed
+            if not placed:
+                self._note_lacking(first)
+            if not placed or not first.left:
+                queue.popleft()
+            if queue:
+                turns.append(queue)
+
+    def keep_least(self, one: TemplatePlan) -> None:
+        """Create pilots up to the least number that the operator wants."""
+        alive = sum(one.states[state] for state in (*IN_POOL, PilotState.STARTING, PilotState.PENDING))
+        missing = one.template.limits.min_pilots - alive - one.create
+        allowed = self._budgets[one.template.name]
+        for _ in range(max(missing, 0)):
+            if allowed.left <= 0:
+                one.limit = allowed.limit
+                break
+            allowed.left -= 1
+            one.create += 1
+
+    def surplus(self, one: TemplatePlan, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
+        """Return the pending pilots that no job needs, the newest first."""
+        used = {id(space.pilot) for space in self._bins[one.template.name] if space.is_used}
+        alive = sum(one.states[state] for state in (*IN_POOL, PilotState.STARTING, PilotState.PENDING))
+        spare = alive - one.template.limits.min_pilots
+        unused = [
+            pilot
+            for pilot in sorted(pilots, key=lambda pilot: -pilot.created)
+            if pilot.state is PilotState.PENDING and id(pilot) not in used and now - pilot.created > SURPLUS_SECONDS
+        ]
+        return [(pilot, "it has not started, and no idle job needs it any more") for pilot in unused[: max(spare, 0)]]
+
+    def _place(self, group: JobGroup, most: int) -> int:
+        """Put jobs of a group into one slot; return how many."""
+        choices = self._choices(group)
+        for template in choices:
+            if placed := self._fill(template, group, most):
+                return placed
+        for template in choices:
+            if self._open(template, group) and (placed := self._fill(template, group, most)):
+                return placed
+        return 0
+
+    def _choices(self, group: JobGroup) -> list[Template]:
+        """Return the templates that could run jobs of a group, the preferred one first."""
+        found = [self._plans[name].template for name in group.matches if name in self._plans]
+        return sorted(found, key=lambda template: (-template.limits.priority, template.name))
+
+    def _fill(self, template: Template, group: JobGroup, most: int) -> int:
+        """Put jobs into the first slot with space in the pilots of a template; return how many."""
+        bins, kinds = self._bins[template.name], group.matches[template.name]
+        key = (template.name, kinds, group.wanted)
+        for place in range(self._tried.get(key, 0), len(bins)):
+            space = bins[place]
+            if space.kind in kinds and (number := group.wanted.times_in(space.room, min(space.jobs, most))):
+                space.room = space.room.minus(group.wanted, number)
+                space.jobs -= number
+                space.is_used = True
+                self._tried[key] = place
+                return number
+        self._tried[key] = len(bins)
+        return 0
+
+    def _open(self, template: Template, group: JobGroup) -> bool:
+        """Plan one more pilot if a job of the group fits in it and the limits allow it."""
+        allowed = self._budgets[template.name]
+        if allowed.left <= 0 or not _fits(template, group):
+            return False
+        allowed.left -= 1
+        self._plans[template.name].create += 1
+        self._bins[template.name] += [_Bin(space.kind, space.room, space.jobs) for space in _whole(template)]
+        return True
+
+    def _note_lacking(self, waiting: _Waiting) -> None:
+        """Record how many pilots these jobs lack, and which limit is in the way."""
+        for template in self._choices(waiting.group):
+            if each := _fits(template, waiting.group):
+                one = self._plans[template.name]
+                one.lacking += -(-waiting.left // each)
+                one.limit = self._budgets[template.name].limit
+                return
+
+
+def _fits(template: Template, group: JobGroup) -> int:
+    """Return how many jobs of a group fit in a new pilot."""
+    return sum(
+        group.wanted.times_in(kind.room, kind.jobs) * kind.number
+        for place, kind in enumerate(template.kinds)
+        if place in group.matches[template.name]
+    )
+
+
+def _space(template: Template, pilot: Pilot) -> Sequence[Room]:
+    return pilot.room if pilot.state in IN_POOL else _whole(template)
+
+
+def _whole(template: Template) -> list[Room]:
+    """Return the space of a pilot without jobs."""
+    return [Room(place, kind.room, kind.jobs) for place, kind in enumerate(template.kinds) for _ in range(kind.number)]
+
+
+def _clean(template: Template, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
+    """Return the pilots that have ended, or will not begin, and need not be kept."""
+    found = []
+    failed = sorted(
+        (pilot for pilot in pilots if pilot.state is PilotState.FAILED), key=lambda pilot: -pilot.trouble_since
+    )
+    for place, pilot in enumerate(failed):
+        if place >= backoff.KEPT or now - pilot.trouble_since > backoff.KEPT_SECONDS:
+            found.append((pilot, "it has failed, and later ones are kept to look at"))
+    for pilot in pilots:
+        if pilot.state is PilotState.SUCCEEDED and now - pilot.trouble_since > backoff.ENDED_SECONDS:
+            found.append((pilot, "it has come to its end"))
+        elif pilot.state is PilotState.FAILING and now - pilot.trouble_since > backoff.FAILING_SECONDS:
+            found.append((pilot, f"it ends again and again: {pilot.trouble}"))
+        elif pilot.trouble and pilot.state is PilotState.PENDING and pilot.template_version != template.version:
+            found.append((pilot, "it does not start, and its template has changed"))
+    return found
+
+
+def existing(plan_: TemplatePlan) -> int:
+    """Return the number of pilots of a template that have not ended."""
+    return sum(plan_.states[state] for state in EXISTING)

@@ -1,0 +1,91 @@
+"""The pool: one look at a time, by a worker process that is replaced if it hangs."""
+
+import asyncio
+import logging
+import multiprocessing
+import tempfile
+from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from k8spilot.common.errors import PilotError
+from k8spilot.provisioner import pool_worker
+from k8spilot.provisioner.model import PoolView, Question
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 60.0
+"""Limit of a look."""
+TOKENS: Final = Path("/etc/condor/tokens.d")
+"""Mount point of the Secret with the pool's IDTOKEN. It needs the scope READ only."""
+_CONFIGURATION: Final = """\
+CONDOR_HOST = {host}
+COLLECTOR_HOST = {host}
+USE_SHARED_PORT = False
+SEC_CLIENT_AUTHENTICATION = PREFERRED
+SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS, SSL, ANONYMOUS
+SEC_CLIENT_ENCRYPTION = PREFERRED
+SEC_CLIENT_INTEGRITY = PREFERRED
+SEC_TOKEN_DIRECTORY = {tokens}
+SEC_TOKEN_SYSTEM_DIRECTORY = {tokens}
+QUERY_TIMEOUT = 20
+"""
+
+
+class PoolAway(PilotError):
+    """Raised when the pool's collector does not answer. That says nothing of the demand."""
+
+
+class Pool:
+    """The central manager and the access points of a pool."""
+
+    def __init__(self, configuration: Path) -> None:
+        self._configuration = configuration
+        self._worker: ProcessPoolExecutor | None = None
+
+    async def look(self, question: Question) -> PoolView:
+        """Return what the pool says now.
+
+        Raises:
+            PoolAway: its collector does not answer.
+        """
+        if self._worker is None:
+            self._worker = ProcessPoolExecutor(
+                max_workers=1,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=pool_worker.set_up,
+                initargs=(str(self._configuration),),
+            )
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.look, question)
+        except TimeoutError:
+            self.close()
+            raise PoolAway(f"the pool did not answer within {_SECONDS:.0f} s") from None
+        except BrokenProcessPool:
+            self.close()
+            raise PoolAway("the process that queries the pool has ended; it starts again") from None
+        except RuntimeError as error:
+            raise PoolAway(str(error)) from None
+
+    def close(self) -> None:
+        """End the worker, whatever it is doing."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill_workers()
+
+
+@asynccontextmanager
+async def pool_of(condor_host: str, tokens: Path = TOKENS) -> AsyncIterator[Pool]:
+    """Yield the pool of a central manager."""
+    with tempfile.TemporaryDirectory(prefix="k8spilot-pool-") as folder:
+        file = Path(folder) / "condor_config"
+        file.write_text(_CONFIGURATION.format(host=condor_host, tokens=tokens))
+        pool = Pool(file)
+        try:
+            yield pool
+        finally:
+            pool.close()

@@ -1,0 +1,141 @@
+"""What a turn found and did, for people: the ConfigMap of the provisioner's status, and its text.
+
+The ConfigMap is also where the records of failures outlive the process.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from k8spilot.provisioner.model import Closure, JobGroup, PilotState
+from k8spilot.provisioner.plan import Plan, TemplatePlan
+
+Json = dict[str, Any]
+
+CONFIG_MAP: Final = "k8spilot-provisioner-status"
+KEY: Final = "status.json"
+_MOST: Final = 20
+"""Most groups of jobs that are named. A ConfigMap has at most 1 MiB."""
+STALE_SECONDS: Final = 120.0
+"""Age of a status from which no provisioner is at work."""
+_SHOWN: Final = (
+    PilotState.PENDING,
+    PilotState.STARTING,
+    PilotState.IDLE,
+    PilotState.BUSY,
+    PilotState.RETIRING,
+    PilotState.LOST,
+    PilotState.FAILING,
+    PilotState.FAILED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn."""
+
+    time: float
+    """Its beginning, in seconds since the epoch."""
+    seconds: float = 0.0
+    leader: str = ""
+    faults: Sequence[str] = ()
+    """Why nothing was decided, or less than usual."""
+    invalid: Mapping[str, str] = field(default_factory=dict)
+    """Templates that cannot be used, with the reasons."""
+    plan: Plan | None = None
+    """The plan; None if none could be made."""
+
+
+def status(turn: Turn, before: Json) -> Json:
+    """Return the status after a turn. A turn without a plan keeps the templates of the one before."""
+    found: Json = {
+        "time": round(turn.time),
+        "seconds": round(turn.seconds, 2),
+        "leader": turn.leader,
+        "faults": list(turn.faults),
+        "invalid": dict(turn.invalid),
+    }
+    if turn.plan is None:
+        kept: Json = {name: before[name] for name in ("templates", "unmatched", "unmatchedJobs") if name in before}
+        return {**found, **kept}
+    unmatched = _unmatched(turn.plan.mismatches)
+    return {
+        **found,
+        "templates": {name: _template(one) for name, one in sorted(turn.plan.templates.items())},
+        "unmatchedJobs": sum(one["number"] for one in unmatched),
+        "unmatched": unmatched[:_MOST],
+    }
+
+
+def _unmatched(groups: Sequence[JobGroup]) -> list[Json]:
+    """Return the jobs that no template could run, one entry for each user and reason, the largest first."""
+    found: dict[tuple[str, str], Json] = {}
+    for group in groups:
+        empty = {"user": group.user, "jobs": group.jobs, "number": 0, "reason": group.mismatch}
+        found.setdefault((group.user, group.mismatch), empty)["number"] += group.idle
+    return sorted(found.values(), key=lambda one: -int(one["number"]))
+
+
+def _template(one: TemplatePlan) -> Json:
+    return {
+        "idleJobs": one.idle_jobs,
+        "pilots": {str(state): number for state in PilotState if (number := one.states[state])},
+        "create": one.create,
+        "delete": len(one.delete),
+        "lacking": one.lacking,
+        "limit": one.limit,
+        "next": next_step(one),
+        "closure": asdict(one.closure),
+    }
+
+
+def next_step(one: TemplatePlan) -> str:
+    """Return what happens next to a template's pilots, and why, in a sentence."""
+    parts = []
+    if one.create:
+        parts.append(f"{one.create} pilots are made")
+    if one.delete:
+        parts.append(f"{len(one.delete)} pilots are deleted")
+    if one.lacking:
+        parts.append(f"{one.lacking} more pilots would have jobs: {one.limit}")
+    elif one.limit:
+        parts.append(one.limit)
+    if not parts:
+        parts.append("all idle jobs have pilots" if one.idle_jobs else "no idle job matches")
+    return "; ".join(parts)
+
+
+def closures(found: Json) -> dict[str, Closure]:
+    """Return the records of failures in a status, by template; none of an entry that cannot be read."""
+    records = {}
+    for name, one in (found.get("templates") or {}).items():
+        try:
+            records[name] = Closure(**one["closure"])
+        except (KeyError, TypeError):
+            continue
+    return records
+
+
+def lines(found: Json, now: float) -> Iterator[str]:
+    """Yield a status as text."""
+    age = now - found.get("time", 0)
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.get("time", 0)))
+    late = ": no provisioner is at work" if age > STALE_SECONDS else ""
+    yield f"provisioner {found.get('leader') or 'without a name'}, as of {stamp} UTC, {age:.0f} s ago{late}"
+    for words in found.get("faults") or ():
+        yield f"  fault     {words}"
+    for name, words in sorted((found.get("invalid") or {}).items()):
+        yield f"template {name}: not used"
+        yield f"  fault     {words}"
+    for name, one in (found.get("templates") or {}).items():
+        pilots = one.get("pilots") or {}
+        counts = ", ".join(f"{pilots[state]} {state}" for state in map(str, _SHOWN) if state in pilots)
+        yield f"template {name}: {one.get('idleJobs', 0)} idle jobs match"
+        yield f"  pilots    {counts or 'none'}"
+        yield f"  next      {one.get('next', '')}"
+    if not found.get("templates") and not found.get("invalid"):
+        yield "no pod template: apply one with the label app.kubernetes.io/component=pilot-template"
+    for one in found.get("unmatched") or ():
+        yield f"no template for {one['number']} jobs of {one['user']}, such as {(one['jobs'].split() or ['?'])[0]}"
+        yield f"  reason    {one['reason']}"

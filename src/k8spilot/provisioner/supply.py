@@ -1,0 +1,186 @@
+"""Pilots that exist: their pods, joined with their slots in the pool's collector.
+
+Pods are bare ones and belong to no Job: whether another pilot follows one that ended depends on the demand, and not on
+how it ended; and a Job would be a second object and three more writes for each pilot. Their owner is the PodTemplate,
+so that its deletion ends its pilots, and `kubectl drain` takes them as a controller's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from k8spilot.provisioner.model import Pilot, PilotSlot, PilotState, Room, Template
+from k8spilot.settings import ENGINE, PILOT
+
+Json = dict[str, Any]
+
+TEMPLATE: Final = "k8spilot/template"
+"""Label of pilots: the name of their template."""
+VERSION: Final = "k8spilot/template-version"
+"""Annotation of pilots: the version of the template that they were made from."""
+_OURS: Final = frozenset({"install", PILOT, ENGINE})
+"""Containers whose troubles are the pilot's. Those of the payload containers are their jobs', once the pilot runs."""
+_ORDINARY: Final = frozenset({"", "PodInitializing", "ContainerCreating"})
+_WORKED_SECONDS: Final = 600.0
+"""Life of a pilot whose failure says nothing of its template: it could begin its work."""
+_CRASHES: Final = 3
+"""Ends of the pilot container before it was in the pool, after which it counts as failing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PilotPod:
+    """Facts of a pilot's pod. A pod has some 15 KiB of JSON, and there may be ten thousand of them."""
+
+    name: str
+    uid: str
+    resource_version: str
+    template: str
+    template_version: str
+    created: float
+    phase: str
+    is_deleted: bool
+    started: float
+    """Latest start of the pilot container; 0 if it does not run."""
+    crashes: int
+    trouble: str
+    trouble_since: float
+    was_disrupted: bool
+    """Whether Kubernetes ended it for a reason that is not its own: preemption, eviction, a lost node."""
+    worked_seconds: float
+    """Time for which its pilot container ran, if that has ended."""
+
+
+def pod_facts(pod: Json) -> PilotPod:
+    """Return the facts of a pod, as the API server sends it."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    by_name = {one["name"]: one for one in containers}
+    pilot = by_name.get(PILOT) or {}
+    running = (pilot.get("state") or {}).get("running") or {}
+    started = _time(running.get("startedAt"))
+    phase = status.get("phase") or "Pending"
+    created = _time(metadata.get("creationTimestamp"))
+    trouble, since = _trouble(pod, by_name, has_run=bool(started or pilot.get("restartCount")))
+    return PilotPod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=metadata.get("resourceVersion", ""),
+        template=(metadata.get("labels") or {}).get(TEMPLATE, ""),
+        template_version=(metadata.get("annotations") or {}).get(VERSION, ""),
+        created=created,
+        phase=phase,
+        is_deleted="deletionTimestamp" in metadata,
+        started=started,
+        crashes=int(pilot.get("restartCount") or 0),
+        trouble=trouble,
+        trouble_since=since or created,
+        was_disrupted=any(
+            one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+            for one in status.get("conditions") or ()
+        ),
+        worked_seconds=_worked(pilot),
+    )
+
+
+def join(
+    pods: Iterable[PilotPod],
+    templates: Mapping[str, Template],
+    slots: Iterable[PilotSlot],
+    seen: set[str],
+    now: float,
+) -> Iterator[Pilot]:
+    """Yield the pilots.
+
+    Args:
+        pods: their pods.
+        templates: the templates by name.
+        slots: their slots in the pool.
+        seen: uids of pods that have been in the pool. Those that are now are added.
+        now: seconds since the epoch.
+    """
+    by_pod: dict[str, list[PilotSlot]] = {}
+    for slot in slots:
+        by_pod.setdefault(slot.pod_uid, []).append(slot)
+    seen |= by_pod.keys()
+    for pod in pods:
+        own = by_pod.get(pod.uid, [])
+        state = _state(pod, own, now, was_seen=pod.uid in seen)
+        yield Pilot(
+            name=pod.name,
+            uid=pod.uid,
+            template=pod.template,
+            state=state,
+            created=pod.created,
+            started=pod.started,
+            resource_version=pod.resource_version,
+            template_version=pod.template_version,
+            room=tuple(_room(templates.get(pod.template), own)),
+            trouble=pod.trouble,
+            trouble_since=pod.trouble_since,
+            has_worked=pod.uid in seen or pod.was_disrupted or pod.worked_seconds > _WORKED_SECONDS,
+            is_black_hole=any(slot.is_black_hole for slot in own),
+            starts_per_second=max((slot.starts_per_second for slot in own), default=0.0),  # the startd's own figure
+        )
+
+
+def _state(pod: PilotPod, slots: Sequence[PilotSlot], now: float, *, was_seen: bool) -> PilotState:
+    if pod.phase in ("Failed", "Succeeded"):
+        return PilotState.FAILED if pod.phase == "Failed" else PilotState.SUCCEEDED
+    if pod.is_deleted or any(slot.is_draining or 0 < slot.to_retire < now for slot in slots):
+        return PilotState.RETIRING
+    if slots:
+        return PilotState.BUSY if any(slot.running for slot in slots) else PilotState.IDLE
+    if was_seen:
+        return PilotState.LOST
+    if pod.crashes >= _CRASHES and not pod.started:
+        return PilotState.FAILING
+    return PilotState.STARTING if pod.started or pod.crashes else PilotState.PENDING
+
+
+def _room(template: Template | None, slots: Sequence[PilotSlot]) -> Iterator[Room]:
+    kinds = {kind.room.gpus > 0: place for place, kind in enumerate(template.kinds)} if template is not None else {}
+    for slot in slots:
+        place = kinds.get(slot.has_gpus)
+        if template is not None and place is not None and (left := template.kinds[place].jobs - slot.running) > 0:
+            yield Room(place, slot.room, left)
+
+
+def _worked(pilot: Json) -> float:
+    end = (pilot.get("state") or {}).get("terminated") or {}
+    return _time(end.get("finishedAt")) - _time(end.get("startedAt")) if end else 0.0
+
+
+def _trouble(pod: Json, by_name: Mapping[str, Json], *, has_run: bool) -> tuple[str, float]:
+    """Return why the pod does not run, or why it failed, and since when; an empty text if nothing is wrong."""
+    status = pod.get("status") or {}
+    if status.get("phase") == "Failed":
+        ends = [end for one in by_name.values() if (end := (one.get("state") or {}).get("terminated"))]
+        pilot = ((by_name.get(PILOT) or {}).get("state") or {}).get("terminated") or {}
+        words = status.get("message") or pilot.get("message") or pilot.get("reason") or status.get("reason") or ""
+        times = [_time(end.get("finishedAt")) for end in ends]
+        return _line(words) or "it says no reason", max(times, default=0.0)
+    if status.get("phase") == "Succeeded":
+        ends = [(one.get("state") or {}).get("terminated") or {} for one in by_name.values()]
+        return "", max((_time(end.get("finishedAt")) for end in ends), default=0.0)
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _line(f"{condition.get('reason')}: {condition.get('message')}"), _time(
+                condition.get("lastTransitionTime")
+            )
+    for name, one in by_name.items():
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if (name in _OURS or not has_run) and waiting.get("reason", "") not in _ORDINARY:
+            last = (one.get("lastState") or {}).get("terminated") or {}
+            words = f"{waiting.get('reason')}: {last.get('message') or waiting.get('message') or ''}"
+            return _line(f"the container {name} waits: {words}"), _time(last.get("finishedAt"))
+    return "", 0.0
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def _time(text: str | None) -> float:
+    """Return a time of the API server in seconds since the epoch; 0 without one."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0

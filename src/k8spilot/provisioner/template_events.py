@@ -1,0 +1,66 @@
+"""Events on the PodTemplate objects: when one is closed, opened, or cannot be used."""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.report import Turn
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_MOST: Final = 1000
+"""Length of a message (core/v1 Event: 1024)."""
+
+
+class TemplateEvents:
+    """Creates Events when something has changed. A failure to do so is in the log."""
+
+    def __init__(self, cluster: Cluster, instance: str) -> None:
+        self._cluster = cluster
+        self._instance = instance
+        self._closed: dict[str, float] = {}
+        self._invalid: dict[str, str] = {}
+
+    async def tell(self, turn: Turn, objects: dict[str, Json]) -> None:
+        """Create the Events of a turn."""
+        for name, words in turn.invalid.items():
+            if self._invalid.get(name) != words and name in objects:
+                await self._create(objects[name], "Warning", "TemplateInvalid", f"No pilots are made from it: {words}.")
+        self._invalid = dict(turn.invalid)
+        for name, one in (turn.plan.templates if turn.plan is not None else {}).items():
+            closure, before = one.closure, self._closed.get(name, 0.0)
+            if closure.failures and closure.until != before and name in objects:
+                pause = max(closure.until - turn.time, 0)
+                words = f"No pilots are made for {pause:.0f} s: {closure.reason}."
+                await self._create(objects[name], "Warning", "TemplateClosed", words)
+            elif before and not closure.failures and name in objects:
+                await self._create(objects[name], "Normal", "TemplateOpened", "A pilot is in the pool again.")
+            self._closed[name] = closure.until if closure.failures else 0.0
+
+    async def _create(self, template: Json, kind: str, reason: str, words: str) -> None:
+        metadata, now = template["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "PodTemplate",
+                **{key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")},
+            },
+            "type": kind,
+            "reason": reason,
+            "message": words[:_MOST],
+            "source": {"component": "k8spilot", "host": self._instance},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self._cluster.request("POST", self._cluster.path("events"), body=event)
+        except ClusterError as error:
+            logger.warning("The Event %s of template %s cannot be created: %s.", reason, metadata["name"], error)

@@ -1,0 +1,113 @@
+"""The pod templates of the namespace, ready for matching, kept up to date."""
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from k8spilot.common.errors import ClusterError
+from k8spilot.provisioner.cluster import Cluster, Reflector, Refused
+from k8spilot.provisioner.limits import TemplateError
+from k8spilot.provisioner.model import Template
+from k8spilot.provisioner.templates import SELECTOR, config_map_names, template_of
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_LOOK_SECONDS: Final = 60.0
+"""Seconds between two looks at a template's ConfigMaps, which are not watched: that would take wider rights."""
+_OLD_SECONDS: Final = 3600.0
+"""Age of a template from which it is made anew: the ad of its slots has times in it."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One template."""
+
+    version: str
+    """resourceVersion of the object."""
+    looked: float
+    made: float
+    sources: str
+    """Digest of the object and the ConfigMaps."""
+    template: Template | None
+    """The template; None if it is invalid."""
+
+
+class TemplateStore:
+    """Templates by name."""
+
+    def __init__(self, cluster: Cluster, condor_host: str) -> None:
+        self._cluster = cluster
+        self._condor_host = condor_host
+        self.reflector: Reflector[Json] = Reflector(cluster, "podtemplates", SELECTOR, lambda found: found)
+        self._entries: dict[str, _Entry] = {}
+        self.invalid: dict[str, str] = {}
+        """Templates that cannot be used, with the reasons."""
+
+    @property
+    def objects(self) -> dict[str, Json]:
+        """The PodTemplate objects."""
+        return self.reflector.objects
+
+    @property
+    def fault(self) -> str:
+        """Why the templates may be old; empty while they are watched."""
+        return self.reflector.fault
+
+    @property
+    def usable(self) -> tuple[Template, ...]:
+        """Templates that pilots can be made from, by name."""
+        found = (self._entries[name].template for name in sorted(self._entries))
+        return tuple(one for one in found if one is not None)
+
+    async def refresh(self, now: float) -> None:
+        """Read templates that are new, changed or old, and forget those that are gone."""
+        objects = dict(self.objects)
+        for name in self._entries.keys() - objects.keys():
+            del self._entries[name]
+            self.invalid.pop(name, None)
+        for name, found in objects.items():
+            entry = self._entries.get(name)
+            version = found["metadata"]["resourceVersion"]
+            if entry is not None and entry.version == version and now - entry.looked < _LOOK_SECONDS:
+                continue
+            try:
+                names = dict.fromkeys(config_map_names(found))
+                maps = [one for wanted in names if (one := await self._config_map(wanted)) is not None]
+            except ClusterError as error:
+                logger.warning("The settings of template %s cannot be read: %s.", name, error)
+                continue
+            sources = _digest([found, *maps])
+            if entry is not None and entry.sources == sources and now - entry.made < _OLD_SECONDS:
+                entry.version, entry.looked = version, now
+                continue
+            template = await self._make(name, found, maps, now)
+            self._entries[name] = _Entry(version, now, now, sources, template)
+
+    async def _make(self, name: str, found: Json, maps: list[Json], now: float) -> Template | None:
+        try:
+            template = await template_of(found, maps, self._condor_host, now)
+        except TemplateError as error:
+            self.invalid[name] = str(error)
+            return None
+        self.invalid.pop(name, None)
+        return template
+
+    async def _config_map(self, name: str) -> Json | None:
+        """Return a ConfigMap of the namespace; None if there is none."""
+        try:
+            found = await self._cluster.request("GET", self._cluster.path("configmaps", name))
+        except Refused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return {**found, "kind": "ConfigMap"}
+
+
+def _digest(objects: list[Json]) -> str:
+    parts = [(one.get("template"), one.get("data"), one["metadata"].get("annotations")) for one in objects]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

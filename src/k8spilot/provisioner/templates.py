@@ -1,0 +1,122 @@
+"""Pod templates: the PodTemplate objects of the namespace, and the slots that their pilots would have.
+
+PodTemplate is native: who may use a namespace may make one, while a resource definition of its own would need an
+administrator.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from k8spilot.common.errors import SettingsError
+from k8spilot.condor import pools, slot_types
+from k8spilot.condor.expected_ad import expected_attributes
+from k8spilot.gpu.discovery.pod_request import PodRequest
+from k8spilot.preflight.manifest import environment_in
+from k8spilot.provisioner.limits import Limits, TemplateError, limits_of
+from k8spilot.provisioner.model import SlotKind, Template
+from k8spilot.provisioner.resources import UNLIMITED_KIB, Resources
+from k8spilot.settings import Settings
+
+Json = dict[str, Any]
+
+SELECTOR: Final = "app.kubernetes.io/component=pilot-template"
+"""Labels of the PodTemplates that pilots are made from."""
+
+
+async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str, now: float) -> Template:
+    """Return a template.
+
+    Args:
+        found: the PodTemplate object.
+        config_maps: the ConfigMaps of its namespace that it names, with their kind.
+        condor_host: CONDOR_HOST of the pool whose jobs are counted.
+        now: seconds since the epoch.
+
+    Raises:
+        TemplateError: pilots cannot be made from it.
+    """
+    metadata = found["metadata"]
+    limits = limits_of(metadata.get("annotations") or {})
+    try:
+        return await _template(found, config_maps, limits, condor_host, now)
+    except TemplateError:
+        raise
+    except SettingsError as error:
+        raise TemplateError(f"its pilots could not start: {error}") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TemplateError(f"its pod has an invalid form ({type(error).__name__}: {error})") from None
+
+
+async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, condor_host: str, now: float) -> Template:
+    metadata = found["metadata"]
+    environment = environment_in([{**found, "kind": "PodTemplate"}, *config_maps])
+    own = {"POD_NAME": f"{metadata['name']}-pilot", "POD_NAMESPACE": metadata["namespace"], "POD_UID": ""}
+    settings = Settings.of({**environment, **own})
+    pool = pools.resolve(settings).condor_host
+    if pool != condor_host:
+        raise TemplateError(f"its pilots would join the pool {pool}, but the provisioner counts jobs of {condor_host}")
+    attributes = await expected_attributes(settings, now) | dict(limits.slot_attributes)
+    payload = _payload(found, settings)
+    kinds = tuple(_kinds(settings, PodRequest.of(payload).count, attributes, limits))
+    return Template(metadata["name"], limits, kinds, version_of(found))
+
+
+def version_of(found: Json) -> str:
+    """Return a digest of the pod in a PodTemplate."""
+    text = json.dumps(found.get("template"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def config_map_names(found: Json) -> Iterator[str]:
+    """Yield the names of the ConfigMaps that the settings of a template's pilots come from."""
+    spec = found["template"]["spec"]
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        for source in container.get("envFrom") or ():
+            if "configMapRef" in source:
+                yield source["configMapRef"]["name"]
+        for variable in container.get("env") or ():
+            if reference := (variable.get("valueFrom") or {}).get("configMapKeyRef"):
+                yield reference["name"]
+
+
+def _payload(found: Json, settings: Settings) -> Json:
+    """Return the last payload container: of several, the last ones have the GPUs."""
+    spec = found["template"]["spec"]
+    name = settings.slots[-1].container
+    containers = (*(spec.get("initContainers") or ()), *spec["containers"])
+    payload: Json | None = next((one for one in containers if one["name"] == name), None)
+    if payload is None:
+        raise TemplateError(f"its pod has no container {name}; use the pod of k8spilot's manifests")
+    return payload
+
+
+def _kinds(settings: Settings, gpus: int, attributes: Mapping[str, str], limits: Limits) -> Iterator[SlotKind]:
+    """Yield the slots of a pilot (condor/slot_types.py), those without GPUs first."""
+    cpus, memory = settings.num_cpus or settings.payload_cpus or 0, slot_types.memory(settings)
+    disk = settings.slot_disk_mb * 1024 or UNLIMITED_KIB
+    plain = len(settings.slots) - len(settings.gpu_slots)
+    if plain:
+        times = plain if settings.is_partitionable else 1
+        of_one = 0 if settings.gpu_slots else gpus
+        room = Resources(cpus * times, memory * times, disk * times, of_one)
+        yield _kind(1 if settings.is_partitionable else plain, room, times, attributes, limits)
+    if settings.gpu_slots:
+        room = Resources(cpus, memory, disk, settings.container_gpus)
+        yield _kind(len(settings.gpu_slots), room, 1, attributes, limits)
+
+
+def _kind(number: int, room: Resources, jobs: int, attributes: Mapping[str, str], limits: Limits) -> SlotKind:
+    amounts = {"Cpus": f"{room.cpus:g}", "Memory": str(room.memory), "Disk": str(room.disk), "GPUs": str(room.gpus)}
+    totals = {f"TotalSlot{name}": value for name, value in amounts.items()}
+    devices = ", ".join(f'[ Id = "GPU-{place}"; {limits.gpu_properties} ]' for place in range(room.gpus))
+    slot = {
+        **amounts,
+        **totals,
+        "PartitionableSlot": str(jobs > 1).lower(),
+        "SlotType": '"Partitionable"' if jobs > 1 else '"Static"',
+        **({"AvailableGPUs": f"{{ {devices} }}"} if room.gpus else {}),
+    }
+    lines = "\n".join(f"{name} = {value}" for name, value in {**attributes, **slot}.items())
+    return SlotKind(number, room, jobs, lines)
