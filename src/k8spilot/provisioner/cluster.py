@@ -143,17 +143,16 @@ class Reflector[Value]:
         """The values by the objects' names."""
         self.fault = "the API server has not answered yet"
         """Why the copy may be old; empty while the watch runs."""
+        self._pause = _FIRST_PAUSE
         self.listed = asyncio.Event()
         """Set once there is a first copy."""
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        pause = _FIRST_PAUSE
         version = ""
         while True:
             try:
                 version = version or await self._relist()
-                self.fault, pause = "", _FIRST_PAUSE
                 async for latest in self._watch(version):
                     version = latest
             except Refused as error:
@@ -163,9 +162,9 @@ class Reflector[Value]:
             except (ClusterError, ValueError) as error:
                 self.fault = str(error)
             if self.fault:
-                logger.warning("The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, pause)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                logger.warning("The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, self._pause)
+                await asyncio.sleep(self._pause)
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def take(self, found: Json) -> None:
         """Take over an object that a request has returned, before the watch tells of it."""
@@ -198,6 +197,7 @@ class Reflector[Value]:
         ]
         limit = aiohttp.ClientTimeout(sock_connect=_SECONDS, sock_read=_SILENT_SECONDS)
         async with self._cluster.answer("GET", self._cluster.path(self._resource), query, None, limit) as answer:
+            self.fault, self._pause = "", _FIRST_PAUSE
             async for line in _lines(answer.content):
                 event = json.loads(line)
                 found = event["object"]

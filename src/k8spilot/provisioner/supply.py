@@ -102,7 +102,7 @@ def join(
     by_pod: dict[str, list[PilotSlot]] = {}
     for slot in slots:
         by_pod.setdefault(slot.pod_uid, []).append(slot)
-    seen |= by_pod.keys()
+    seen.update(by_pod)
     for pod in pods:
         own = by_pod.get(pod.uid, [])
         state = _state(pod, own, now, was_seen=pod.uid in seen)

@@ -1,0 +1,56 @@
+"""The status of a provisioner, for people and for the next process."""
+
+from k8spilot.provisioner import report
+from k8spilot.provisioner.model import Closure, Demand, JobGroup, PilotState
+from k8spilot.provisioner.plan import plan
+from k8spilot.provisioner.report import Turn
+from k8spilot.provisioner.resources import Resources
+from tests.unit.provisioner.world import NOW, demand, jobs, several, template
+
+
+def told(wanted: Demand, closures: dict[str, Closure] | None = None, **more: object) -> list[str]:
+    """The text of a status."""
+    pilots = [*several(2, PilotState.BUSY), *several(1, PilotState.PENDING)]
+    found = plan(wanted, [template(max_pilots=4)], pilots, closures or {}, NOW)
+    turn = Turn(NOW, 0.5, "provisioner-1", plan=found, **more)  # type: ignore[arg-type]
+    return list(report.lines(report.status(turn, {}), NOW + 3))
+
+
+def test_a_template_shows_its_jobs_its_pilots_and_the_next_step_with_its_reason() -> None:
+    assert told(demand(jobs(9))) == [
+        "provisioner provisioner-1, as of 2027-01-15 08:00:00 UTC, 3 s ago",
+        "template cpu: 9 idle jobs match",
+        "  pilots    1 pending, 2 busy",
+        "  next      1 pilots are made; 7 more pilots would have jobs: max-pilots (4) is reached",
+    ]
+
+
+def test_jobs_without_a_template_are_told_once_for_each_user_and_reason() -> None:
+    lost = [JobGroup("bob", number, Resources(1), jobs=f"{number}.0", mismatch="no such site") for number in (2, 3)]
+    assert told(demand(*lost))[-2:] == ["no template for 5 jobs of bob, such as 2.0", "  reason    no such site"]
+
+
+def test_the_records_of_failures_outlive_the_process() -> None:
+    record = Closure(3, NOW + 50, "no token", NOW - 10, "v1")
+    found = plan(demand(), [template()], [], {"cpu": record}, NOW)
+    assert report.closures(report.status(Turn(NOW, plan=found), {})) == {"cpu": record}
+    assert report.closures({"templates": {"cpu": {"closure": {"unknown": 1}}, "other": {}}}) == {}
+
+
+def test_a_turn_without_a_plan_keeps_what_was_known_and_tells_the_fault() -> None:
+    before = report.status(Turn(NOW, plan=plan(demand(jobs(1)), [template()], [], {}, NOW)), {})
+    after = report.status(Turn(NOW + 5, faults=["the collector does not answer"]), before)
+    assert after["templates"] == before["templates"]
+    assert list(report.lines(after, NOW + 5))[1] == "  fault     the collector does not answer"
+
+
+def test_a_status_that_is_old_says_that_no_provisioner_is_at_work() -> None:
+    first, *_ = report.lines({"time": NOW, "leader": "x"}, NOW + 500)
+    assert first.endswith("500 s ago: no provisioner is at work")
+
+
+def test_a_template_that_cannot_be_used_is_told_with_the_reason() -> None:
+    assert told(demand(), invalid={"gpu": "max-pilots is missing"})[1:3] == [
+        "template gpu: not used",
+        "  fault     max-pilots is missing",
+    ]
