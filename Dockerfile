@@ -1,4 +1,5 @@
-# The project's one image: the pod's init container `install`, the payload container's idle image and the pilot.
+# The pilot's image: the pod's init container `install`, the payload container's idle image and the pilot. The stage
+# `provisioner` is the image of `k8spilot provision`.
 #   docker build -t k8spilot .          (or podman, or buildah)
 # For an image that can be built again, byte for byte (docs/reference/image.md): the base by its digest, Debian's packages as of
 # one moment, and one time for all files.
@@ -70,6 +71,28 @@ RUN for file in $(find /etc/apt -name '*.list' -o -name '*.sources'); do \
       /var/lib/apt/lists/* /var/log/*.log /var/log/apt /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache \
       /var/cache/apt/*.bin /etc/ssh/ssh_host_* /etc/passwd- /etc/shadow- /etc/group- /etc/gshadow- \
  && : >/etc/machine-id
+
+# The provisioner's own image (docker build --target provisioner): the same program with the packages that it alone needs,
+# without HTCondor's daemons.
+FROM builder AS provisioner-builder
+COPY requirements-provisioner.txt /
+RUN /build/bin/pip --python /opt/k8spilot/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
+      --require-hashes --only-binary :all: --no-compile --requirement /requirements-provisioner.txt \
+ && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
+
+FROM base AS provisioner
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends python3 ca-certificates \
+ && rm -rf /var/lib/apt/lists/* /var/log/*.log /var/log/apt /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache \
+      /var/cache/apt/*.bin /etc/passwd- /etc/shadow- /etc/group- /etc/gshadow- \
+ && echo 'provisioner:*:64200:64200::/nonexistent:/usr/sbin/nologin' >>/etc/passwd \
+ && : >/etc/machine-id
+COPY --from=provisioner-builder /opt/k8spilot /opt/k8spilot
+COPY --from=builder /installed /
+COPY requirements-provisioner.txt /opt/k8spilot/
+RUN ln -s /opt/k8spilot/bin/k8spilot /usr/local/bin/k8spilot
+USER 64200:64200
+ENTRYPOINT ["k8spilot"]
 
 FROM htcondor
 # condor_ssh_to_job: sshd runs as the jobs' account, in a home where no job can leave it a file, and starts its shell.

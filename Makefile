@@ -114,6 +114,7 @@ UPGRADE ?= --upgrade
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --python-version $(PYTHON_VERSION) $(UPGRADE)
 lock: venv  ## renew requirements.txt and requirements-build.txt: versions and hashes of what the image has from PyPI
 	$(LOCK) pyproject.toml --output-file requirements.txt
+	$(LOCK) pyproject.toml --extra provisioner --constraint requirements.txt --output-file requirements-provisioner.txt
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json

@@ -33,6 +33,7 @@ PROJECT_INPUTS = (
     "LICENSE",
     "requirements.txt",
     "requirements-build.txt",
+    "requirements-provisioner.txt",
     "src",
     "manifests",
     "components",
@@ -116,6 +117,18 @@ class Images:
             with self._progress.step("push the project's image"):
                 self._push(local, ("k8spilot", key), "k8spilot:latest")
         return f"{self._address}/k8spilot:{key}"
+
+    def provisioner(self) -> str:
+        """Ensure the provisioner's image of this checkout; return its reference."""
+        key = digest_of([self._base_key()], [CHECKOUT / name for name in PROJECT_INPUTS])
+        name = "k8spilot-provisioner"
+        if not registry.holds(self._address, name, key):
+            local = f"localhost/k8spilot-lab/{name}:{key}"
+            with self._progress.step("build the provisioner's image"):
+                self._build(local, CHECKOUT / "Dockerfile", CHECKOUT, "the provisioner's image", target="provisioner")
+            with self._progress.step("push the provisioner's image"):
+                self._push(local, (name, key), f"{name}:latest")
+        return f"{self._address}/{name}:{key}"
 
     def build_apart(self, tag: str, epoch: int, *, cached: bool) -> str:
         """Build the project's image, pushed nowhere, with one time for all its files; return its name here."""
