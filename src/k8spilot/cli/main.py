@@ -154,6 +154,9 @@ def slots(
     gpu_containers: Annotated[
         int | None, typer.Option(min=1, help="Number of payload containers that get the GPUs; all, if it is not set.")
     ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Change the pods of the objects with this name only.")
+    ] = None,
 ) -> None:
     """Give the pod of a rendered manifest several payload containers, each for one job at a time.
 
@@ -163,7 +166,8 @@ def slots(
     """
     from k8spilot.cli.slots import with_slots  # noqa: PLC0415
 
-    typer.echo(with_slots(_text_of(manifest), number, equal=equal, gpu_containers=gpu_containers), nl=False)
+    text = _text_of(manifest)
+    typer.echo(with_slots(text, number, equal=equal, gpu_containers=gpu_containers, only=only), nl=False)
 
 
 @provisioner.callback()

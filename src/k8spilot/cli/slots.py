@@ -46,11 +46,13 @@ _KNOWN: Final = {
 """Variables from which the slots follow, and those that are required and do not matter here."""
 
 
-def with_slots(text: str, number: int, *, equal: bool = False, gpu_containers: int | None = None) -> str:
+def with_slots(
+    text: str, number: int, *, equal: bool = False, gpu_containers: int | None = None, only: str | None = None
+) -> str:
     """Return the manifest `text` with `number` payload containers, of one partitionable slot or `equal` in size.
 
     The GPUs of the payload container are those of the last `gpu_containers`, None for all. Each of these has a slot of
-    its own.
+    its own. With `only`, the pods of objects with another name stay as they are.
 
     Raises:
         SettingsError: it is not YAML, has no payload container, or that has too little for so many.
@@ -59,10 +61,12 @@ def with_slots(text: str, number: int, *, equal: bool = False, gpu_containers: i
         documents = [item for item in yaml.safe_load_all(text) if item is not None]
     except yaml.YAMLError as error:
         raise SettingsError(f"the manifest is not YAML: {' '.join(str(error).split())}") from error
-    specs = [spec for item in documents for spec in _pod_specs(item) if _payload_place(spec) is not None]
+    chosen = [item for item in documents if only is None or item.get("metadata", {}).get("name") == only]
+    specs = [spec for item in chosen for spec in _pod_specs(item) if _payload_place(spec) is not None]
     if not specs:
+        of = f"no object {only} whose pod has" if only is not None else "no pod with"
         raise SettingsError(
-            f"the manifest has no pod with an init container {Settings.payload_container}; give the output of "
+            f"the manifest has {of} an init container {Settings.payload_container}; give the output of "
             "`kubectl kustomize`, before it has several payload containers"
         )
     shared = []

@@ -1,0 +1,173 @@
+"""The provisioner: pilots come when jobs wait, and go when none do."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from lab import jobs as lab_jobs
+from lab.api import Lab
+from lab.factory import Factory, TemplateOf, factory
+from lab.jobs import Jobs
+from tests.e2e.pool import until
+
+IDLE_MINUTES = 0.4
+"""Of pilots here: they end by themselves soon after the last job."""
+SMALL = TemplateOf(
+    "small", {"max-pilots": "3", "max-new-per-minute": "100"}, {"ACCEPT_IDLE_MINUTES": str(IDLE_MINUTES)}
+)
+
+Submit = Callable[..., Jobs]
+
+
+@pytest.fixture(scope="module")
+def site(lab: Lab, owner: str) -> Iterator[Factory]:
+    """A namespace with a provisioner. Each test applies the templates that it needs."""
+    with factory(lab, f"factory-{owner}") as found:
+        yield found
+
+
+@pytest.fixture
+def submit(lab: Lab, site: Factory) -> Iterator[Submit]:
+    """Submits jobs that run on the pilots of that namespace only, and removes them."""
+    with ExitStack() as cleanup:
+
+        def submitted(script: str, *, count: int = 1, user: str = "alice", **commands: str) -> Jobs:
+            chosen = {
+                "container_image": f"docker://{lab.registry}/busybox",
+                "executable": "/bin/sh",
+                "arguments": f"\"-c '{script}'\"",
+                "transfer_output_files": '""',
+                "request_memory": "64M",
+                "request_disk": "20M",
+                "requirements": f'TARGET.K8SNamespace == "{site.namespace}"',
+                **commands,
+            }
+            found = lab_jobs.submit(lab, user, chosen, count=count)
+            cleanup.callback(found.remove)
+            return found
+
+        yield submitted
+
+
+def alive(site: Factory) -> list[dict[str, Any]]:
+    """The pilots that have not ended."""
+    return [pod for pod in site.pilots() if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+
+
+def told(site: Factory, name: str) -> dict[str, Any]:
+    """What the status says of a template."""
+    found: dict[str, Any] = site.status().get("templates", {}).get(name, {})
+    return found
+
+
+@pytest.mark.timeout(400)
+def test_pilots_come_for_idle_jobs_and_go_when_there_are_none(site: Factory, submit: Submit) -> None:
+    site.apply(SMALL)
+    site.provisioner()
+    assert alive(site) == []
+    began = time.monotonic()
+    waiting = submit("sleep 5", count=8)
+    until(lambda: bool(alive(site)), "a pilot", 60)
+    first = time.monotonic() - began
+    most = 0
+    for proc in range(8):
+        while not any(event.proc == proc and event.kind == "JobTerminatedEvent" for event in waiting.events):
+            waiting.look()
+            most = max(most, len(alive(site)))
+            assert time.monotonic() - began < 240
+            time.sleep(0.5)
+    assert most == 3, "as many as the limit allows"
+    until(lambda: not alive(site), "all pilots have ended by themselves", 2 * 60 * IDLE_MINUTES + 40)
+    assert {pod["status"]["phase"] for pod in site.pilots()} == {"Succeeded"}
+    assert all(pod["metadata"]["name"].startswith("small-2") for pod in site.pilots())
+    assert first < 20, "a busy node; docs/performance.md has the figure of an idle one"
+
+
+def test_jobs_that_no_template_can_run_are_told_with_the_expression(site: Factory, submit: Submit) -> None:
+    site.apply(SMALL)
+    site.provisioner()
+    submit("true", request_memory="64G")
+    submit("true", user="bob", requirements=f'TARGET.K8SNamespace == "{site.namespace}" && TARGET.Rack == 7')
+
+    def reasons() -> dict[str, str]:
+        return {one["user"].split("@")[0]: one["reason"] for one in site.status().get("unmatched", ())}
+
+    until(lambda: "bob" in reasons() and "64" in reasons().get("alice", ""), "the reasons", 60)
+    assert "a job requests 1 CPUs, 65536 MiB of memory" in reasons()["alice"]
+    assert "Requirements of the jobs: TARGET.Rack == 7 is not true" in reasons()["bob"]
+
+
+@pytest.mark.timeout(300)
+def test_an_image_that_cannot_be_pulled_closes_its_template_and_is_told(site: Factory, submit: Submit) -> None:
+    image = [{"op": "replace", "path": "/template/spec/containers/0/image", "value": f"{site.lab.registry}/nothing:1"}]
+    install = [
+        {"op": "replace", "path": "/template/spec/initContainers/0/image", "value": f"{site.lab.registry}/nothing:1"}
+    ]
+    broken = TemplateOf("broken", {"max-pilots": "5", "max-pending": "2"}, patches=[*image, *install])
+    site.apply(broken)
+    site.kubectl("delete", "podtemplate", "small", "--ignore-not-found")
+    submit("true", count=5)
+    until(lambda: told(site, "broken").get("closure", {}).get("failures", 0) > 0, "the template is closed", 150)
+    reason = told(site, "broken")["closure"]["reason"]
+    assert "does not start: the container install waits" in reason
+    assert len(alive(site)) == 2, "no more than two are pending"
+    events = [one["message"] for one in site.events() if one["reason"] == "TemplateClosed"]
+    assert any("does not start: the container install waits" in message for message in events)
+    site.kubectl("delete", "podtemplate", "broken")
+    until(lambda: not alive(site), "its pilots go with it", 60)
+
+
+def test_a_template_that_cannot_be_used_is_told_and_the_others_work(site: Factory, submit: Submit) -> None:
+    wrong = TemplateOf("wrong", {"max-pilots": "many"})
+    site.apply(SMALL, wrong)
+    until(lambda: "wrong" in site.status().get("invalid", {}), "the fault", 60)
+    assert (
+        site.status()["invalid"]["wrong"]
+        == ("the annotation k8spilot/max-pilots is 'many', but it must be an integer of at least 0")
+        or "must be an integer" in site.status()["invalid"]["wrong"]
+    )
+    submit("true").ended(timeout=120)
+    site.kubectl("delete", "podtemplate", "wrong")
+
+
+@pytest.mark.timeout(300)
+def test_a_provisioner_that_is_killed_goes_on_and_makes_no_pilot_twice(site: Factory, submit: Submit) -> None:
+    site.apply(SMALL)
+    waiting = submit("sleep 8", count=6)
+    until(lambda: bool(alive(site)), "a pilot", 60)
+    site.kubectl("delete", "pod", site.provisioner(), "--grace-period=0", "--force")
+    for proc in range(6):
+        waiting.ended(proc, timeout=200)
+        assert len(alive(site)) <= 3
+    names = Counter(pod["metadata"]["name"] for pod in site.pilots())
+    assert max(names.values()) == 1
+
+
+@pytest.mark.timeout(300)
+def test_two_provisioners_at_once_make_no_more_pilots_than_one(site: Factory, submit: Submit) -> None:
+    site.apply(SMALL)
+    site.kubectl("scale", "deployment", "k8spilot-provisioner", "--replicas=2")
+    waiting = submit("sleep 5", count=6)
+    until(lambda: bool(alive(site)), "a pilot", 60)
+    until(lambda: len(alive(site)) <= 3 and len(site.pilots()) >= 3, "three pilots", 60)
+    for proc in range(6):
+        waiting.ended(proc, timeout=200)
+        assert len(alive(site)) <= 3
+    site.kubectl("scale", "deployment", "k8spilot-provisioner", "--replicas=1")
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(site: Factory, submit: Submit) -> None:
+    site.apply(SMALL)
+    name = site.provisioner()
+    site.kubectl("annotate", "podtemplate", "small", "k8spilot/max-pilots=0", "--overwrite")
+    submit("true")
+    printed = site.kubectl("exec", name, "--", "k8spilot", "provision", "--dry-run")
+    assert "template small: 1 idle jobs match" in printed
+    assert "1 more pilots would have jobs: max-pilots (0) is reached" in printed
+    shown = json.loads(site.kubectl("exec", name, "--", "k8spilot", "provision", "status", "--json"))
+    assert shown["templates"]["small"]["limit"] == "max-pilots (0) is reached"
