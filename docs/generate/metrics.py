@@ -56,7 +56,7 @@ The rate of `busy` divided by the rate of `known` is the use of a GPU.
 def page() -> str:
     """The page."""
     own = list(exposed())
-    rows = [(_series(one), _type(one), f"{one.documentation.rstrip('.')}.") for one in own]
+    rows = [(series(one), type_of(one), f"{one.documentation.rstrip('.')}.") for one in own]
     gpu = [row for row in rows if row[0].startswith("`k8spilot_gpu_")]
     parts = [
         INTRODUCTION,
@@ -100,7 +100,7 @@ def _series_table(rows: Iterable[tuple[str, str, str]]) -> str:
     return NAMES.format(table(("Series", "Type", "Meaning"), rows))
 
 
-def _series(one: Metric) -> str:
+def series(one: Metric) -> str:
     """The name as Prometheus has it, with its labels."""
     samples = [sample for sample in one.samples if not sample.name.endswith(("_bucket", "_count", "_sum"))]
     name = samples[0].name if samples else one.name
@@ -108,5 +108,6 @@ def _series(one: Metric) -> str:
     return f"`{name}{{{','.join(labels)}}}`" if labels else f"`{name}`"
 
 
-def _type(one: Metric) -> str:
+def type_of(one: Metric) -> str:
+    """Prometheus' type of a family."""
     return "counter" if one.type == "counter" else one.type

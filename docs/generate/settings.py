@@ -52,7 +52,7 @@ def settings() -> Iterator[Setting]:
     meanings = documented()
     for variable, one in variables().items():
         group, meaning = meanings[one.name]
-        yield Setting(group, variable, meaning, _default(one), _allowed(one.metadata["read"]))
+        yield Setting(group, variable, meaning, _default(one), allowed(one))
 
 
 def _default(one: Field[Any]) -> str:
@@ -60,8 +60,9 @@ def _default(one: Field[Any]) -> str:
     return f"`{text}`" if text and one.repr else ""
 
 
-def _allowed(read: Callable[[str], Any]) -> str:
+def allowed(one: Field[Any]) -> str:
     """Return the allowed values of a setting, from the error of its parser (settings/parsers.py)."""
+    read: Callable[[str], Any] = one.metadata["read"]
     try:
         read(_UNPRINTABLE)
     except ValueError as error:

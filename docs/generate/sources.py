@@ -6,6 +6,13 @@ from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
 from k8spilot.gpu.monitoring.vendor import GpuProcess
 from k8spilot.model.event_reasons import EVENTS
 from k8spilot.model.payload_state import PayloadState
+from k8spilot.provisioner.limits import Limits
+from k8spilot.provisioner.metrics import ProvisionerMetrics
+from k8spilot.provisioner.model import PilotState, Template
+from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner.settings import ProvisionerSettings
+from k8spilot.provisioner.settings import variables as provisioner_variables
+from k8spilot.provisioner.template_events import EVENTS as TEMPLATE_EVENTS
 from k8spilot.settings.fields import Settings, variables
 from k8spilot.settings.other_pilots import FOREIGN, Foreign
 from k8spilot.settings.reference import default_of, documented
@@ -18,19 +25,28 @@ __all__ = [
     "EXIT_REASONS",
     "FOREIGN",
     "HOLD_CLASSES",
+    "TEMPLATE_EVENTS",
     "DeviceFigures",
     "Figures",
     "Foreign",
     "GpuProcess",
+    "Limits",
     "Meter",
     "Metrics",
     "Now",
     "NowOfSlot",
     "PayloadState",
+    "PilotState",
+    "Plan",
+    "ProvisionerMetrics",
+    "ProvisionerSettings",
     "Settings",
+    "Template",
+    "TemplatePlan",
     "app",
     "default_of",
     "documented",
     "families",
+    "provisioner_variables",
     "variables",
 ]

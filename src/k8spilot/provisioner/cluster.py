@@ -162,7 +162,9 @@ class Reflector[Value]:
             except (ClusterError, ValueError) as error:
                 self.fault = str(error)
             if self.fault:
-                logger.warning("The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, self._pause)
+                logger.warning(
+                    "The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, self._pause
+                )
                 await asyncio.sleep(self._pause)
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 

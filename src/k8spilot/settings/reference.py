@@ -80,9 +80,9 @@ def text_of(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def documented() -> dict[str, tuple[str, str]]:
+def documented(of: type = Settings) -> dict[str, tuple[str, str]]:
     """Return the title of its group and the docstring of each field, which Python itself does not keep."""
-    lines = inspect.getsource(Settings)
+    lines = inspect.getsource(of)
     titles = [(number, match[1]) for number, line in enumerate(lines.splitlines(), 1) if (match := _title(line))]
     (body,) = ast.parse(lines).body
     assert isinstance(body, ast.ClassDef)
@@ -91,7 +91,7 @@ def documented() -> dict[str, tuple[str, str]]:
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
             assert isinstance(following, ast.Expr)
             assert isinstance(following.value, ast.Constant), one.target.id
-            group = next(title for number, title in reversed(titles) if number < one.lineno)
+            group = next((title for number, title in reversed(titles) if number < one.lineno), "")
             found[one.target.id] = (group, inspect.cleandoc(str(following.value.value)))
     return found
 
