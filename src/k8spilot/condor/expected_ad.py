@@ -1,7 +1,7 @@
 """The ad of a slot that a pilot with some settings would have, for matching without a pilot.
 
 The configuration is the pilot's own (condor/config.py), and HTCondor's library expands its macros. The attributes that
-the startd and the starter add are those of the image's HTCondor; tests/e2e/test_expected_ad.py compares with a pilot.
+the startd and the starter add are those of the image's HTCondor; a test (test_expected_ad.py) compares with a pilot.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Does what a plan says: creates and deletes pods."""
+"""The actuator: creates and deletes pods as a plan says."""
 
 import asyncio
 import copy
@@ -26,7 +26,7 @@ _AT_A_TIME: Final = 10
 
 @dataclass(slots=True)
 class Done:
-    """What became of a plan."""
+    """Outcome of a plan."""
 
     created: dict[str, int] = field(default_factory=dict)
     """Pilots made, by template."""

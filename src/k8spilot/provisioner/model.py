@@ -63,23 +63,23 @@ class PilotState(StrEnum):
     """State of a pilot, from its pod and the pool's collector."""
 
     PENDING = "pending"
-    """Its container has not started."""
+    """The pilot container has not started."""
     STARTING = "starting"
-    """It runs, but was never seen in the pool."""
+    """The pilot runs, but was never seen in the pool."""
     IDLE = "idle"
-    """In the pool, without a job."""
+    """The pool has its slots, and no job is in them."""
     BUSY = "busy"
-    """In the pool, with at least one job."""
+    """At least one job is in it."""
     RETIRING = "retiring"
-    """It takes no more jobs: its lifetime is over, it drains, or its pod is being deleted."""
+    """The pilot takes no more jobs: its lifetime is over, it drains, or its pod is being deleted."""
     LOST = "lost"
-    """It runs, and was in the pool, but is not any more."""
+    """The pilot runs and was in the pool, but is not any more."""
     FAILING = "failing"
-    """It ends again and again before it is in the pool."""
+    """The pilot container ends again and again before the pool has its slots."""
     FAILED = "failed"
-    """Its pod has failed."""
+    """The pod has failed."""
     SUCCEEDED = "succeeded"
-    """Its pod has come to its end."""
+    """The pod has come to its end."""
 
 
 EXISTING = frozenset(PilotState) - {PilotState.FAILED, PilotState.SUCCEEDED}
@@ -162,7 +162,7 @@ class PilotSlot:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of the pool."""
+    """A question to the pool."""
 
     namespace: str
     """Namespace of the pilots."""

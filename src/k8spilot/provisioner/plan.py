@@ -1,4 +1,4 @@
-"""What to do in a turn: which pilots are missing, which are surplus, and why. Pure.
+"""The plan of a turn: which pilots are missing, which are surplus, and why. Pure.
 
 Idle jobs are put into the space of pilots that exist, and then into new pilots as far as the limits allow. Users take
 turns, one slot at a time, so that a user with many jobs does not take all new pilots. Pilots that exist are never
@@ -29,12 +29,12 @@ SURPLUS_SECONDS: Final = 60.0
 HORIZON_SECONDS: Final = 30.0
 """Seconds that a new pilot takes until it runs a job. Jobs that busy pilots take meanwhile need no pilot."""
 _ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
-"""Whose space is filled first: surplus then shows in the pilots that are furthest from a job."""
+"""Order in which the space of pilots is filled: surplus then shows in the pilots that are furthest from a job."""
 
 
 @dataclass(slots=True)
 class TemplatePlan:
-    """What to do about one template, and why."""
+    """Plan for one template, with the reasons."""
 
     template: Template
     create: int = 0
@@ -52,7 +52,7 @@ class TemplatePlan:
 
 @dataclass(slots=True)
 class Plan:
-    """What to do in a turn."""
+    """Plan of a turn."""
 
     templates: dict[str, TemplatePlan]
     mismatches: list[JobGroup]

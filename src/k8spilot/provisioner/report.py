@@ -1,4 +1,4 @@
-"""What a turn found and did, for people: the ConfigMap of the provisioner's status, and its text.
+"""Report of a turn for people: the ConfigMap of the provisioner's status, and its text.
 
 The ConfigMap is also where the records of failures outlive the process.
 """

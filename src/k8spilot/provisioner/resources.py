@@ -10,7 +10,7 @@ _FIELDS: Final = ("cpus", "memory", "disk", "gpus")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a slot has, or what a job requests."""
+    """Resources of a slot, or of a job's request."""
 
     cpus: float = 0
     memory: int = 0

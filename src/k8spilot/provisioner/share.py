@@ -25,7 +25,7 @@ def of(demand: Demand, part: Share, own_running: int) -> Demand:
 
 
 def _part(group: JobGroup, part: Share, factor: float) -> int:
-    """Return how many jobs of a group the cluster serves: those between two marks, which its neighbours compute, too."""
+    """Return how many jobs of a group the cluster serves: those between two marks, which its neighbours know, too."""
     key = f"{group.user} {group.wanted} {sorted(group.matches)}"
     shift = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
     begin = group.idle * part.begin + shift

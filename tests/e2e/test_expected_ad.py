@@ -1,0 +1,50 @@
+"""The ad that the provisioner expects of a pilot's slot, beside the ad of a real one."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import classad2
+import pytest
+
+from k8spilot.provisioner.templates import config_map_names, template_of
+from lab.api import Lab
+from tests.e2e.pool import Pool
+
+OF_THE_POD = frozenset({"GLIDEIN_ToDie", "GLIDEIN_ToRetire", "K8SPodName", "K8SPodUID", "Machine", "Name"})
+"""Attributes that each pilot has of its own."""
+OF_THE_NODE = frozenset({"K8SPhysicalHostName", "OSG_HOST_KERNEL_VERSION", "SHM_AVAILABLE"})
+"""Attributes that tell of the node, or of the provisioner's own."""
+OF_THE_STATE = frozenset({"Activity", "State"})
+
+
+def expected(lab: Lab, pod: str) -> classad2.ClassAd:
+    """The ad of the slot of pilots from a template with the pod of a pilot that runs."""
+    found = json.loads(lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "json"))
+    template = {
+        "metadata": {"name": "any", "namespace": lab.namespace, "annotations": {"k8spilot/max-pilots": "1"}},
+        "template": {"metadata": {}, "spec": found["spec"]},
+    }
+    maps: list[dict[str, Any]] = []
+    for name in dict.fromkeys(config_map_names(template)):
+        answer = lab.kubectl("get", "configmap", name, "-n", lab.namespace, "--ignore-not-found", "-o", "json")
+        maps += [{**json.loads(answer), "kind": "ConfigMap"}] if answer.strip() else []
+    made = asyncio.run(template_of(template, maps, lab.pool_host, time.time()))
+    (kind,) = made.kinds
+    (ad,) = classad2.parseAds(kind.ad, classad2.ParserType.Old)
+    return ad
+
+
+@pytest.mark.both_levels
+def test_the_expected_ad_is_that_of_a_pilot(pool: Pool) -> None:
+    query = ["condor_status", "-long", "-constraint", f'K8SPodName == "{pool.pod}"']
+    (real,) = classad2.parseAds(pool.lab.access_point("alice", query), classad2.ParserType.Old)
+    ad = expected(pool.lab, pool.pod)
+    names = {name for name in ad if name not in OF_THE_POD | OF_THE_NODE | OF_THE_STATE}
+    different = {
+        name: (str(ad.lookup(name)), str(real.lookup(name)) if name in real else None)
+        for name in names
+        if name not in real or str(ad.lookup(name)) != str(real.lookup(name))
+    }
+    assert different == {}
