@@ -43,6 +43,7 @@ def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
 def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The specifications of pods."""
     templates = [one["spec"].get("template", one) for one in documents if one["kind"] in ("Pod", "Job")]
+    templates += [one["template"] for one in documents if one["kind"] == "PodTemplate"]
     return [one["spec"] for one in templates]
 
 
@@ -56,6 +57,25 @@ def payloads(text: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("equal", [False, True])
 def test_the_result_has_no_fault(overlay: str, number: int, equal: bool) -> None:
     findings = manifest_findings(with_slots(rendered(overlay), number, equal=equal))
+    assert [finding.words for finding in findings if finding.verdict is not Verdict.GOOD] == []
+
+
+def test_only_the_pods_of_the_named_object_get_several_containers() -> None:
+    documents = list(yaml.safe_load_all(with_slots(rendered("factory-example"), 4, only="cpu")))
+    number = {
+        one["metadata"]["name"]: sum(
+            part["name"].startswith("payload") for part in one["template"]["spec"]["initContainers"]
+        )
+        for one in documents
+        if one["kind"] == "PodTemplate"
+    }
+    assert number == {"cpu": 4, "gpu": 1, "large": 1}
+    with pytest.raises(SettingsError, match="no object cpus whose pod has an init container payload"):
+        with_slots(rendered("factory-example"), 4, only="cpus")
+
+
+def test_the_site_with_three_templates_has_no_fault() -> None:
+    findings = manifest_findings(rendered("factory-example"))
     assert [finding.words for finding in findings if finding.verdict is not Verdict.GOOD] == []
 
 
