@@ -43,6 +43,8 @@ FILESYSTEM_DOMAIN = $domain
 # The collector drops the ad of a killed pod after a few minutes.
 UPDATE_INTERVAL = $update
 MASTER_UPDATE_INTERVAL = $update
+# The slot's ad tells how long its last jobs took. The provisioner then knows how many jobs the pilot will take soon.
+STATISTICS_TO_PUBLISH_LIST = JobBusyTime
 ClassAdLifetime = $lifetime
 
 # --- Authorization: the pool's daemons by token, the pilot itself by file system ---

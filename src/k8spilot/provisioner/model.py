@@ -124,8 +124,10 @@ class Pilot:
     has_worked: bool = False
     """Whether it was in the pool, or ended for a reason that is not its own."""
     is_black_hole: bool = False
-    starts_per_second: float = 0.0
-    """Jobs that began in it lately, per second."""
+    ended_jobs: int = 0
+    """Jobs that ended in it lately."""
+    busy_seconds: float = 0.0
+    """Seconds for which jobs ran in its slots meanwhile; of several at a time, the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,12 @@ class PilotSlot:
     room: Resources
     """Resources that no job has."""
     is_black_hole: bool
-    starts_per_second: float
+    ended_jobs: int = 0
+    """Jobs that ended lately in all slots of the pilot (the startd has one figure for all)."""
+    ended_seconds: float = 0.0
+    """Seconds that these jobs took."""
+    claimed_seconds: float = 0.0
+    """Seconds for which this slot's claims last; of several at a time, the sum."""
 
 
 @dataclass(frozen=True, slots=True)

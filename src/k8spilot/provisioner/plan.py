@@ -6,11 +6,11 @@ chosen for a job: HTCondor does that. The plan only counts what they will take.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from k8spilot.provisioner import backoff, budget
+from k8spilot.provisioner import backoff, budget, turnover
 from k8spilot.provisioner.model import (
     EXISTING,
     IN_POOL,
@@ -23,11 +23,11 @@ from k8spilot.provisioner.model import (
     Template,
 )
 from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.turnover import COMING_SECONDS, FEW, Turnover
 
 SURPLUS_SECONDS: Final = 60.0
 """Age from which a pending pilot that no job needs is deleted: jobs between two others are idle for a moment."""
-HORIZON_SECONDS: Final = 30.0
-"""Seconds that a new pilot takes until it runs a job. Jobs that busy pilots take meanwhile need no pilot."""
+_COMING: Final = frozenset({PilotState.PENDING, PilotState.STARTING})
 _ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
 """Order in which the space of pilots is filled: surplus then shows in the pilots that are furthest from a job."""
 
@@ -46,8 +46,9 @@ class TemplatePlan:
     lacking: int = 0
     """Pilots that are missing and that a limit forbids."""
     limit: str = ""
-    """That limit; empty if no limit is in the way."""
+    """Why idle jobs get no pilot now, such as that limit; empty if all have one."""
     closure: Closure = field(default_factory=Closure)
+    turnover: Turnover = field(default_factory=Turnover)
 
 
 @dataclass(slots=True)
@@ -99,11 +100,13 @@ def plan(
     by_template: dict[str, list[Pilot]] = {template.name: [] for template in templates}
     for pilot in pilots:
         by_template.setdefault(pilot.template, []).append(pilot)
-    packing = _Packing()
+    packing = _Packing(now)
     for template in templates:
         own = by_template[template.name]
         record = closures.get(template.name, Closure())
-        one = found.templates[template.name] = TemplatePlan(template, closure=record)
+        one = found.templates[template.name] = TemplatePlan(
+            template, closure=record, turnover=turnover.of(template, own)
+        )
         one.states.update(pilot.state for pilot in own)
         one.idle_jobs = sum(group.idle for group in demand.groups if template.name in group.matches)
         packing.add(one, own, budget.of(template, own, record, now))
@@ -119,44 +122,46 @@ def plan(
 class _Packing:
     """Idle jobs in the space of pilots, those that exist and new ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
+        self._now = now
         self._plans: dict[str, TemplatePlan] = {}
         self._bins: dict[str, list[_Bin]] = {}
         self._budgets: dict[str, budget.Budget] = {}
         self._tried: dict[tuple[str, tuple[int, ...], Resources], int] = {}
         """Bins at the beginning of a template's list that have no space for such a job: none ever grows."""
+        self._coming: dict[str, int] = {}
+        """Pilots on their way to the pool, those that are planned included."""
+        self._needs = Counter[str]()
+        """Jobs that need pilots on their way, or more of them, by template."""
 
     def add(self, one: TemplatePlan, pilots: Sequence[Pilot], allowed: budget.Budget) -> None:
         """Add a template and its pilots."""
         template = one.template
         self._plans[template.name] = one
         self._budgets[template.name] = allowed
+        youngest = self._now - COMING_SECONDS
+        self._coming[template.name] = sum(pilot.state in _COMING and pilot.created > youngest for pilot in pilots)
         bins = self._bins[template.name] = []
-        starts = sum(pilot.starts_per_second for pilot in pilots if pilot.state is PilotState.BUSY)
-        for _ in range(int(starts * HORIZON_SECONDS)):
-            bins.extend(_Bin(place, kind.room, 1) for place, kind in enumerate(template.kinds[:1]))
         for state in _ORDER:
             for pilot in sorted((pilot for pilot in pilots if pilot.state is state), key=lambda pilot: pilot.created):
                 if not pilot.is_black_hole:
-                    bins.extend(_Bin(space.kind, space.room, space.jobs, pilot) for space in _space(template, pilot))
+                    times = one.turnover.each if pilot.state in IN_POOL else 1
+                    for space in _space(template, pilot):
+                        bins.extend(_Bin(space.kind, space.room, space.jobs, pilot) for _ in range(times))
+        for kind in template.kinds[:1]:
+            bins.extend(_Bin(0, kind.room, 1) for _ in range(one.turnover.taken))
 
     def pack(self, groups: Sequence[JobGroup]) -> None:
-        """Find space for the jobs of all groups, users taking turns."""
-        queues: dict[str, deque[_Waiting]] = {}
-        for group in groups:
-            queues.setdefault(group.user, deque()).append(_Waiting(group, group.idle))
-        turns = deque(queues.values())
-        while turns:
-            queue = turns.popleft()
-            first = queue[0]
-            placed = self._place(first.group, first.left)
-            first.left -= placed
-            if not placed:
-                self._note_lacking(first)
-            if not placed or not first.left:
-                queue.popleft()
-            if queue:
-                turns.append(queue)
+        """Find space for the jobs of all groups, users taking turns: in pilots that exist, and then in new ones."""
+        waiting = [_Waiting(group, group.idle) for group in groups]
+        _take_turns(waiting, self._place)
+        left = [one for one in waiting if one.left]
+        for name in self._plans:
+            self._needs[name] += sum(one.left for one in left if name in one.group.matches)
+        _take_turns(left, self._place_in_new)
+        for one in left:
+            if one.left:
+                self._note_lacking(one)
 
     def keep_least(self, one: TemplatePlan) -> None:
         """Create pilots up to the least number that the operator wants."""
@@ -183,15 +188,29 @@ class _Packing:
         return [(pilot, "it has not started, and no idle job needs it any more") for pilot in unused[: max(spare, 0)]]
 
     def _place(self, group: JobGroup, most: int) -> int:
-        """Put jobs of a group into one slot; return how many."""
-        choices = self._choices(group)
-        for template in choices:
+        """Put jobs of a group into one slot of the pilots that exist or are planned; return how many."""
+        for template in self._choices(group):
             if placed := self._fill(template, group, most):
                 return placed
-        for template in choices:
+        return 0
+
+    def _place_in_new(self, group: JobGroup, most: int) -> int:
+        """Put jobs of a group into one slot, of a new pilot if need be; return how many."""
+        if placed := self._place(group, most):
+            return placed
+        for template in self._choices(group):
+            if self._is_under_way(template, group):
+                return 0
             if self._open(template, group) and (placed := self._fill(template, group, most)):
                 return placed
         return 0
+
+    def _is_under_way(self, template: Template, group: JobGroup) -> bool:
+        """Return whether pilots on their way suffice for now. Once they are there, it shows how many more it takes."""
+        slots = self._coming[template.name] * _fits(template, group)
+        if not slots or self._budgets[template.name].left <= 0:
+            return False
+        return slots >= FEW + self._needs[template.name] // self._plans[template.name].turnover.jobs_per_slot
 
     def _choices(self, group: JobGroup) -> list[Template]:
         """Return the templates that could run jobs of a group, the preferred one first."""
@@ -208,6 +227,8 @@ class _Packing:
                 space.room = space.room.minus(group.wanted, number)
                 space.jobs -= number
                 space.is_used = True
+                if space.pilot is not None and space.pilot.state in _COMING:
+                    self._needs[template.name] += number
                 self._tried[key] = place
                 return number
         self._tried[key] = len(bins)
@@ -220,17 +241,38 @@ class _Packing:
             return False
         allowed.left -= 1
         self._plans[template.name].create += 1
+        self._coming[template.name] += 1
         self._bins[template.name] += [_Bin(space.kind, space.room, space.jobs) for space in _whole(template)]
         return True
 
     def _note_lacking(self, waiting: _Waiting) -> None:
         """Record how many pilots these jobs lack, and which limit is in the way."""
         for template in self._choices(waiting.group):
+            one = self._plans[template.name]
+            if self._is_under_way(template, waiting.group):
+                coming = self._coming[template.name]
+                one.limit = f"{coming} pilots are on their way, and more follow for jobs that then still wait"
+                return
             if each := _fits(template, waiting.group):
-                one = self._plans[template.name]
                 one.lacking += -(-waiting.left // each)
                 one.limit = self._budgets[template.name].limit
                 return
+
+
+def _take_turns(waiting: Iterable[_Waiting], place: Callable[[JobGroup, int], int]) -> None:
+    """Let users place the jobs of one slot after each other, until nothing more can be placed."""
+    queues: dict[str, deque[_Waiting]] = {}
+    for one in waiting:
+        queues.setdefault(one.group.user, deque()).append(one)
+    turns = deque(queues.values())
+    while turns:
+        queue = turns.popleft()
+        placed = place(queue[0].group, queue[0].left)
+        queue[0].left -= placed
+        if not placed or not queue[0].left:
+            queue.popleft()
+        if queue:
+            turns.append(queue)
 
 
 def _fits(template: Template, group: JobGroup) -> int:

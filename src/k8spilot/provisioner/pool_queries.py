@@ -28,11 +28,14 @@ _SLOT: Final = [
     "GLIDEIN_ToRetire",
     "K8SBlackHoleUntil",
     "Draining",
-    "RecentJobStarts",
-    "DaemonStartTime",
+    "EnteredCurrentState",
+    "ChildEnteredCurrentState",
+    "MyCurrentTime",
+    "RecentJobBusyTimeAvg",
+    "RecentJobBusyTimeCount",
 ]
-_STARTS_SECONDS: Final = 1200.0
-"""Window of RecentJobStarts (STATISTICS_WINDOW_SECONDS)."""
+_WINDOW_SECONDS: Final = 1200.0
+"""Window of the startd's recent statistics (StartdStats in ResMgr.h)."""
 
 
 _matcher: Matcher | None = None
@@ -96,7 +99,6 @@ def _slots(ads: Sequence[Any]) -> Iterator[PilotSlot]:
             running = int(ad.get("NumDynamicSlots", 0))
         else:
             running = int(ad.get("State") != "Unclaimed")
-        window = min(max(now - float(ad.get("DaemonStartTime", now)), 60.0), _STARTS_SECONDS)
         yield PilotSlot(
             pod_uid=str(ad.get("K8SPodUID", "")),
             has_gpus=int(ad.get("TotalSlotGPUs", 0)) > 0,
@@ -107,5 +109,17 @@ def _slots(ads: Sequence[Any]) -> Iterator[PilotSlot]:
                 float(ad.get("Cpus", 0)), int(ad.get("Memory", 0)), int(ad.get("Disk", 0)), int(ad.get("GPUs", 0))
             ),
             is_black_hole=now < float(ad.get("K8SBlackHoleUntil") or 0),
-            starts_per_second=int(ad.get("RecentJobStarts", 0)) / window,
+            ended_jobs=int(ad.get("RecentJobBusyTimeCount", 0)),
+            ended_seconds=int(ad.get("RecentJobBusyTimeCount", 0)) * float(ad.get("RecentJobBusyTimeAvg", 0)),
+            claimed_seconds=_claimed_seconds(ad),
         )
+
+
+def _claimed_seconds(ad: Any) -> float:
+    """Return for how long the slot's claims have lasted within the window; of several at a time, the sum."""
+    if ad.get("PartitionableSlot") is True:
+        since = ad.eval("ChildEnteredCurrentState") if "ChildEnteredCurrentState" in ad else []
+    else:
+        since = [ad.get("EnteredCurrentState")] if ad.get("State") == "Claimed" else []
+    now = float(ad.get("MyCurrentTime", 0))
+    return sum(min(max(now - one, 0.0), _WINDOW_SECONDS) for one in since if isinstance(one, int | float))

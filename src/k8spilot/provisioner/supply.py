@@ -120,7 +120,10 @@ def join(
             trouble_since=pod.trouble_since,
             has_worked=pod.uid in seen or pod.was_disrupted or pod.worked_seconds > _WORKED_SECONDS,
             is_black_hole=any(slot.is_black_hole for slot in own),
-            starts_per_second=max((slot.starts_per_second for slot in own), default=0.0),  # the startd's own figure
+            ended_jobs=max((slot.ended_jobs for slot in own), default=0),
+            busy_seconds=max(
+                max((slot.ended_seconds for slot in own), default=0.0), sum(slot.claimed_seconds for slot in own)
+            ),
         )
 
 

@@ -42,7 +42,7 @@ def slot(**more: Any) -> PilotSlot:
         "to_retire": NOW + 1000,
         "room": ONE,
     }
-    return PilotSlot(**{**values, "is_black_hole": False, "starts_per_second": 0.0, **more})
+    return PilotSlot(**{**values, "is_black_hole": False, **more})
 
 
 def joined(
