@@ -49,7 +49,7 @@ RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolatio
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /installed "/installed$site" \
  && install -D -m 0755 --target-directory /installed/opt/k8spilot/libexec /payload-init /tidy /starter /docker-client \
  && mkdir /installed/opt/k8spilot/bin \
- && printf '#!/opt/k8spilot/bin/python\nimport sys\nfrom k8spilot.cli.main import main\nsys.exit(main())\n' \
+ && printf '#!/opt/k8spilot/bin/python\nimport sys\nfrom k8spilot.cli.main import main\nif __name__ == "__main__":\n    sys.exit(main())\n' \
       >/installed/opt/k8spilot/bin/k8spilot \
  && chmod 0755 /installed/opt/k8spilot/bin/k8spilot
 

@@ -9,7 +9,7 @@ PYTHON_VERSION := 3.14
 PYTHON ?=
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
+.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -56,6 +56,9 @@ registry: venv  ## print host:port of the lab's registry
 
 demo: venv  ## bring the lab up, deploy a pilot, run real jobs and show what happens
 	@$(LAB) demo
+
+demo-factory: venv  ## bring the lab up, and show how pilots follow a hundred jobs; the picture is build/demo-factory.svg
+	@$(LAB) demo-factory
 
 # A real run of `make demo`: recorded by asciinema, rendered by termtosvg. Pauses longer than 2 s are cut.
 RECORDING := docs/images/demo

@@ -1,4 +1,4 @@
-"""The lab's command line: python -m lab up, down, kubeconfig, registry, image, pilot, dockerd, demo."""
+"""The lab's command line: python -m lab up, down, kubeconfig, registry, image, pilot, dockerd, demo, demo-factory."""
 
 import argparse
 import logging
@@ -7,6 +7,7 @@ import sys
 
 from lab import demo, dockerd, pilot, testbed
 from lab.api import Lab
+from lab.demo import factory as demo_factory
 from lab.errors import LabError
 from lab.progress import Progress
 from lab.settings import Settings
@@ -41,12 +42,16 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("registry", help="print host:port of the registry")
     commands.add_parser("image", help="print the reference of the project's image")
     commands.add_parser("demo", help="bring all up and show real jobs of two users in one pilot pod")
+    commands.add_parser("demo-factory", help="bring all up and show how pilots follow a hundred jobs")
     one = commands.add_parser("pilot", help="deploy one pilot pod from the manifests")
     one.add_argument("name", nargs="?", default="pilot", help="name of the pod (pilot)")
     one.add_argument("--delete", action="store_true", help="remove it instead")
     real = commands.add_parser("dockerd", help="start a real dockerd to compare with, and print its DOCKER_HOST")
     real.add_argument("--stop", action="store_true", help="end it instead; `down` does so, too")
     return parser
+
+
+_DEMOS = {"demo": demo.main, "demo-factory": demo_factory.main}
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -60,8 +65,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"kubeconfig  {lab.kubeconfig}\nregistry    {lab.registry}\nimage       {lab.image}", file=sys.stderr)
         print(f"pool        {lab.pool_host}", file=sys.stderr)
         return 0
-    if options.command == "demo":
-        return demo.main()
+    if options.command in _DEMOS:
+        return _DEMOS[options.command]()
     lab = Lab.attach()
     if options.command == "pilot":
         if options.delete:

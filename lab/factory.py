@@ -50,7 +50,7 @@ class Factory:
     @phase(PILOT)
     def apply(self, *templates: TemplateOf, settings: Mapping[str, str] | None = None) -> None:
         """Apply these templates, and the provisioner with these settings."""
-        folder = self._write(templates, settings or {})
+        folder = self.write(templates, settings or {})
         self.lab.kubectl("apply", "-k", str(folder))
 
     def pilots(self) -> list[dict[str, Any]]:
@@ -65,18 +65,24 @@ class Factory:
         status: dict[str, Any] = json.loads(text)
         return status
 
+    def provisioners(self) -> list[str]:
+        """The names of the provisioners' pods that are ready and do not end."""
+        pods = json.loads(self.kubectl("get", "pods", "-l", f"app.kubernetes.io/name={PROVISIONER}", "-o", "json"))
+        return [
+            str(pod["metadata"]["name"])
+            for pod in pods["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+            and any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
+        ]
+
     def provisioner(self) -> str:
         """The name of the provisioner's pod that is ready. There may be another one that ends."""
         deadline = time.monotonic() + PATIENCE_S
-        while True:
-            pods = json.loads(self.kubectl("get", "pods", "-l", f"app.kubernetes.io/name={PROVISIONER}", "-o", "json"))
-            for pod in pods["items"]:
-                conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
-                if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
-                    return str(pod["metadata"]["name"])
+        while not (found := self.provisioners()):
             if time.monotonic() > deadline:
                 raise LabError(f"no provisioner is ready in {self.namespace} after {PATIENCE_S:.0f} s")
             time.sleep(0.3)
+        return found[0]
 
     def log(self) -> str:
         """The log of all provisioners."""
@@ -90,7 +96,7 @@ class Factory:
         )["items"]
         return found
 
-    def _write(self, templates: Sequence[TemplateOf], settings: Mapping[str, str]) -> Path:
+    def write(self, templates: Sequence[TemplateOf], settings: Mapping[str, str]) -> Path:
         """Write the kustomizations: a folder for the pod, one for each template, and the site's above them."""
         root = self.lab.settings.overlays / self.namespace
         image, _, tag = self.lab.image.rpartition(":")

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures import say
-from bench.provisioning import picture, table
+from bench.provisioning import table
 from bench.provisioning.contestants import CONTESTANTS
 from bench.provisioning.curves import CURVES
 from bench.provisioning.measures import Measures, mean
-from bench.provisioning.world import Sample, World
+from bench.provisioning.world import World
+from lab import pilot_picture
+from lab.pilot_samples import Sample
 
 FOLDER = Path("build")
 DRAWN, PANELS = "day", ("k8spilot", "PRP")
@@ -56,7 +58,7 @@ def main() -> int:
     target = FOLDER / "provisioning.json"
     table.write(target, found, words, {"seeds": list(wanted.seeds), "seconds": seconds})
     if samples:
-        picture.draw(FOLDER / "provisioning.svg", words[DRAWN], {name: samples[name] for name in PANELS})
+        pilot_picture.draw(FOLDER / "provisioning.svg", words[DRAWN], {name: samples[name] for name in PANELS})
     say(f"--- {seconds} s; the figures are in {target}")
     return 0
 

@@ -11,6 +11,7 @@ from bench.provisioning.cluster import Cluster
 from bench.provisioning.demand import Curve, Job
 from bench.provisioning.pods import Phase, Pod, Shape
 from bench.provisioning.pool import CYCLE_SECONDS, Key, Life, Pool
+from lab.pilot_samples import Sample
 
 SAMPLE_SECONDS = 60.0
 LONGEST_SECONDS = 4 * 24 * 3600.0
@@ -52,20 +53,6 @@ class Provisioner(Protocol):
     def turn(self, sight: Sight) -> Orders:
         """Decide."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Jobs and pilots at one moment."""
-
-    time: float
-    idle: int
-    running: int
-    coming: int
-    """Pods that are not in the pool yet."""
-    free: int
-    """Pilots in the pool without a job."""
-    busy: int
 
 
 @dataclass(slots=True)

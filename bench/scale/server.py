@@ -57,6 +57,11 @@ class Server:
         """Whom its clients are to trust."""
         return self._settings.pki / "ca.crt"
 
+    @property
+    def administrator(self) -> tuple[Path, Path]:
+        """The administrator's certificate and key."""
+        return self._settings.pki / "admin.crt", self._settings.pki / "admin.key"
+
     async def start(self) -> None:
         """Start both, and wait until the API server is ready. Raises LabError."""
         pki.ensure(self._settings)
@@ -120,7 +125,7 @@ class Server:
         """The administrator's connections; made anew where there are none."""
         if self._session is None:
             trust = ssl.create_default_context(cafile=str(self.authority))
-            trust.load_cert_chain(self._settings.pki / "admin.crt", self._settings.pki / "admin.key")
+            trust.load_cert_chain(*self.administrator)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=trust, limit=_AT_ONCE), timeout=_LONGEST
             )

@@ -60,10 +60,15 @@ _FACTS: Final = {
 }
 
 
-async def expected_attributes(settings: Settings, now: float) -> dict[str, str]:
+async def expected_attributes(settings: Settings, now: float, *, rootless: bool) -> dict[str, str]:
     """Return attributes of all slots of such a pilot, and their ClassAd expressions in HTCondor's old syntax.
 
-    Resources are not among them. `now` is the time of the pilot's start, in seconds since the epoch.
+    Resources are not among them.
+
+    Args:
+        settings: settings of the pilot, with those of the condor service.
+        now: time of the pilot's start, in seconds since the epoch.
+        rootless: whether HTCondor runs without root.
 
     Raises:
         SettingsError: the settings are invalid for HTCondor.
@@ -71,7 +76,7 @@ async def expected_attributes(settings: Settings, now: float) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="k8spilot-ad-") as root:
         folders = Folders(execute_volume=settings.execute, root=Path(root))
         file = Path(root) / "condor_config"
-        file.write_text(render(settings, folders, started=int(now)))
+        file.write_text(render(settings, folders, started=int(now), rootless=rootless))
         parameters = await _expanded(file)
     attributes = dict(_FACTS)
     attributes |= dict.fromkeys(_ABILITIES, "true")

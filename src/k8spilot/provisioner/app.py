@@ -38,21 +38,23 @@ async def provision(settings: ProvisionerSettings) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with _parts(settings) as (controller, leadership), asyncio.TaskGroup() as tasks:
-        work = [
-            tasks.create_task(restarting(controller.pods.run, "the watch of pods"), name="pods"),
-            tasks.create_task(
-                restarting(controller.templates.reflector.run, "the watch of templates"), name="templates"
-            ),
-            tasks.create_task(restarting(leadership.run, "the Lease"), name="lease"),
-            tasks.create_task(restarting(controller.run, "the controller"), name="turns"),
-        ]
-        if settings.metrics_port:
-            serving = keep_open(settings.metrics_port, _application(controller), lambda _: None)
-            work.append(tasks.create_task(serving, name="metrics and probes"))
-        await ended.wait()
-        for task in work:
-            task.cancel()
+    async with _parts(settings) as (controller, leadership):
+        async with asyncio.TaskGroup() as tasks:
+            work = [
+                tasks.create_task(restarting(controller.pods.run, "the watch of pods"), name="pods"),
+                tasks.create_task(
+                    restarting(controller.templates.reflector.run, "the watch of templates"), name="templates"
+                ),
+                tasks.create_task(restarting(leadership.run, "the Lease"), name="lease"),
+                tasks.create_task(restarting(controller.run, "the controller"), name="turns"),
+            ]
+            if settings.metrics_port:
+                serving = keep_open(settings.metrics_port, _application(controller), lambda _: None)
+                work.append(tasks.create_task(serving, name="metrics and probes"))
+            await ended.wait()
+            for task in work:
+                task.cancel()
+        await leadership.release()
 
 
 async def dry_run(settings: ProvisionerSettings) -> list[str]:

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 LEASE: Final = "k8spilot-provisioner"
 _DURATION, _DEADLINE, _RETRY = 15, 10, 2
 """Seconds, as of Kubernetes' own controllers (k8s.io/component-base, leaderelection defaults)."""
+_RELEASE_SECONDS: Final = 5.0
 
 # The library logs each failed request with a traceback, and tries again.
 logging.getLogger("kubernetes.aio.leaderelection.resourcelock.leaselock").setLevel(logging.CRITICAL)
@@ -70,6 +71,18 @@ class Leadership:
                 logger.warning("The Lease %s cannot be renewed: %s.", LEASE, error)
             self._set(held=False)
             await asyncio.sleep(_RETRY)
+
+    async def release(self) -> None:
+        """Give the Lease back, so that the next provisioner does not wait until it expires."""
+        if not self.is_held:
+            return
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._cluster.namespace}/leases/{LEASE}"
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._cluster.request("PATCH", path, body={"spec": {"holderIdentity": None}})
+        except (ClusterError, TimeoutError) as error:
+            logger.warning("The Lease %s is not given back: %s.", LEASE, error)
+        self._set(held=False)
 
     async def _lead(self) -> None:
         self._set(held=True)

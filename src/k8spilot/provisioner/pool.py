@@ -69,7 +69,7 @@ class Pool:
             self.close()
             raise PoolAway("the process that queries the pool has ended; it starts again") from None
         except RuntimeError as error:
-            raise PoolAway(str(error)) from None
+            raise PoolAway(" ".join(str(error).split())) from None
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""

@@ -69,7 +69,7 @@ def look(question: Question) -> PoolView:
         else:
             groups += idle
             running += more
-    return PoolView(Demand(groups, running, missing), list(_slots(slots)), time.monotonic() - began)
+    return PoolView(Demand(groups, running, missing), list(slots_of(slots)), time.monotonic() - began)
 
 
 def _jobs(schedd: Any, matcher: Matcher) -> tuple[list[JobGroup], int]:
@@ -92,7 +92,8 @@ def _of_namespace(namespace: str) -> str:
     return f'K8SNamespace == "{namespace}" && SlotType != "Dynamic"'
 
 
-def _slots(ads: Sequence[Any]) -> Iterator[PilotSlot]:
+def slots_of(ads: Sequence[Any]) -> Iterator[PilotSlot]:
+    """Yield the slots in the ads of startds."""
     now = time.time()
     for ad in ads:
         if ad.get("PartitionableSlot") is True:

@@ -13,11 +13,12 @@ from k8spilot.common.errors import SettingsError
 from k8spilot.condor import pools, slot_types
 from k8spilot.condor.expected_ad import expected_attributes
 from k8spilot.gpu.discovery.pod_request import PodRequest
+from k8spilot.kube.pod import security_context
 from k8spilot.preflight.manifest import environment_in
 from k8spilot.provisioner.limits import Limits, TemplateError, limits_of
 from k8spilot.provisioner.model import SlotKind, Template
 from k8spilot.provisioner.resources import UNLIMITED_KIB, Resources
-from k8spilot.settings import Settings
+from k8spilot.settings import PILOT, Settings
 
 Json = dict[str, Any]
 
@@ -57,8 +58,10 @@ async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, co
     pool = pools.resolve(settings).condor_host
     if pool != condor_host:
         raise TemplateError(f"its pilots would join the pool {pool}, but the provisioner counts jobs of {condor_host}")
-    attributes = await expected_attributes(settings, now) | dict(limits.slot_attributes)
-    payload = _payload(found, settings)
+    spec = found["template"]["spec"]
+    rootless = security_context(_container(found, PILOT), spec).get("runAsUser", 0) != 0
+    attributes = await expected_attributes(settings, now, rootless=rootless) | dict(limits.slot_attributes)
+    payload = _container(found, settings.slots[-1].container)  # of several, the last ones have the GPUs
     kinds = tuple(_kinds(settings, PodRequest.of(payload).count, attributes, limits))
     return Template(metadata["name"], limits, kinds, version_of(found))
 
@@ -81,15 +84,13 @@ def config_map_names(found: Json) -> Iterator[str]:
                 yield reference["name"]
 
 
-def _payload(found: Json, settings: Settings) -> Json:
-    """Return the last payload container: of several, the last ones have the GPUs."""
+def _container(found: Json, name: str) -> Json:
     spec = found["template"]["spec"]
-    name = settings.slots[-1].container
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
-    payload: Json | None = next((one for one in containers if one["name"] == name), None)
-    if payload is None:
+    container: Json | None = next((one for one in containers if one["name"] == name), None)
+    if container is None:
         raise TemplateError(f"its pod has no container {name}; use the pod of k8spilot's manifests")
-    return payload
+    return container
 
 
 def _kinds(settings: Settings, gpus: int, attributes: Mapping[str, str], limits: Limits) -> Iterator[SlotKind]:

@@ -1,0 +1,80 @@
+"""The pool of scale.py, in a process of its own: ads as HTCondor's daemons send them, through our own code."""
+
+import time
+from functools import cache
+from typing import Any
+
+import classad2
+
+from k8spilot.provisioner import pool_queries
+from k8spilot.provisioner.matching import Matcher
+from k8spilot.provisioner.model import Demand, PoolView, Question
+
+_USERS = 40
+
+
+def look(question: Question, pods: list[str], groups: int, jobs: int) -> PoolView:
+    """Return the pool's idle jobs, in so many groups, and a slot of each pod of these uids."""
+    began = time.monotonic()
+    matcher = _matcher(question)
+    found = [matcher.group(ad) for ad in _jobs(groups, jobs)]
+    slots = list(pool_queries.slots_of(_slots(tuple(pods))))
+    return PoolView(Demand(found, len(pods)), slots, time.monotonic() - began)
+
+
+_matchers: dict[int, Matcher] = {}
+
+
+def _matcher(question: Question) -> Matcher:
+    """Parse the templates once, as pool_queries.look does."""
+    if 0 not in _matchers or _matchers[0].templates != question.templates:
+        _matchers[0] = Matcher(question.templates)
+    return _matchers[0]
+
+
+@cache
+def _jobs(groups: int, jobs: int) -> list[Any]:
+    """Ads of the access points' aggregated query."""
+    return [
+        classad2.ClassAd(
+            {
+                "User": f"user{number % _USERS}@pool",
+                "JobUniverse": 5,
+                "JobStatus": 1,
+                "WantContainer": True,
+                "ContainerImage": f"docker://registry.example/image{number}",
+                "RequestCpus": 1 + number % 4,
+                "RequestMemory": 200 + number,
+                "RequestDisk": 1024,
+                "Requirements": classad2.ExprTree('TARGET.HasContainer && TARGET.Arch == "X86_64"'),
+                "JobCount": jobs // groups,
+                "JobIds": f"{number}.0 {number}.1",
+            }
+        )
+        for number in range(groups)
+    ]
+
+
+@cache
+def _slots(pods: tuple[str, ...]) -> list[Any]:
+    """Ads of the collector: two of three slots have a job."""
+    now = int(time.time())
+    return [
+        classad2.ClassAd(
+            {
+                "K8SPodUID": uid,
+                "State": "Claimed" if number % 3 else "Unclaimed",
+                "Cpus": 1,
+                "Memory": 1024,
+                "Disk": 1000000,
+                "GPUs": 0,
+                "TotalSlotGPUs": 0,
+                "GLIDEIN_ToRetire": now + 86400,
+                "EnteredCurrentState": now - 600,
+                "MyCurrentTime": now,
+                "RecentJobBusyTimeCount": 2,
+                "RecentJobBusyTimeAvg": 300.0,
+            }
+        )
+        for number, uid in enumerate(pods)
+    ]
