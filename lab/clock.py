@@ -23,6 +23,21 @@ _OFFSET = "/run/clock-offset"
 @contextmanager
 def movable(lab: Lab, pod: str) -> Iterator[list[dict[str, Any]]]:
     """Give the `patches` of an overlay for the pilot pod `pod`, whose clock can then be `shifted`. Raises LabError."""
+    with operations(lab, pod) as found:
+        yield [pilot.change(*found)]
+
+
+@contextmanager
+def operations(lab: Lab, pod: str, under: str = "") -> Iterator[list[dict[str, Any]]]:
+    """Give the operations of a JSON patch that prepare the first container of a pod for shifts of its clock.
+
+    Args:
+        lab: the lab, with the pod's namespace.
+        pod: a name for the ConfigMap with the library.
+        under: path of the pod in the object that is patched, such as `/spec/template` in a Deployment.
+
+    Raises LabError.
+    """
     where = ("configmap", f"{pod}-clock", "-n", lab.namespace)
     files = [f"--from-literal=preload={_FOLDER}/clock.so"]
     with tempfile.TemporaryDirectory() as folder:
@@ -38,19 +53,17 @@ def movable(lab: Lab, pod: str) -> Iterator[list[dict[str, Any]]]:
     ]
     try:
         yield [
-            pilot.change(
-                {"op": "add", "path": "/spec/volumes/-", "value": volume},
-                *({"op": "add", "path": "/spec/containers/0/volumeMounts/-", "value": one} for one in mounts),
-            )
+            {"op": "add", "path": f"{under}/spec/volumes/-", "value": volume},
+            *({"op": "add", "path": f"{under}/spec/containers/0/volumeMounts/-", "value": one} for one in mounts),
         ]
     finally:
         lab.kubectl("delete", *where)
 
 
 @contextmanager
-def shifted(lab: Lab, pod: str, seconds: int) -> Iterator[None]:
-    """Let the clock of the pilot container be wrong by `seconds`, and jump back afterwards. Raises LabError."""
-    inside = ("exec", "-n", lab.namespace, pod, "-c", "pilot", "--", "sh", "-c")
+def shifted(lab: Lab, pod: str, seconds: int, container: str = "pilot") -> Iterator[None]:
+    """Let the clock of a container be wrong by `seconds`, and jump back afterwards. Raises LabError."""
+    inside = ("exec", "-n", lab.namespace, pod, "-c", container, "--", "sh", "-c")
     lab.kubectl(*inside, f"echo {seconds} >{_OFFSET}.new && mv {_OFFSET}.new {_OFFSET}")
     try:
         yield

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,33 @@ class TemplateOf:
 
 
 @dataclass(frozen=True)
+class _Elsewhere(Lab):
+    """The lab, with another namespace as that of its pods."""
+
+    elsewhere: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """Where its pods are."""
+        return self.elsewhere
+
+
+@dataclass(frozen=True)
 class Factory:
     """A namespace with a provisioner. Its methods raise LabError."""
 
     lab: Lab
     namespace: str
 
+    @property
+    def here(self) -> Lab:
+        """The lab, for faults of pods in the namespace."""
+        return _Elsewhere(**{one.name: getattr(self.lab, one.name) for one in fields(Lab)}, elsewhere=self.namespace)
+
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002
         """Run kubectl in the namespace."""
-        return self.lab.kubectl(*arguments, "-n", self.namespace, input=input)
+        verb, *rest = arguments
+        return self.lab.kubectl(verb, "-n", self.namespace, *rest, input=input)
 
     @phase(PILOT)
     def apply(self, *templates: TemplateOf, settings: Mapping[str, str] | None = None) -> None:
@@ -83,6 +101,15 @@ class Factory:
                 raise LabError(f"no provisioner is ready in {self.namespace} after {PATIENCE_S:.0f} s")
             time.sleep(0.3)
         return found[0]
+
+    def address(self, pod: str) -> str:
+        """The address of a pod in the namespace."""
+        return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.podIP}")
+
+    def patch_provisioner(self, *operations: Mapping[str, Any]) -> None:
+        """Apply a JSON patch to the Deployment; return when it is rolled out."""
+        self.kubectl("patch", "deployment", PROVISIONER, "--type=json", "--patch", json.dumps(operations))
+        self.kubectl("rollout", "status", f"deployment/{PROVISIONER}", f"--timeout={PATIENCE_S:.0f}s")
 
     def log(self) -> str:
         """The log of all provisioners."""

@@ -166,6 +166,23 @@ def network_cut(lab: Lab, pod: str) -> Iterator[None]:
 
 
 @contextmanager
+def api_server_cut(lab: Lab, pod: str) -> Iterator[None]:
+    """Let no packet of the pod `pod` pass to the API server, and tell nobody of it."""
+    service = lab.kubectl("get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+    query = ("get", "endpoints", "kubernetes", "-n", "default", "-o")
+    address, port = lab.kubectl(*query, "jsonpath={.subsets[0].addresses[0].ip} {.subsets[0].ports[0].port}").split()
+    with ExitStack() as undo:
+        handle = network(lab, pod)
+        undo.callback(os.close, handle)
+        inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{handle}", "iptables", "-w"]
+        for host, number in ((service, "443"), (address, port)):
+            rule = ("OUTPUT", "--destination", host, "--protocol", "tcp", "--dport", number, "--jump", "DROP")
+            run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
+            undo.callback(run, [*inside, "--delete", *rule], what=f"mend the network of pod {pod}")
+        yield
+
+
+@contextmanager
 def next_container_killed(lab: Lab, pod: str) -> Iterator[Callable[[float], bool]]:
     """Kill the first process of the next container of the pod's payload that is made, before it is started.
 

@@ -51,6 +51,13 @@ class Prometheus:
         return subprocess.run(command, input=text, capture_output=True, text=True, check=False).stderr
 
 
+def promtool(lab: Lab, *arguments: str) -> str:
+    """Run Prometheus's own tool; return what it finds wrong. Raises LabError without the package."""
+    program = machine.unpack_packages(lab.settings, lab.progress, NAME, [NAME]) / "usr/bin/promtool"
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
 @contextmanager
 def scraping(lab: Lab, targets: list[str]) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes `targets` (host:port), every five seconds. Raises LabError."""

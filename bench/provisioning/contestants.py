@@ -48,4 +48,8 @@ CONTESTANTS: Mapping[str, Contestant] = {
         "k8spilot's plan, pods of 8 CPUs with a partitionable slot; 5 min without a job",
         lambda: Ours(PARTITIONABLE, LIMITS, SHORT),
     ),
+    "k8spilot, 8 slots, 20 min": Contestant(
+        "k8spilot's plan, pods of 8 CPUs with a partitionable slot; 20 min without a job",
+        lambda: Ours(PARTITIONABLE, LIMITS, LONG),
+    ),
 }

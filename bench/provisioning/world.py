@@ -13,7 +13,7 @@ from bench.provisioning.pods import Phase, Pod, Shape
 from bench.provisioning.pool import CYCLE_SECONDS, Key, Life, Pool
 from lab.pilot_samples import Sample
 
-SAMPLE_SECONDS = 60.0
+SAMPLE_SECONDS = 300.0
 LONGEST_SECONDS = 4 * 24 * 3600.0
 """Time after which a simulation has failed: its jobs do not come to an end."""
 

@@ -1,0 +1,1 @@
+"""The provisioner, end to end."""

@@ -1,0 +1,43 @@
+"""Two provisioners of two clusters, here two namespaces, share the jobs of one pool without a coordinator."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from lab.api import Lab
+from lab.factory import Factory, factory
+from lab.jobs import submit
+from tests.e2e.pool import until
+from tests.e2e.provisioner.pilots import SMALL, commands
+
+JOBS = 6
+
+
+@pytest.fixture(scope="module")
+def sites(lab: Lab, owner: str) -> Iterator[tuple[Factory, Factory]]:
+    """Two namespaces. Each would make a pilot for each job if it were alone."""
+    many = replace(SMALL, annotations={**SMALL.annotations, "max-pilots": str(JOBS)})
+    with ExitStack() as ends:
+        found = [ends.enter_context(factory(lab, f"factory-{owner}-{name}")) for name in ("east", "west")]
+        for site, share in zip(found, ("0-0.5", "0.5-1"), strict=True):
+            site.apply(many, settings={"K8SPILOT_SHARE": share})
+        for site in found:
+            site.provisioner()
+        yield found[0], found[1]
+
+
+@pytest.mark.timeout(400)
+def test_two_clusters_do_not_both_serve_the_same_jobs(lab: Lab, sites: tuple[Factory, Factory]) -> None:
+    where = " || ".join(f'TARGET.K8SNamespace == "{site.namespace}"' for site in sites)
+    with submit(lab, "alice", commands(lab, "sleep 45", where), count=JOBS) as waiting:
+        for proc in range(JOBS):
+            waiting.wait("ExecuteEvent", proc=proc)
+        numbers = [len(site.pilots()) for site in sites]
+        assert sum(numbers) == JOBS
+        assert max(numbers) <= JOBS // 2 + 1, "a job on the border belongs to one of them"
+        for proc in range(JOBS):
+            waiting.ended(proc)
+    until(lambda: not any(site.status()["templates"]["small"]["create"] for site in sites), "nobody makes more", 30)
+    assert sum(len(site.pilots()) for site in sites) == JOBS
