@@ -90,10 +90,10 @@ def run(site: Factory, say: Callable[[str], None] = lambda _: None) -> Story:
     """Submit the jobs, and follow them and their pilots until all pilots have ended."""
     story, told = Story(), ""
     with ExitStack() as parts:
+        began = time.monotonic()
         submitted = [_submit(site, kind) for kind in KINDS]
         for one in submitted:
             parts.callback(one.remove)
-        began = time.monotonic()
         while (now := time.monotonic() - began) < LIMIT_S:
             pods = site.pilots()
             sample = _sample(now, pods, submitted)

@@ -246,17 +246,18 @@ class _Packing:
         return True
 
     def _note_lacking(self, waiting: _Waiting) -> None:
-        """Record how many pilots these jobs lack, and which limit is in the way."""
-        for template in self._choices(waiting.group):
+        """Record which limits are in the way of these jobs, and how many pilots they lack of the preferred template."""
+        fitting = [template for template in self._choices(waiting.group) if _fits(template, waiting.group)]
+        for template in fitting:
             one = self._plans[template.name]
             if self._is_under_way(template, waiting.group):
                 coming = self._coming[template.name]
                 one.limit = f"{coming} pilots are on their way, and more follow for jobs that then still wait"
-                return
-            if each := _fits(template, waiting.group):
-                one.lacking += -(-waiting.left // each)
+                break
+            if self._budgets[template.name].left <= 0:
                 one.limit = self._budgets[template.name].limit
-                return
+            if template is fitting[0]:
+                one.lacking += -(-waiting.left // _fits(template, waiting.group))
 
 
 def _take_turns(waiting: Iterable[_Waiting], place: Callable[[JobGroup, int], int]) -> None:

@@ -114,6 +114,12 @@ def test_a_limit_is_kept_and_told(limits: dict[str, Any], pilots: list[Pilot], c
     assert (found.create, found.lacking, found.limit) == (create, 20 - create, words)
 
 
+def test_each_template_that_a_limit_keeps_from_taking_jobs_says_so() -> None:
+    found = planned(demand(jobs(9, "a", "b")), template("a", max_pilots=1), template("b", max_pilots=2)).templates
+    assert (found["a"].create, found["a"].lacking, found["a"].limit) == (1, 6, "max-pilots (1) is reached")
+    assert (found["b"].create, found["b"].lacking, found["b"].limit) == (2, 0, "max-pilots (2) is reached")
+
+
 def test_pilots_of_the_same_minute_count_for_the_rate() -> None:
     recent = [pilot(PilotState.BUSY, name=f"cpu-{budget.minute(NOW)}-{place:03d}") for place in range(2)]
     assert made(planned(demand(jobs(9)), template(max_new_per_minute=3), pilots=recent)) == {"cpu": 1}

@@ -1,0 +1,111 @@
+"""Program: the provisioner's turns for scale.py, which it reads from its standard input. Figures go to its output."""
+
+import asyncio
+import json
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psutil
+from kubernetes.aio import client
+
+from bench.figures import say
+from bench.provisioning import scale_pool
+from k8spilot.provisioner import pool_worker, report
+from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.controller import Controller
+from k8spilot.provisioner.leader import Leadership
+from k8spilot.provisioner.model import PoolView, Question
+from k8spilot.provisioner.pool import Pool
+from k8spilot.provisioner.settings import ProvisionerSettings
+
+GROUPS, JOBS = 500, 100_000
+TURNS: Final = 10
+QUIET_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 60.0
+
+
+class SimulatedPool(Pool):
+    """The pool of scale_pool.py, in a worker process as the real one."""
+
+    def __init__(self, pods: list[str]) -> None:
+        super().__init__(Path("/dev/null"))
+        self._simulator = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), pool_worker.set_up, (str(self._configuration),)
+        )
+        self._pods = pods
+
+    async def look(self, question: Question) -> PoolView:
+        """Return what such a pool would say."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._simulator, scale_pool.look, question, self._pods, GROUPS, JOBS)
+
+    def processes(self) -> Iterable[psutil.Process]:
+        """The worker; multiprocessing's own helper is not of interest."""
+        return [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+
+    def close(self) -> None:
+        """End the worker."""
+        self._simulator.kill_workers()
+
+
+async def main(asked: dict[str, Any]) -> None:
+    """Take turns, and print what they cost."""
+    values = {"CONDOR_HOST": asked["pool"], "POD_NAME": "scale", "POD_NAMESPACE": asked["namespace"]}
+    configuration = client.Configuration(host=asked["url"])
+    configuration.ssl_ca_cert = asked["authority"]
+    configuration.cert_file, configuration.key_file = asked["certificate"], asked["key"]
+    configuration.retries = False
+    pool = SimulatedPool(asked["pods"])
+    async with client.ApiClient(configuration) as session, asyncio.TaskGroup() as tasks:
+        cluster = Cluster(session, asked["namespace"])
+        leadership = Leadership(cluster, "scale")
+        controller = Controller(ProvisionerSettings.of(values), cluster, pool, leadership)
+        began = time.monotonic()
+        running = [
+            tasks.create_task(work())
+            for work in (controller.pods.run, controller.templates.reflector.run, leadership.run)
+        ]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await controller.pods.listed.wait()
+            await controller.templates.reflector.listed.wait()
+            listed = time.monotonic() - began
+            await leadership.changed.wait()
+        turns = [await _turn(controller) for _ in range(TURNS)]
+        plan = controller.metrics.plan
+        assert plan is not None
+        states = sum((one.states for one in plan.templates.values()), Counter[str]())
+        figures = {
+            "pilots": {str(state): number for state, number in states.items()},
+            "idle jobs": JOBS,
+            "groups of jobs": GROUPS,
+            "seconds of the first list": round(listed, 2),
+            "seconds of the first turn": round(turns[0], 2),
+            "seconds of a later turn, median": round(median(turns[1:]), 2),
+            "seconds of a later turn, longest": round(max(turns[1:]), 2),
+            "next": {name: report.next_step(one) for name, one in plan.templates.items()},
+        }
+        say(json.dumps(figures))
+        running.append(tasks.create_task(controller.run()))
+        await asyncio.sleep(QUIET_SECONDS)
+        memory = [one.memory_full_info().uss / 2**20 for one in (psutil.Process(), *pool.processes())]
+        say(json.dumps({"memory of both processes, MiB": [round(one) for one in memory]}))
+        for task in running:
+            task.cancel()
+    pool.close()
+
+
+async def _turn(controller: Controller) -> float:
+    began = time.monotonic()
+    await controller.turn()
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.stdin.readline())))
