@@ -3,6 +3,7 @@
 Runs in the pool worker's process only, since HTCondor's library is not to be loaded elsewhere.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,11 @@ _REQUESTS: Final = ("RequestCpus", "RequestMemory", "RequestDisk", "RequestGPUs"
 _GROUPED: Final = ("User", "JobUniverse", "Requirements", "RequireGPUs", *_REQUESTS)
 """Attributes that tell groups of jobs apart, beside those that slots and limits refer to."""
 _DEFAULTS: Final = {"RequestCpus": 1.0, "RequestMemory": 128.0, "RequestDisk": 1024.0, "RequestGPUs": 0.0}
+_MOST_WANTED: Final = 1e15
+"""What a job may request. Users can write any number, infinity included."""
 _MOST_WORDS: Final = 300
+_MOST_TEXT: Final = 10_000
+"""Length of a condition that is looked at for the clause that fails."""
 
 
 @dataclass(slots=True)
@@ -89,6 +94,8 @@ def _fault(job: classad2.ClassAd, slot: _Slot, size: Resources) -> tuple[str, fl
         return f"a job requests {size}, and a slot has {kind.room}", 2.0
     if job.symmetricMatch(slot.ad):
         return "", 3.0
+    if len(str(job.lookup("Requirements"))) > _MOST_TEXT:
+        return f"the Requirements of the jobs are not true (they have more than {_MOST_TEXT} characters)", 0.0
     conditions = [
         *((f"Requirements of the jobs: {text}", text, job, slot.ad) for text in _clauses(job, "Requirements")),
         *((f"START of the slot: {text}", text, slot.ad, job) for text in _clauses(slot.ad, "Start")),
@@ -112,7 +119,10 @@ def _size(job: classad2.ClassAd, slot: classad2.ClassAd) -> Resources:
             rounded = htcondor2.param.get(f"MODIFY_REQUEST_EXPR_{name.upper()}")
             tree = classad2.ExprTree(str(rounded)) if rounded else job.lookup(name)
             value = tree.eval(scope=job, target=slot)
-        amounts[name] = float(value) if isinstance(value, int | float) else _DEFAULTS[name]
+        if isinstance(value, int | float) and not math.isnan(value):
+            amounts[name] = min(max(float(value), 0.0), _MOST_WANTED)
+        else:
+            amounts[name] = _DEFAULTS[name]
     cpus, memory, disk, gpus = (amounts[name] for name in _REQUESTS)
     return Resources(cpus, int(memory), int(disk), int(gpus))
 

@@ -3,10 +3,12 @@
 Runs in the pool worker's process only (pool_worker.py).
 """
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import classad2
 import htcondor2
 
 from k8spilot.provisioner.matching import Matcher
@@ -34,6 +36,8 @@ _SLOT: Final = [
     "RecentJobBusyTimeAvg",
     "RecentJobBusyTimeCount",
 ]
+_MOST_GROUPS: Final = 1000
+"""Groups of one user's jobs at one access point that count, the largest ones. The others follow when these have run."""
 _WINDOW_SECONDS: Final = 1200.0
 """Window of the startd's recent statistics (StartdStats in ResMgr.h)."""
 
@@ -80,12 +84,37 @@ def _jobs(schedd: Any, matcher: Matcher) -> tuple[list[JobGroup], int]:
     """
     attributes = ["JobStatus", *matcher.attributes]
     found = htcondor2.Schedd(schedd).query("", attributes, opts=htcondor2.QueryOpts.GroupBy)
-    of_status: dict[int, list[JobGroup]] = {_IDLE: [], _RUNNING: []}
-    for ad in found:
-        groups = of_status.get(int(ad.get("JobStatus", 0)))
-        if groups is not None and ad.get("JobUniverse") == _VANILLA:
-            groups.append(matcher.group(ad))
+    of_status: dict[object, list[JobGroup]] = {_IDLE: [], _RUNNING: []}
+    for ad in largest(found):
+        of_status[ad.get("JobStatus")].append(_group(ad, matcher))
     return of_status[_IDLE], sum(group.idle for group in of_status[_RUNNING] if group.matches)
+
+
+def largest(ads: Iterable[Any]) -> Iterator[Any]:
+    """Yield the ads of groups of idle and running jobs, of each user the largest ones: there may be any number."""
+    of_user: dict[object, list[Any]] = {}
+    for ad in ads:
+        if ad.get("JobStatus") in (_IDLE, _RUNNING) and ad.get("JobUniverse") == _VANILLA:
+            of_user.setdefault(ad.get("User"), []).append(ad)
+    for own in of_user.values():
+        own.sort(key=lambda ad: -number(ad, "JobCount"))
+        yield from own[:_MOST_GROUPS]
+
+
+def _group(ad: Any, matcher: Matcher) -> JobGroup:
+    """Return a group of jobs. What a user has written must not end the query for all others."""
+    try:
+        return matcher.group(ad)
+    except (classad2.ClassAdException, ArithmeticError, TypeError, ValueError, RecursionError) as error:
+        reason = f"an expression of the jobs cannot be evaluated ({type(error).__name__})"
+        user, jobs = str(ad.get("User", "")), str(ad.get("JobIds", ""))
+        return JobGroup(user, int(number(ad, "JobCount")), Resources(1), jobs=jobs, mismatch=reason)
+
+
+def number(ad: Any, name: str, default: float = 0.0) -> float:
+    """Return a finite number of an ad, and `default` for anything else."""
+    value = ad.get(name, default)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else default
 
 
 def _of_namespace(namespace: str) -> str:
@@ -97,21 +126,22 @@ def slots_of(ads: Sequence[Any]) -> Iterator[PilotSlot]:
     now = time.time()
     for ad in ads:
         if ad.get("PartitionableSlot") is True:
-            running = int(ad.get("NumDynamicSlots", 0))
+            running = int(number(ad, "NumDynamicSlots"))
         else:
             running = int(ad.get("State") != "Unclaimed")
+        ended = int(number(ad, "RecentJobBusyTimeCount"))
         yield PilotSlot(
             pod_uid=str(ad.get("K8SPodUID", "")),
-            has_gpus=int(ad.get("TotalSlotGPUs", 0)) > 0,
+            has_gpus=number(ad, "TotalSlotGPUs") > 0,
             running=running,
             is_draining=ad.get("Draining") is True or ad.get("State") == "Drained",
-            to_retire=float(ad.get("GLIDEIN_ToRetire", 0)),
+            to_retire=number(ad, "GLIDEIN_ToRetire"),
             room=Resources(
-                float(ad.get("Cpus", 0)), int(ad.get("Memory", 0)), int(ad.get("Disk", 0)), int(ad.get("GPUs", 0))
+                number(ad, "Cpus"), int(number(ad, "Memory")), int(number(ad, "Disk")), int(number(ad, "GPUs"))
             ),
-            is_black_hole=now < float(ad.get("K8SBlackHoleUntil") or 0),
-            ended_jobs=int(ad.get("RecentJobBusyTimeCount", 0)),
-            ended_seconds=int(ad.get("RecentJobBusyTimeCount", 0)) * float(ad.get("RecentJobBusyTimeAvg", 0)),
+            is_black_hole=now < number(ad, "K8SBlackHoleUntil"),
+            ended_jobs=ended,
+            ended_seconds=ended * number(ad, "RecentJobBusyTimeAvg"),
             claimed_seconds=_claimed_seconds(ad),
         )
 
@@ -122,5 +152,6 @@ def _claimed_seconds(ad: Any) -> float:
         since = ad.eval("ChildEnteredCurrentState") if "ChildEnteredCurrentState" in ad else []
     else:
         since = [ad.get("EnteredCurrentState")] if ad.get("State") == "Claimed" else []
-    now = float(ad.get("MyCurrentTime", 0))
-    return sum(min(max(now - one, 0.0), _WINDOW_SECONDS) for one in since if isinstance(one, int | float))
+    now = number(ad, "MyCurrentTime")
+    times = [one for one in since if isinstance(one, int | float)] if isinstance(since, list) else []
+    return sum(min(max(now - one, 0.0), _WINDOW_SECONDS) for one in times)

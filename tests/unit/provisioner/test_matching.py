@@ -1,10 +1,12 @@
 """Matches of jobs and templates, both ways, and the reason where there is none."""
 
+import time
+
 import classad2
 import pytest
 
-from k8spilot.provisioner.matching import Matcher, conjuncts
-from k8spilot.provisioner.model import SlotKind, Template
+from k8spilot.provisioner.matching import _MOST_TEXT, Matcher, conjuncts
+from k8spilot.provisioner.model import JobGroup, SlotKind, Template
 from k8spilot.provisioner.resources import Resources
 from tests.unit.provisioner.world import template
 
@@ -106,3 +108,35 @@ def test_jobs_are_grouped_by_all_that_a_slot_or_a_template_looks_at() -> None:
 )
 def test_a_conjunction_is_split_into_its_operands(text: str, parts: list[str]) -> None:
     assert list(conjuncts(text)) == parts
+
+
+# --- What a user may write ---
+
+
+@pytest.mark.parametrize(
+    "amount", ['=real("INF")', '=real("NaN")', '=-real("INF")', "=-5", "=1e300", '="many"', "=undefined", "=error"]
+)
+def test_no_request_of_a_job_ends_the_query(amount: str) -> None:
+    group = matched(job(RequestMemory=amount, RequestCpus=amount, RequestDisk=amount, RequestGPUs=amount))
+    assert isinstance(group, JobGroup)
+    assert group.matches or group.mismatch
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 3000 + "false" + ")" * 3000, "(true && " * 3000 + "false" + ")" * 3000, "'\"((" + "x" * 20_000],
+    ids=["parentheses", "nested conjunctions", "no expression"],
+)
+def test_no_condition_of_a_job_takes_long_to_explain(text: str) -> None:
+    began = time.process_time()
+    list(conjuncts(text[:_MOST_TEXT]))
+    ad = job()
+    try:
+        ad["Requirements"] = classad2.ExprTree(text)
+    except (classad2.ClassAdException, ValueError):
+        pass
+    else:
+        group = matched(ad)
+        assert isinstance(group, JobGroup)
+        assert not group.matches
+    assert time.process_time() - began < 5

@@ -1,0 +1,41 @@
+"""Answers of the pool's daemons, in which users and other pilots may have written anything."""
+
+import classad2
+import pytest
+
+from k8spilot.provisioner import pool_queries
+from k8spilot.provisioner.pool_queries import largest, slots_of
+
+
+def group(user: str, count: int, status: int = 1) -> classad2.ClassAd:
+    """An ad of the aggregated query."""
+    return classad2.ClassAd({"User": user, "JobCount": count, "JobStatus": status, "JobUniverse": 5})
+
+
+def test_of_a_user_with_very_many_groups_the_largest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_queries, "_MOST_GROUPS", 3)
+    many = [group("alice", number) for number in range(1, 8)]
+    found = [(ad["User"], ad["JobCount"]) for ad in largest([*many, group("bob", 1), group("bob", 2, 5)])]
+    assert found == [("alice", 7), ("alice", 6), ("alice", 5), ("bob", 1)]
+
+
+@pytest.mark.parametrize("value", ["words", float("inf"), float("nan"), classad2.ExprTree("error"), [1, "a"], True])
+def test_no_value_in_the_ad_of_a_slot_ends_the_query(value: object) -> None:
+    names = ("NumDynamicSlots", "Cpus", "Memory", "TotalSlotGPUs", "GLIDEIN_ToRetire", "K8SBlackHoleUntil")
+    more = ("RecentJobBusyTimeCount", "RecentJobBusyTimeAvg", "ChildEnteredCurrentState", "MyCurrentTime")
+    ad = classad2.ClassAd({"K8SPodUID": "u", "PartitionableSlot": True, **dict.fromkeys((*names, *more), value)})
+    (one,) = slots_of([ad])
+    assert one.pod_uid == "u"
+
+
+def test_a_slot_tells_how_long_its_jobs_take() -> None:
+    values = {"State": "Claimed", "EnteredCurrentState": 1000, "MyCurrentTime": 1600}
+    ended = {"RecentJobBusyTimeCount": 4, "RecentJobBusyTimeAvg": 25.0}
+    (one,) = slots_of([classad2.ClassAd({**values, **ended})])
+    assert (one.running, one.ended_jobs, one.ended_seconds, one.claimed_seconds) == (1, 4, 100.0, 600.0)
+
+
+def test_a_partitionable_slot_tells_for_how_long_its_claims_last() -> None:
+    values = {"PartitionableSlot": True, "NumDynamicSlots": 2, "MyCurrentTime": 5000}
+    (one,) = slots_of([classad2.ClassAd({**values, "ChildEnteredCurrentState": [4900, 1000]})])
+    assert (one.running, one.claimed_seconds) == (2, 100.0 + 1200.0)
