@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+_LASTING: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""Refusals that the next turn would meet again: quota, policies, an invalid pod."""
 _AT_A_TIME: Final = 10
 """Requests to the API server at a time."""
 
@@ -56,8 +58,11 @@ class Actuator:
         for name, one in plan.templates.items():
             try:
                 await self._delete(one, done)
-                if one.create:
+                if one.create and name in objects:  # it may have been deleted since
                     await self._create(one, objects[name], done, now)
+            except Refused as error:
+                done.fault = f"template {name}: {error}"
+                logger.warning("Template %s: the API server refuses a request: %s.", name, error)
             except ClusterError as error:  # the next turn looks again
                 done.fault = str(error)
                 logger.warning("The turn ends early: %s.", error)
@@ -70,7 +75,7 @@ class Actuator:
         for batch in _batches(names):
             results = await asyncio.gather(*(self._make(found, one, pod) for pod in batch), return_exceptions=True)
             for result in results:
-                if isinstance(result, Refused):
+                if isinstance(result, Refused) and result.status in _LASTING:
                     done.refusals[name] = _refusal(result)
                 elif isinstance(result, BaseException):
                     raise result

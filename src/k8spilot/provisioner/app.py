@@ -75,6 +75,7 @@ async def dry_run(settings: ProvisionerSettings) -> list[str]:
                 async with asyncio.timeout_at(until):
                     await reflector.listed.wait()
         now = time.time()
+        await controller.recall()
         plan, faults = await controller.observe(now)
         for watch in watches:
             watch.cancel()

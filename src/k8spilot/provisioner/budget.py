@@ -32,7 +32,8 @@ def of(template: Template, pilots: Sequence[Pilot], record: Closure, now: float)
         ),
     ]
     if now < record.until:
-        choices.append((0, f"closed for another {record.until - now:.0f} s, because {record.reason}"))
+        opens = time.strftime("%H:%M:%S", time.gmtime(record.until))
+        choices.append((0, f"closed until {opens} UTC, because {record.reason}"))
     elif backoff.probes(record):
         choices.append((1 - pending, f"one pilot is tried at a time, because {record.reason}"))
     left, limit = min(choices, key=lambda choice: choice[0])

@@ -18,7 +18,7 @@ from k8spilot.provisioner.plan import Plan, plan
 from k8spilot.provisioner.pool import Pool, PoolAway
 from k8spilot.provisioner.report import CONFIG_MAP, KEY, Turn
 from k8spilot.provisioner.settings import ProvisionerSettings
-from k8spilot.provisioner.supply import TEMPLATE, PilotPod, join, pod_facts
+from k8spilot.provisioner.supply import TEMPLATE, CollectorMemory, History, PilotPod, join, pod_facts
 from k8spilot.provisioner.template_events import TemplateEvents
 from k8spilot.provisioner.template_store import TemplateStore
 
@@ -46,7 +46,8 @@ class Controller:
         self._events = TemplateEvents(cluster, settings.pod_name)
         self._closures: dict[str, Closure] = {}
         self._refusals: dict[str, str] = {}
-        self._seen: set[str] = set()
+        self._history = History()
+        self._collector = CollectorMemory()
         self._status: Json = {}
         self._written = 0.0
         self.last_end = time.monotonic()
@@ -59,7 +60,7 @@ class Controller:
             began = time.monotonic()
             if self._leadership.is_held:
                 if is_new:
-                    await self._recall()
+                    await self.recall()
                 is_new = False
                 await self.turn()
             else:
@@ -98,8 +99,10 @@ class Controller:
             return None, [f"{error}; the demand is unknown, so that nothing is changed"]
         self.metrics.pool_answers = True
         by_name = {template.name: template for template in templates}
-        pilots = list(join(self.pods.objects.values(), by_name, view.slots, self._seen, now))
-        self._seen &= {pilot.uid for pilot in pilots}
+        pilots = list(join(self.pods.objects.values(), by_name, view.slots, self._history, now))
+        if fault := self._collector.fault(pilots, now):
+            return None, [fault]
+        self._history.keep({pilot.uid for pilot in pilots})
         own: dict[str, list[Pilot]] = {}
         for pilot in pilots:
             own.setdefault(pilot.template, []).append(pilot)
@@ -110,12 +113,17 @@ class Controller:
                 own.get(template.name, []),
                 now,
                 self._refusals.get(template.name, ""),
+                sum(group.idle for group in view.demand.groups if template.name in group.matches),
             )
             for template in templates
         }
         self._refusals = {}
-        demand = share.of(view.demand, self._settings.share, sum(slot.running for slot in view.slots))
-        made = self.metrics.plan = plan(demand, templates, pilots, self._closures, now)
+        uids = {pilot.uid for pilot in pilots}
+        own_running = sum(slot.running for slot in view.slots if slot.pod_uid in uids)
+        demand = share.of(view.demand, self._settings.share, own_running)
+        # In a thread: very many sizes of jobs take seconds, and the Lease and the probes do not wait.
+        made = await asyncio.to_thread(plan, demand, templates, pilots, self._closures, now)
+        self.metrics.plan = made
         self.metrics.last_turn = now
         return made, list(demand.missing)
 
@@ -124,7 +132,7 @@ class Controller:
         self.metrics.created.update(done.created)
         self.metrics.deleted.update(done.deleted)
 
-    async def _recall(self) -> None:
+    async def recall(self) -> None:
         """Read the records of failures that the last leader has written."""
         try:
             found = await self._cluster.request("GET", self._cluster.path("configmaps", CONFIG_MAP))

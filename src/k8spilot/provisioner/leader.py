@@ -69,6 +69,9 @@ class Leadership:
                 await election.run()
             except (aiohttp.ClientError, OSError) as error:
                 logger.warning("The Lease %s cannot be renewed: %s.", LEASE, error)
+            except Exception:
+                self._set(held=False)
+                raise
             self._set(held=False)
             await asyncio.sleep(_RETRY)
 

@@ -118,7 +118,7 @@ def _attributes(text: str) -> list[tuple[str, str]]:
 
 
 def _properties(text: str) -> str:
-    inside = text.strip().rstrip(";")
+    inside = " ".join(text.split()).rstrip("; ")
     if inside:
         _expression(f"[{inside}]", "gpu-properties")
     return inside

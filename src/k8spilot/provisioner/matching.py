@@ -56,7 +56,7 @@ class Matcher:
             for place, kind in enumerate(template.kinds):
                 (ad,) = classad2.parseAds(kind.ad, classad2.ParserType.Old)
                 self._slots.append(_Slot(template, place, ad, jobs))
-                found |= _targets(kind.ad)
+                found |= _targets(kind.ad) | _start_refers_to(ad)
             for name in found:
                 wanted.setdefault(name.lower())
                 names.setdefault(name.lower(), name)
@@ -129,12 +129,18 @@ def _size(job: classad2.ClassAd, slot: classad2.ClassAd) -> Resources:
 
 def _references(tree: classad2.ExprTree) -> set[str]:
     """Return the attributes of a job that an expression over it refers to."""
-    return {name.rpartition(".")[2] for name in classad2.ClassAd().externalRefs(tree)}
+    return {name.rpartition(".")[2] for name in classad2.ClassAd().externalRefs(tree)} - {""}
 
 
 def _targets(ad: str) -> set[str]:
     """Return the attributes of a job that a slot's ad refers to."""
-    return set(re.findall(r"\bTARGET\.([A-Za-z_]\w*)", ad))
+    return set(re.findall(r"\bTARGET\.([A-Za-z_]\w*)", ad, re.IGNORECASE))
+
+
+def _start_refers_to(ad: classad2.ClassAd) -> set[str]:
+    """Return the attributes to which START refers without `TARGET.`, and that the slot itself does not have."""
+    names = ad.externalRefs(ad.lookup("Start")) if "Start" in ad else []
+    return {name.rpartition(".")[2] for name in names if name.rpartition(".")[2] not in ad} - {""}
 
 
 def _clauses(ad: classad2.ClassAd, name: str) -> Iterator[str]:

@@ -124,6 +124,10 @@ class Pilot:
     has_worked: bool = False
     """Whether it was in the pool, or ended for a reason that is not its own."""
     is_black_hole: bool = False
+    is_ours: bool = True
+    """Whether a provisioner made it. Pods of another scaler are counted, and left to it."""
+    had_job: bool = False
+    """Whether a job has run in it, as far as this provisioner has seen."""
     ended_jobs: int = 0
     """Jobs that ended in it lately."""
     busy_seconds: float = 0.0
@@ -143,6 +147,8 @@ class Closure:
     """Time of the latest failure."""
     version: str = ""
     """Version of the template that failed."""
+    needs_job: bool = False
+    """Whether only a pilot that gets a job opens the template, because the last ones came in vain."""
 
 
 @dataclass(frozen=True, slots=True)

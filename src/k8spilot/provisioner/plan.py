@@ -27,6 +27,7 @@ from k8spilot.provisioner.turnover import COMING_SECONDS, FEW, Turnover
 
 SURPLUS_SECONDS: Final = 60.0
 """Age from which a pending pilot that no job needs is deleted: jobs between two others are idle for a moment."""
+_NOT_STARTED: Final = frozenset({PilotState.PENDING, PilotState.FAILING})
 _COMING: Final = frozenset({PilotState.PENDING, PilotState.STARTING})
 _ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
 """Order in which the space of pilots is filled: surplus then shows in the pilots that are furthest from a job."""
@@ -113,9 +114,10 @@ def plan(
     packing.pack([group for group in demand.groups if group.matches])
     for name, one in found.templates.items():
         packing.keep_least(one)
+        ours = [pilot for pilot in by_template[name] if pilot.is_ours]
         if not demand.missing:
-            one.delete += packing.surplus(one, by_template[name], now)
-        one.delete += _clean(one.template, by_template[name], now)
+            one.delete += packing.surplus(one, ours, now)
+        one.delete += _clean(one.template, ours, now)
     return found
 
 
@@ -142,9 +144,10 @@ class _Packing:
         youngest = self._now - COMING_SECONDS
         self._coming[template.name] = sum(pilot.state in _COMING and pilot.created > youngest for pilot in pilots)
         bins = self._bins[template.name] = []
+        is_closed = self._now < one.closure.until
         for state in _ORDER:
             for pilot in sorted((pilot for pilot in pilots if pilot.state is state), key=lambda pilot: pilot.created):
-                if not pilot.is_black_hole:
+                if not pilot.is_black_hole and not (is_closed and backoff.is_stuck(pilot, self._now)):
                     times = one.turnover.each if pilot.state in IN_POOL else 1
                     for space in _space(template, pilot):
                         bins.extend(_Bin(space.kind, space.room, space.jobs, pilot) for _ in range(times))
@@ -208,9 +211,9 @@ class _Packing:
     def _is_under_way(self, template: Template, group: JobGroup) -> bool:
         """Return whether pilots on their way suffice for now. Once they are there, it shows how many more it takes."""
         slots = self._coming[template.name] * _fits(template, group)
-        if not slots or self._budgets[template.name].left <= 0:
-            return False
-        return slots >= FEW + self._needs[template.name] // self._plans[template.name].turnover.jobs_per_slot
+        return (
+            slots > 0 and slots >= FEW + self._needs[template.name] // self._plans[template.name].turnover.jobs_per_slot
+        )
 
     def _choices(self, group: JobGroup) -> list[Template]:
         """Return the templates that could run jobs of a group, the preferred one first."""
@@ -306,9 +309,9 @@ def _clean(template: Template, pilots: Sequence[Pilot], now: float) -> list[tupl
     for pilot in pilots:
         if pilot.state is PilotState.SUCCEEDED and now - pilot.trouble_since > backoff.ENDED_SECONDS:
             found.append((pilot, "it has come to its end"))
-        elif pilot.state is PilotState.FAILING and now - pilot.trouble_since > backoff.FAILING_SECONDS:
+        elif pilot.state is PilotState.FAILING and now - pilot.created > backoff.FAILING_SECONDS:
             found.append((pilot, f"it ends again and again: {pilot.trouble}"))
-        elif pilot.trouble and pilot.state is PilotState.PENDING and pilot.template_version != template.version:
+        elif pilot.state in _NOT_STARTED and pilot.trouble and pilot.template_version != template.version:
             found.append((pilot, "it does not start, and its template has changed"))
     return found
 

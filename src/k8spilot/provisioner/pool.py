@@ -25,10 +25,10 @@ _CONFIGURATION: Final = """\
 CONDOR_HOST = {host}
 COLLECTOR_HOST = {host}
 USE_SHARED_PORT = False
-SEC_CLIENT_AUTHENTICATION = PREFERRED
-SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS, SSL, ANONYMOUS
-SEC_CLIENT_ENCRYPTION = PREFERRED
-SEC_CLIENT_INTEGRITY = PREFERRED
+SEC_CLIENT_AUTHENTICATION = {security}
+SEC_CLIENT_AUTHENTICATION_METHODS = {methods}
+SEC_CLIENT_ENCRYPTION = {security}
+SEC_CLIENT_INTEGRITY = {security}
 SEC_TOKEN_DIRECTORY = {tokens}
 SEC_TOKEN_SYSTEM_DIRECTORY = {tokens}
 QUERY_TIMEOUT = 20
@@ -70,6 +70,9 @@ class Pool:
             raise PoolAway("the process that queries the pool has ended; it starts again") from None
         except RuntimeError as error:
             raise PoolAway(" ".join(str(error).split())) from None
+        except Exception as error:
+            logger.exception("The answer of the pool cannot be read.")
+            raise PoolAway(f"the answer of the pool cannot be read ({type(error).__name__})") from None
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""
@@ -83,7 +86,10 @@ async def pool_of(condor_host: str, tokens: Path = TOKENS) -> AsyncIterator[Pool
     """Yield the pool of a central manager."""
     with tempfile.TemporaryDirectory(prefix="k8spilot-pool-") as folder:
         file = Path(folder) / "condor_config"
-        file.write_text(_CONFIGURATION.format(host=condor_host, tokens=tokens))
+        # With a token nobody in the network can answer in the pool's place. Without one everybody can read the pool.
+        has_token = tokens.is_dir() and any(one.is_file() for one in tokens.iterdir())
+        security, methods = ("REQUIRED", "IDTOKENS") if has_token else ("PREFERRED", "IDTOKENS, SSL, ANONYMOUS")
+        file.write_text(_CONFIGURATION.format(host=condor_host, tokens=tokens, security=security, methods=methods))
         pool = Pool(file)
         try:
             yield pool

@@ -42,6 +42,30 @@ _WINDOW_SECONDS: Final = 1200.0
 """Window of the startd's recent statistics (StartdStats in ResMgr.h)."""
 
 
+_SILENT_SECONDS: Final = 60.0
+"""Time for which an access point that does not answer is left out: each one takes QUERY_TIMEOUT."""
+_KNOWN_SECONDS: Final = 1800.0
+"""Time for which an access point is missed that the collector no longer has."""
+
+
+class AccessPoints:
+    """Memory of the access points. A collector or a schedd that was started again has none, and yet there are jobs."""
+
+    def __init__(self) -> None:
+        self.silent: dict[str, float] = {}
+        """Time from which one that did not answer is asked again, by its name (time.monotonic)."""
+        self._seen: dict[str, float] = {}
+
+    def absent(self, names: set[str], now: float) -> list[str]:
+        """Return sentences about those that the collector had before and does not have any more."""
+        self._seen |= dict.fromkeys(names, now)
+        self._seen = {name: seen for name, seen in self._seen.items() if now - seen < _KNOWN_SECONDS}
+        gone = sorted(self._seen.keys() - names)
+        found = [f"the collector no longer has the access point {name}" for name in gone]
+        return found if names or gone else ["the collector has no access point"]
+
+
+_access_points = AccessPoints()
 _matcher: Matcher | None = None
 
 
@@ -65,11 +89,17 @@ def look(question: Question) -> PoolView:
         raise RuntimeError(f"the collector does not answer: {error}") from None
     groups: list[JobGroup] = []
     running, missing = 0, []
+    missing += _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
     for ad in schedds:
+        name = str(ad.get("Name"))
+        if began < _access_points.silent.get(name, 0):
+            missing.append(f"the access point {name} did not answer, and is asked again in a minute")
+            continue
         try:
             idle, more = _jobs(ad, _matcher)
         except htcondor2.HTCondorException as error:
-            missing.append(f"the access point {ad.get('Name')} does not answer: {error}")
+            missing.append(f"the access point {name} does not answer: {error}")
+            _access_points.silent[name] = time.monotonic() + _SILENT_SECONDS
         else:
             groups += idle
             running += more

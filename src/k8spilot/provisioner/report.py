@@ -4,6 +4,7 @@ The ConfigMap is also where the records of failures outlive the process.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -15,6 +16,7 @@ Json = dict[str, Any]
 
 CONFIG_MAP: Final = "k8spilot-provisioner-status"
 KEY: Final = "status.json"
+_MOST_OF_USER: Final = 5
 _MOST: Final = 20
 """Most groups of jobs that are named. A ConfigMap has at most 1 MiB."""
 STALE_SECONDS: Final = 120.0
@@ -60,11 +62,16 @@ def status(turn: Turn, before: Json) -> Json:
         kept: Json = {name: before[name] for name in ("templates", "unmatched", "unmatchedJobs") if name in before}
         return {**found, **kept}
     unmatched = _unmatched(turn.plan.mismatches)
+    places = Counter[str]()
+    named = []
+    for one in unmatched:
+        places[one["user"]] += 1
+        named += [one] if places[one["user"]] <= _MOST_OF_USER else []
     return {
         **found,
         "templates": {name: _template(one) for name, one in sorted(turn.plan.templates.items())},
         "unmatchedJobs": sum(one["number"] for one in unmatched),
-        "unmatched": unmatched[:_MOST],
+        "unmatched": named[:_MOST],
     }
 
 

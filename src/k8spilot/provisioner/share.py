@@ -2,7 +2,8 @@
 
 Each cluster counts all jobs of the pool, those that run and those that wait, and takes its part of them. What its own
 pilots run is taken off that part. A job that lies on the border of two parts goes to one of the clusters: both compute
-the same border.
+the same border, if their templates match the same jobs. Jobs that the templates of one cluster alone match need a
+provisioner without a share.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ def of(demand: Demand, part: Share, own_running: int) -> Demand:
 
 def _part(group: JobGroup, part: Share, factor: float) -> int:
     """Return how many jobs of a group the cluster serves: those between two marks, which its neighbours know, too."""
-    key = f"{group.user} {group.wanted} {sorted(group.matches)}"
+    key = f"{group.user} {group.wanted}"
     shift = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
     begin = group.idle * part.begin + shift
     return math.floor(begin + group.idle * factor) - math.floor(begin)

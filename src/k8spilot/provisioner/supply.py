@@ -6,11 +6,11 @@ so that its deletion ends its pilots, and `kubectl drain` takes them as a contro
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from k8spilot.provisioner.model import Pilot, PilotSlot, PilotState, Room, Template
+from k8spilot.provisioner.model import IN_POOL, Pilot, PilotSlot, PilotState, Room, Template
 from k8spilot.settings import ENGINE, PILOT
 
 Json = dict[str, Any]
@@ -24,6 +24,9 @@ _OURS: Final = frozenset({"install", PILOT, ENGINE})
 _ORDINARY: Final = frozenset({"", "PodInitializing", "ContainerCreating"})
 _WORKED_SECONDS: Final = 600.0
 """Life of a pilot whose failure says nothing of its template: it could begin its work."""
+_FEW_LOST: Final = 2
+_FORGOTTEN_SECONDS: Final = 300.0
+"""Time after which each startd has sent its ad again (condor/config.py, UPDATE_SECONDS)."""
 _CRASHES: Final = 3
 """Ends of the pilot container before it was in the pool, after which it counts as failing."""
 
@@ -49,6 +52,23 @@ class PilotPod:
     """Whether Kubernetes ended it for a reason that is not its own: preemption, eviction, a lost node."""
     worked_seconds: float
     """Time for which its pilot container ran, if that has ended."""
+    is_ours: bool = True
+    """Whether a provisioner made it. Another scaler's pods may have the label so that they count."""
+
+
+@dataclass(slots=True)
+class History:
+    """Uids of pods, from all turns."""
+
+    seen: set[str] = field(default_factory=set)
+    """Those that have been in the pool."""
+    worked: set[str] = field(default_factory=set)
+    """Those in which a job has run."""
+
+    def keep(self, uids: set[str]) -> None:
+        """Forget all other pods."""
+        self.seen &= uids
+        self.worked &= uids
 
 
 def pod_facts(pod: Json) -> PilotPod:
@@ -80,6 +100,7 @@ def pod_facts(pod: Json) -> PilotPod:
             for one in status.get("conditions") or ()
         ),
         worked_seconds=_worked(pilot),
+        is_ours=any(one.get("kind") == "PodTemplate" for one in metadata.get("ownerReferences") or ()),
     )
 
 
@@ -87,7 +108,7 @@ def join(
     pods: Iterable[PilotPod],
     templates: Mapping[str, Template],
     slots: Iterable[PilotSlot],
-    seen: set[str],
+    history: History,
     now: float,
 ) -> Iterator[Pilot]:
     """Yield the pilots.
@@ -96,16 +117,17 @@ def join(
         pods: their pods.
         templates: the templates by name.
         slots: their slots in the pool.
-        seen: uids of pods that have been in the pool. Those that are now are added.
+        history: what is known of the pods from earlier turns. What the slots tell is added.
         now: seconds since the epoch.
     """
     by_pod: dict[str, list[PilotSlot]] = {}
     for slot in slots:
         by_pod.setdefault(slot.pod_uid, []).append(slot)
-    seen.update(by_pod)
+    history.seen.update(by_pod)
+    history.worked.update(slot.pod_uid for own in by_pod.values() for slot in own if slot.running or slot.ended_jobs)
     for pod in pods:
         own = by_pod.get(pod.uid, [])
-        state = _state(pod, own, now, was_seen=pod.uid in seen)
+        state = _state(pod, own, now, was_seen=pod.uid in history.seen)
         yield Pilot(
             name=pod.name,
             uid=pod.uid,
@@ -118,12 +140,36 @@ def join(
             room=tuple(_room(templates.get(pod.template), own)),
             trouble=pod.trouble,
             trouble_since=pod.trouble_since,
-            has_worked=pod.uid in seen or pod.was_disrupted or pod.worked_seconds > _WORKED_SECONDS,
+            has_worked=pod.uid in history.seen or pod.was_disrupted or pod.worked_seconds > _WORKED_SECONDS,
+            is_ours=pod.is_ours,
+            had_job=pod.uid in history.worked,
             is_black_hole=any(slot.is_black_hole for slot in own),
             ended_jobs=max((slot.ended_jobs for slot in own), default=0),
             busy_seconds=max(
                 max((slot.ended_seconds for slot in own), default=0.0), sum(slot.claimed_seconds for slot in own)
             ),
+        )
+
+
+class CollectorMemory:
+    """Notices that the collector has forgotten pilots: one that was started again has no slots for some minutes."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def fault(self, pilots: Sequence[Pilot], now: float) -> str:
+        """Return why the pilots' slots are not known, as a sentence; empty if they are."""
+        lost = sum(pilot.state is PilotState.LOST for pilot in pilots)
+        in_pool = sum(pilot.state in IN_POOL for pilot in pilots)
+        if lost < _FEW_LOST or lost < in_pool:
+            self._since = None
+            return ""
+        self._since = now if self._since is None else self._since
+        if not 0 <= now - self._since < _FORGOTTEN_SECONDS:
+            return ""
+        return (
+            f"the collector no longer has the slots of {lost} of {lost + in_pool} pilots, and may have been started "
+            "again, so that nothing is changed for some minutes"
         )
 
 

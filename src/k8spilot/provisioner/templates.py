@@ -22,6 +22,8 @@ from k8spilot.settings import PILOT, Settings
 
 Json = dict[str, Any]
 
+_LONGEST_NAME: Final = 45
+"""Pods are called NAME-YYYYMMDD-HHMM-NNN, and their host names have at most 63 characters (a DNS label)."""
 SELECTOR: Final = "app.kubernetes.io/component=pilot-template"
 """Labels of the PodTemplates that pilots are made from."""
 
@@ -39,6 +41,8 @@ async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str
         TemplateError: pilots cannot be made from it.
     """
     metadata = found["metadata"]
+    if len(metadata["name"]) > _LONGEST_NAME:
+        raise TemplateError(f"its name has more than {_LONGEST_NAME} characters, and pilots are called after it")
     limits = limits_of(metadata.get("annotations") or {})
     try:
         return await _template(found, config_maps, limits, condor_host, now)
@@ -63,12 +67,12 @@ async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, co
     attributes = await expected_attributes(settings, now, rootless=rootless) | dict(limits.slot_attributes)
     payload = _container(found, settings.slots[-1].container)  # of several, the last ones have the GPUs
     kinds = tuple(_kinds(settings, PodRequest.of(payload).count, attributes, limits))
-    return Template(metadata["name"], limits, kinds, version_of(found))
+    return Template(metadata["name"], limits, kinds, version_of(found, config_maps))
 
 
-def version_of(found: Json) -> str:
-    """Return a digest of the pod in a PodTemplate."""
-    text = json.dumps(found.get("template"), sort_keys=True)
+def version_of(found: Json, config_maps: Sequence[Json] = ()) -> str:
+    """Return a digest of the pod in a PodTemplate and of the settings in its ConfigMaps."""
+    text = json.dumps([found.get("template"), *(one.get("data") for one in config_maps)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -95,3 +95,45 @@ def test_black_holes_close_the_template_when_half_of_the_pilots_are() -> None:
     record = judge(Closure(), *holes, *several(2, PilotState.BUSY))
     assert record.failures == 1
     assert record.reason.startswith("jobs of several users fail one after another in 2 of 4 pilots")
+
+
+@pytest.mark.parametrize("refusal", ["the namespace's quota is used up", ""])
+def test_want_of_room_or_quota_closes_for_a_minute_at_most(refusal: str) -> None:
+    record = Closure(8, NOW - 1, "x", NOW - 2)
+    waits = [] if refusal else [pilot(PilotState.PENDING, age=70, trouble="Unschedulable: no", trouble_since=NOW - 65)]
+    assert judge(record, *waits, refusal=refusal).until == NOW + 60
+
+
+def test_a_pilot_that_runs_for_ten_minutes_outside_of_the_pool_closes_its_template() -> None:
+    late = pilot(PilotState.STARTING, age=700, started=NOW - 650)
+    assert judge(Closure(), pilot(PilotState.STARTING, age=700, started=NOW - 500)) == Closure()
+    assert "is not in the pool; look at its log" in judge(Closure(), late).reason
+
+
+def test_a_pilot_that_ends_again_and_again_is_one_failure() -> None:
+    record = judge(Closure(), pilot(PilotState.FAILING, age=100, trouble="no pool", trouble_since=NOW - 50))
+    again = judge(record, pilot(PilotState.FAILING, age=100, trouble="no pool", trouble_since=NOW - 1), now=NOW + 40)
+    assert again.failures == 1
+
+
+def test_a_record_of_a_clock_that_was_ahead_does_not_count() -> None:
+    day = 86_400.0
+    assert judge(Closure(2, NOW + day, "x", NOW + day - 30)) == Closure()
+
+
+def in_vain(number: int, **more: Any) -> list[Pilot]:
+    """Pilots that were in the pool and ended without a job."""
+    return several(number, PilotState.SUCCEEDED, has_worked=True, trouble_since=NOW - 5, **more)
+
+
+def test_pilots_that_end_without_a_job_though_jobs_match_close_their_template_until_one_gets_a_job() -> None:
+    assert backoff.judge(Closure(), CPU, in_vain(3), NOW, idle=0) == Closure(), "the jobs have gone"
+    assert backoff.judge(Closure(), CPU, in_vain(2), NOW, idle=5) == Closure()
+    assert backoff.judge(Closure(), CPU, [*in_vain(3), pilot(PilotState.BUSY, had_job=True)], NOW, idle=5) == Closure()
+    record = backoff.judge(Closure(), CPU, in_vain(3), NOW, idle=5)
+    assert record.failures == 1
+    assert "the last 3 pilots ended without a job, though 5 idle jobs match" in record.reason
+    assert judge(record, pilot(PilotState.IDLE, started=NOW + 40), now=NOW + 50) == record, "it has no job either"
+    again = several(1, PilotState.SUCCEEDED, has_worked=True, trouble_since=NOW + 90)
+    assert backoff.judge(record, CPU, again, NOW + 100, idle=5).failures == 2
+    assert judge(record, pilot(PilotState.BUSY, started=NOW + 40, had_job=True), now=NOW + 50).failures == 0

@@ -149,7 +149,7 @@ def test_a_closed_template_makes_none_and_says_why() -> None:
     record = Closure(2, NOW + 40, "the pilot cpu-1 failed: no")
     found = planned(demand(jobs(3)), closures={"cpu": record}).templates["cpu"]
     assert (found.create, found.lacking) == (0, 3)
-    assert found.limit == "closed for another 40 s, because the pilot cpu-1 failed: no"
+    assert found.limit == "closed until 08:00:40 UTC, because the pilot cpu-1 failed: no"
 
 
 def test_after_a_failure_one_pilot_is_tried() -> None:
@@ -204,15 +204,16 @@ def test_pilots_that_ended_well_go_after_a_while_and_of_failed_ones_the_last_thr
 
 
 def test_a_pilot_that_ends_again_and_again_makes_room_for_another_trial() -> None:
-    old = pilot(PilotState.FAILING, trouble_since=NOW - 700, trouble="no pool")
-    new = pilot(PilotState.FAILING, trouble_since=NOW - 60, trouble="no pool")
+    old = pilot(PilotState.FAILING, age=700, trouble_since=NOW - 60, trouble="no pool")
+    new = pilot(PilotState.FAILING, age=100, trouble_since=NOW - 60, trouble="no pool")
     assert deleted(planned(demand(), pilots=[old, new])) == [old]
 
 
 def test_a_pilot_that_does_not_start_goes_when_its_template_has_changed() -> None:
     stuck = pilot(PilotState.PENDING, trouble="ImagePullBackOff", template_version="old")
+    failing = pilot(PilotState.FAILING, trouble="no pool", template_version="old")
     fine = pilot(PilotState.PENDING, template_version="old")
-    assert deleted(planned(demand(jobs(2)), pilots=[stuck, fine])) == [stuck]
+    assert deleted(planned(demand(jobs(2)), pilots=[stuck, failing, fine])) == [stuck, failing]
 
 
 # --- Properties ---
@@ -287,3 +288,16 @@ def test_a_second_turn_with_the_pilots_of_the_first_makes_none(
     second = plan(wanted, templates, [each for each in pilots if each.uid not in gone] + new, {}, NOW)
     limited = {name for name, one in first.templates.items() if one.lacking or one.limit or gone}
     assert {name: number for name, number in made(second).items() if name not in limited} == {}
+
+
+def test_pods_of_another_scaler_are_left_to_it() -> None:
+    pilots = several(3, PilotState.PENDING, age=100, is_ours=False)
+    ended = pilot(PilotState.SUCCEEDED, trouble_since=NOW - 400, is_ours=False)
+    assert deleted(planned(demand(), pilots=[*pilots, ended])) == []
+
+
+def test_no_job_is_left_to_pilots_that_are_stuck_where_another_template_is_open() -> None:
+    stuck = several(2, PilotState.PENDING, "a", age=100, trouble="ErrImagePull", trouble_since=NOW - 90)
+    record = {"a": Closure(1, NOW + 20, "x", NOW - 5)}
+    found = planned(demand(jobs(2, "a", "b")), template("a"), template("b"), pilots=stuck, closures=record)
+    assert made(found) == {"b": 2}

@@ -39,3 +39,12 @@ def test_a_partitionable_slot_tells_for_how_long_its_claims_last() -> None:
     values = {"PartitionableSlot": True, "NumDynamicSlots": 2, "MyCurrentTime": 5000}
     (one,) = slots_of([classad2.ClassAd({**values, "ChildEnteredCurrentState": [4900, 1000]})])
     assert (one.running, one.claimed_seconds) == (2, 100.0 + 1200.0)
+
+
+def test_an_access_point_that_the_collector_has_forgotten_is_missed() -> None:
+    memory = pool_queries.AccessPoints()
+    assert memory.absent(set(), 0) == ["the collector has no access point"]
+    assert memory.absent({"a", "b"}, 10) == []
+    assert memory.absent({"b"}, 20) == ["the collector no longer has the access point a"]
+    assert memory.absent(set(), 30) == [f"the collector no longer has the access point {name}" for name in "ab"]
+    assert memory.absent({"b"}, 10 + 1801) == [], "it is not expected for ever"

@@ -6,8 +6,8 @@ import pytest
 
 from k8spilot.provisioner.model import Pilot, PilotSlot, PilotState, Room, SlotKind
 from k8spilot.provisioner.resources import Resources
-from k8spilot.provisioner.supply import join, pod_facts
-from tests.unit.provisioner.world import NOW, ONE, template
+from k8spilot.provisioner.supply import CollectorMemory, History, join, pod_facts
+from tests.unit.provisioner.world import NOW, ONE, pilot, several, template
 
 EARLY, LATE = "2026-11-26T10:00:00Z", "2026-11-26T10:05:00Z"
 RUNNING = {"running": {"startedAt": LATE}}
@@ -49,7 +49,9 @@ def joined(
     found: dict[str, Any], *slots: PilotSlot, seen: set[str] | None = None, kinds: tuple[SlotKind, ...] = ()
 ) -> Pilot:
     """The pilot."""
-    (one,) = join([pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, seen if seen is not None else set(), NOW)
+    (one,) = join(
+        [pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, History(seen if seen is not None else set()), NOW
+    )
     return one
 
 
@@ -150,3 +152,33 @@ def test_a_pilot_that_kubernetes_ended_or_that_worked_for_long_says_nothing_of_i
     assert joined(pod("Failed", pilot=longer)).has_worked
     preempted = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     assert joined(pod("Failed", conditions=preempted, pilot=end)).has_worked
+
+
+def test_a_collector_that_forgets_most_pilots_is_not_believed_for_some_minutes() -> None:
+    memory = CollectorMemory()
+    lost = [pilot(PilotState.LOST) for _ in range(3)]
+    assert memory.fault([*lost, *several(4, PilotState.IDLE)], NOW) == ""
+    assert "no longer has the slots of 3 of 5 pilots" in memory.fault([*lost, *several(2, PilotState.IDLE)], NOW)
+    assert memory.fault([*lost, *several(2, PilotState.IDLE)], NOW + 299)
+    assert memory.fault([*lost, *several(2, PilotState.IDLE)], NOW + 301) == ""
+    assert memory.fault([pilot(PilotState.LOST)], NOW) == "", "one pilot may lose its node"
+
+
+def test_a_pod_of_another_scaler_counts_and_is_not_ours() -> None:
+    found = pod()
+    found["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "pilots", "uid": "x", "controller": True}]
+    assert not joined(found).is_ours
+    found["metadata"]["ownerReferences"] = [{"kind": "PodTemplate", "name": "cpu", "uid": "x", "controller": True}]
+    assert joined(found).is_ours
+
+
+def test_a_pilot_that_had_a_job_once_is_remembered() -> None:
+    history = History()
+    templates = {"cpu": template("cpu")}
+    (busy,) = join([pod_facts(pod())], templates, [slot(running=1)], history, NOW)
+    (idle,) = join([pod_facts(pod())], templates, [slot()], history, NOW)
+    assert busy.had_job
+    assert idle.had_job
+    history.keep(set())
+    (fresh,) = join([pod_facts(pod())], templates, [slot()], history, NOW)
+    assert not fresh.had_job
