@@ -122,13 +122,17 @@ class Images:
         """Ensure the provisioner's image of this checkout; return its reference."""
         key = digest_of([self._base_key()], [CHECKOUT / name for name in PROJECT_INPUTS])
         name = "k8spilot-provisioner"
-        if not registry.holds(self._address, name, key):
-            local = f"localhost/k8spilot-lab/{name}:{key}"
-            with self._progress.step("build the provisioner's image"):
-                self._build(local, CHECKOUT / "Dockerfile", CHECKOUT, "the provisioner's image", target="provisioner")
-            with self._progress.step("push the provisioner's image"):
-                self._push(local, (name, key), f"{name}:latest")
-        return f"{self._address}/{name}:{key}"
+        found, local = f"{self._address}/{name}:{key}", f"localhost/k8spilot-lab/{name}:{key}"
+        if registry.holds(self._address, name, key):
+            return found
+        with self._alone():
+            if not registry.holds(self._address, name, key):
+                with self._progress.step("build the provisioner's image"):
+                    build = (CHECKOUT / "Dockerfile", CHECKOUT, "the provisioner's image")
+                    self._build(local, *build, target="provisioner")
+                with self._progress.step("push the provisioner's image"):
+                    self._push(local, (name, key), f"{name}:latest")
+        return found
 
     def build_apart(self, tag: str, epoch: int, *, cached: bool) -> str:
         """Build the project's image, pushed nowhere, with one time for all its files; return its name here."""

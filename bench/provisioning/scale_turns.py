@@ -23,6 +23,7 @@ from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
 from k8spilot.provisioner.model import PoolView, Question
 from k8spilot.provisioner.pool import Pool
+from k8spilot.provisioner.pool_configuration import PoolConfiguration
 from k8spilot.provisioner.settings import ProvisionerSettings
 
 GROUPS, JOBS = 500, 100_000
@@ -35,9 +36,9 @@ class SimulatedPool(Pool):
     """The pool of scale_pool.py, in a worker process as the real one."""
 
     def __init__(self, pods: list[str]) -> None:
-        super().__init__(Path("/dev/null"))
+        super().__init__(PoolConfiguration(Path("/nonexistent"), ""))
         self._simulator = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), pool_worker.set_up, (str(self._configuration),)
+            1, multiprocessing.get_context("spawn"), pool_worker.set_up, ("/dev/null",)
         )
         self._pods = pods
 

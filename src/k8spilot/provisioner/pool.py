@@ -14,25 +14,12 @@ from typing import Final
 from k8spilot.common.errors import PilotError
 from k8spilot.provisioner import pool_worker
 from k8spilot.provisioner.model import PoolView, Question
+from k8spilot.provisioner.pool_configuration import TOKENS, PoolConfiguration
 
 logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 60.0
 """Limit of a look."""
-TOKENS: Final = Path("/etc/condor/tokens.d")
-"""Mount point of the Secret with the pool's IDTOKEN. It needs the scope READ only."""
-_CONFIGURATION: Final = """\
-CONDOR_HOST = {host}
-COLLECTOR_HOST = {host}
-USE_SHARED_PORT = False
-SEC_CLIENT_AUTHENTICATION = {security}
-SEC_CLIENT_AUTHENTICATION_METHODS = {methods}
-SEC_CLIENT_ENCRYPTION = {security}
-SEC_CLIENT_INTEGRITY = {security}
-SEC_TOKEN_DIRECTORY = {tokens}
-SEC_TOKEN_SYSTEM_DIRECTORY = {tokens}
-QUERY_TIMEOUT = 20
-"""
 
 
 class PoolAway(PilotError):
@@ -42,7 +29,7 @@ class PoolAway(PilotError):
 class Pool:
     """The central manager and the access points of a pool."""
 
-    def __init__(self, configuration: Path) -> None:
+    def __init__(self, configuration: PoolConfiguration) -> None:
         self._configuration = configuration
         self._worker: ProcessPoolExecutor | None = None
 
@@ -52,12 +39,17 @@ class Pool:
         Raises:
             PoolAway: its collector does not answer.
         """
+        try:
+            if self._configuration.refresh():
+                self.close()  # HTCondor's library reads its configuration once
+        except OSError as error:
+            raise PoolAway(f"the pool's tokens cannot be read ({error})") from None
         if self._worker is None:
             self._worker = ProcessPoolExecutor(
                 max_workers=1,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=pool_worker.set_up,
-                initargs=(str(self._configuration),),
+                initargs=(str(self._configuration.file),),
             )
         try:
             async with asyncio.timeout(_SECONDS):
@@ -85,12 +77,7 @@ class Pool:
 async def pool_of(condor_host: str, tokens: Path = TOKENS) -> AsyncIterator[Pool]:
     """Yield the pool of a central manager."""
     with tempfile.TemporaryDirectory(prefix="k8spilot-pool-") as folder:
-        file = Path(folder) / "condor_config"
-        # With a token nobody in the network can answer in the pool's place. Without one everybody can read the pool.
-        has_token = tokens.is_dir() and any(one.is_file() for one in tokens.iterdir())
-        security, methods = ("REQUIRED", "IDTOKENS") if has_token else ("PREFERRED", "IDTOKENS, SSL, ANONYMOUS")
-        file.write_text(_CONFIGURATION.format(host=condor_host, tokens=tokens, security=security, methods=methods))
-        pool = Pool(file)
+        pool = Pool(PoolConfiguration(Path(folder), condor_host, tokens))
         try:
             yield pool
         finally:

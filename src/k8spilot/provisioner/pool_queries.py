@@ -42,6 +42,7 @@ _WINDOW_SECONDS: Final = 1200.0
 """Window of the startd's recent statistics (StartdStats in ResMgr.h)."""
 
 
+_AUTHENTICATION: Final = "SEC_CLIENT_AUTHENTICATION"
 _SILENT_SECONDS: Final = 60.0
 """Time for which an access point that does not answer is left out: each one takes QUERY_TIMEOUT."""
 _KNOWN_SECONDS: Final = 1800.0
@@ -80,13 +81,17 @@ def look(question: Question) -> PoolView:
         _matcher = Matcher(question.templates)
     began = time.monotonic()
     collector = htcondor2.Collector()
+    htcondor2.param[_AUTHENTICATION] = htcondor2.param["COLLECTOR_AUTHENTICATION"]
     try:
         slots = collector.query(htcondor2.AdType.Startd, _of_namespace(question.namespace), _SLOT)
         schedds = collector.query(
             htcondor2.AdType.Schedd, question.schedds, ["Name", "MyAddress", "CondorVersion", "AddressV1"]
         )
     except htcondor2.HTCondorException as error:
-        raise RuntimeError(f"the collector does not answer: {error}") from None
+        doubt = ", or refuses the token" if htcondor2.param[_AUTHENTICATION] == "REQUIRED" else ""
+        raise RuntimeError(f"the collector does not answer{doubt}: {error}") from None
+    finally:
+        htcondor2.param[_AUTHENTICATION] = "PREFERRED"
     groups: list[JobGroup] = []
     running, missing = 0, []
     missing += _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
