@@ -174,6 +174,7 @@ def factory(lab: Lab, namespace: str) -> Iterator[Factory]:
     token = lab.kubectl("exec", "-n", POOL_NAMESPACE, CENTRAL_MANAGER, "--", *command)
     reading = {"name": "provisioner-token", "namespace": namespace}
     made.append({"apiVersion": "v1", "kind": "Secret", "metadata": reading, "stringData": {"token": token}})
+    lab.kubectl("delete", "namespace", namespace, "--ignore-not-found")  # of a run that was killed
     lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(made))
     try:
         yield Factory(lab, namespace)

@@ -9,6 +9,7 @@ from lab import jobs as lab_jobs
 from lab.api import Lab
 from lab.factory import Factory, factory
 from lab.jobs import Jobs
+from tests.e2e.pool import until
 from tests.e2e.provisioner import pilots
 from tests.e2e.provisioner.pilots import Submit
 
@@ -19,6 +20,13 @@ def site(lab: Lab, owner: str, request: pytest.FixtureRequest) -> Iterator[Facto
     module = request.module.__name__.rpartition("test_")[2].replace("_", "-")
     with factory(lab, f"factory-{owner}-{module}") as found:
         yield found
+
+
+@pytest.fixture
+def fresh(site: Factory) -> None:
+    """Begin without templates and pilots, whose free slots would need no others."""
+    site.kubectl("delete", "podtemplates", "--all")
+    until(lambda: not site.pilots(), "the pilots before are gone", 60)
 
 
 @pytest.fixture

@@ -25,10 +25,8 @@ FAR_S = 3600
 
 
 @pytest.fixture(autouse=True)
-def fresh(site: Factory) -> Iterator[None]:
-    """Begin without pilots, whose jobs would need no others. No test leaves more pilots than the limit."""
-    site.kubectl("delete", "podtemplate", "small", "--ignore-not-found")
-    until(lambda: not site.pilots(), "the pilots before are gone", 60)
+def at_work(fresh: None, site: Factory) -> Iterator[None]:
+    """Begin with a provisioner that is at work. No test leaves more pilots than the limit."""
     site.apply(SMALL)
     site.provisioner()
     yield

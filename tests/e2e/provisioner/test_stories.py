@@ -10,6 +10,8 @@ from lab.factory import Factory, TemplateOf
 from tests.e2e.pool import until
 from tests.e2e.provisioner.pilots import IDLE_S, SMALL, Submit, alive, told
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 
 @pytest.mark.timeout(500)
 def test_pilots_come_for_idle_jobs_and_go_when_there_are_none(site: Factory, submit: Submit) -> None:
@@ -56,7 +58,6 @@ def test_an_image_that_cannot_be_pulled_closes_its_template_and_is_told(site: Fa
     ]
     broken = TemplateOf("broken", {"max-pilots": "5", "max-pending": "2"}, patches=[*image, *install])
     site.apply(broken)
-    site.kubectl("delete", "podtemplate", "small", "--ignore-not-found")
     submit("true", count=5)
     until(lambda: told(site, "broken").get("closure", {}).get("failures", 0) > 0, "the template is closed", 150)
     reason = told(site, "broken")["closure"]["reason"]
@@ -96,8 +97,6 @@ def test_a_provisioner_that_is_killed_goes_on_and_makes_no_pilot_twice(site: Fac
 
 @pytest.mark.timeout(300)
 def test_two_provisioners_at_once_make_no_more_pilots_than_one(site: Factory, submit: Submit) -> None:
-    site.kubectl("delete", "podtemplate", "small", "--ignore-not-found")
-    until(lambda: not site.pilots(), "the pilots of the stories before are gone", 60)
     site.apply(SMALL)
     site.kubectl("scale", "deployment", "k8spilot-provisioner", "--replicas=2")
     until(lambda: len(site.provisioners()) == 2, "two provisioners", 60)
