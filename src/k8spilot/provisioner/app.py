@@ -4,13 +4,14 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
 
 from k8spilot.common.aio import restarting
+from k8spilot.common.errors import ClusterError
 from k8spilot.common.logs import set_up
 from k8spilot.provisioner import report
 from k8spilot.provisioner.cluster import connect
@@ -61,24 +62,19 @@ async def dry_run(settings: ProvisionerSettings) -> list[str]:
     """Return the plan of one turn as text. Nothing is changed.
 
     Raises:
-        PilotError: there are no credentials for the cluster.
+        PilotError: there are no credentials for the cluster, or the API server refuses or does not answer.
     """
     set_up("WARNING", settings.log_format)
-    async with _parts(settings) as (controller, _), asyncio.TaskGroup() as tasks:
-        watches = [
-            tasks.create_task(controller.pods.run(), name="pods"),
-            tasks.create_task(controller.templates.reflector.run(), name="templates"),
-        ]
-        until = asyncio.get_running_loop().time() + _FIRST_SECONDS
-        for reflector in (controller.pods, controller.templates.reflector):
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(until):
-                    await reflector.listed.wait()
+    async with _parts(settings) as (controller, _):
+        try:
+            async with asyncio.timeout(_FIRST_SECONDS):
+                await controller.pods.relist()
+                await controller.templates.reflector.relist()
+        except TimeoutError:
+            raise ClusterError(f"the API server did not answer within {_FIRST_SECONDS:.0f} s") from None
         now = time.time()
         await controller.recall()
         plan, faults = await controller.observe(now)
-        for watch in watches:
-            watch.cancel()
     turn = Turn(now, 0, "dry run", faults, controller.templates.invalid, plan)
     return list(report.lines(report.status(turn, {}), now))
 

@@ -32,12 +32,17 @@ def of(template: Template, pilots: Sequence[Pilot], record: Closure, now: float)
         ),
     ]
     if now < record.until:
-        opens = time.strftime("%H:%M:%S", time.gmtime(record.until))
-        choices.append((0, f"closed until {opens} UTC, because {record.reason}"))
+        choices.append((0, closed(record)))
     elif backoff.probes(record):
         choices.append((1 - pending, f"one pilot is tried at a time, because {record.reason}"))
     left, limit = min(choices, key=lambda choice: choice[0])
     return Budget(max(left, 0), limit)
+
+
+def closed(record: Closure) -> str:
+    """Return until when a template is closed, and why."""
+    opens = time.strftime("%H:%M:%S", time.gmtime(record.until))
+    return f"closed until {opens} UTC, because {record.reason}"
 
 
 def minute(now: float) -> str:

@@ -152,7 +152,7 @@ class Reflector[Value]:
         version = ""
         while True:
             try:
-                version = version or await self._relist()
+                version = version or await self.relist()
                 async for latest in self._watch(version):
                     version = latest
             except Refused as error:
@@ -172,7 +172,12 @@ class Reflector[Value]:
         """Take over an object that a request has returned, before the watch tells of it."""
         self._store(found)
 
-    async def _relist(self) -> str:
+    async def relist(self) -> str:
+        """Make a new copy; return its version.
+
+        Raises:
+            ClusterError: the API server does not answer or refuses.
+        """
         objects: dict[str, Value] = {}
         after, version = "", ""
         while True:
@@ -184,7 +189,7 @@ class Reflector[Value]:
             version, after = str(page["metadata"]["resourceVersion"]), str(page["metadata"].get("continue") or "")
             if not after:
                 break
-        self.objects = objects
+        self.objects, self.fault = objects, ""
         self.listed.set()
         return version
 

@@ -180,6 +180,10 @@ def _changes(before: Json, after: Json) -> list[str]:
     for name, one in (after.get("templates") or {}).items():
         if ((before.get("templates") or {}).get(name) or {}).get("next") != one["next"]:
             found.append(
-                f"Template {name}: {one['idleJobs']} idle jobs, pilots {one['pilots'] or 'none'}; {one['next']}."
+                f"Template {name}: {one['idleJobs']} idle jobs, pilots: {_counted(one['pilots'])}; {one['next']}."
             )
     return found
+
+
+def _counted(pilots: Json) -> str:
+    return ", ".join(f"{number} {state}" for state, number in pilots.items()) or "none"

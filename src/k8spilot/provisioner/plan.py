@@ -14,6 +14,7 @@ from k8spilot.provisioner import backoff, budget, turnover
 from k8spilot.provisioner.model import (
     EXISTING,
     IN_POOL,
+    PENDING,
     Closure,
     Demand,
     JobGroup,
@@ -48,6 +49,8 @@ class TemplatePlan:
     """Pilots that are missing and that a limit forbids."""
     limit: str = ""
     """Why idle jobs get no pilot now, such as that limit; empty if all have one."""
+    trouble: str = ""
+    """What a pilot says that does not start; empty if none has trouble."""
     closure: Closure = field(default_factory=Closure)
     turnover: Turnover = field(default_factory=Turnover)
 
@@ -109,6 +112,7 @@ def plan(
             template, closure=record, turnover=turnover.of(template, own)
         )
         one.states.update(pilot.state for pilot in own)
+        one.trouble = next((f"{pilot.name}: {pilot.trouble}" for pilot in own if _has_trouble(pilot)), "")
         one.idle_jobs = sum(group.idle for group in demand.groups if template.name in group.matches)
         packing.add(one, own, budget.of(template, own, record, now))
     packing.pack([group for group in demand.groups if group.matches])
@@ -295,6 +299,10 @@ def _space(template: Template, pilot: Pilot) -> Sequence[Room]:
 def _whole(template: Template) -> list[Room]:
     """Return the space of a pilot without jobs."""
     return [Room(place, kind.room, kind.jobs) for place, kind in enumerate(template.kinds) for _ in range(kind.number)]
+
+
+def _has_trouble(pilot: Pilot) -> bool:
+    return bool(pilot.trouble) and pilot.state in PENDING
 
 
 def _clean(template: Template, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:

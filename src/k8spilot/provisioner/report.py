@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from k8spilot.provisioner import budget
 from k8spilot.provisioner.model import Closure, JobGroup, PilotState
 from k8spilot.provisioner.plan import Plan, TemplatePlan
 
@@ -69,7 +70,7 @@ def status(turn: Turn, before: Json) -> Json:
         named += [one] if places[one["user"]] <= _MOST_OF_USER else []
     return {
         **found,
-        "templates": {name: _template(one) for name, one in sorted(turn.plan.templates.items())},
+        "templates": {name: _template(one, turn.time) for name, one in sorted(turn.plan.templates.items())},
         "unmatchedJobs": sum(one["number"] for one in unmatched),
         "unmatched": named[:_MOST],
     }
@@ -84,7 +85,7 @@ def _unmatched(groups: Sequence[JobGroup]) -> list[Json]:
     return sorted(found.values(), key=lambda one: -int(one["number"]))
 
 
-def _template(one: TemplatePlan) -> Json:
+def _template(one: TemplatePlan, now: float) -> Json:
     return {
         "idleJobs": one.idle_jobs,
         "pilots": {str(state): number for state in PilotState if (number := one.states[state])},
@@ -92,25 +93,41 @@ def _template(one: TemplatePlan) -> Json:
         "delete": len(one.delete),
         "lacking": one.lacking,
         "limit": one.limit,
-        "next": next_step(one),
+        "next": next_step(one, now),
+        "trouble": one.trouble,
         "closure": asdict(one.closure),
     }
 
 
-def next_step(one: TemplatePlan) -> str:
+def next_step(one: TemplatePlan, now: float) -> str:
     """Return what happens next to a template's pilots, and why, in a sentence."""
     parts = []
     if one.create:
-        parts.append(f"{one.create} pilots are made")
+        parts.append(f"{_pilots(one.create)} {_are(one.create)} made")
     if one.delete:
-        parts.append(f"{len(one.delete)} pilots are deleted")
+        parts.append(f"{_pilots(len(one.delete))} {_are(len(one.delete))} deleted")
     if one.lacking:
-        parts.append(f"{one.lacking} more pilots would have jobs: {one.limit}")
+        more = "1 more pilot" if one.lacking == 1 else f"{one.lacking} more pilots"
+        parts.append(f"{more} would have jobs: {one.limit}")
     elif one.limit:
         parts.append(one.limit)
+    if now < one.closure.until and one.closure.reason not in one.limit:
+        parts.append(budget.closed(one.closure))
     if not parts:
-        parts.append("all idle jobs have pilots" if one.idle_jobs else "no idle job matches")
+        parts.append(
+            "all idle jobs have pilots, or slots that take them within minutes"
+            if one.idle_jobs
+            else "no idle job matches"
+        )
     return "; ".join(parts)
+
+
+def _pilots(number: int) -> str:
+    return "1 pilot" if number == 1 else f"{number} pilots"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def closures(found: Json) -> dict[str, Closure]:
@@ -126,7 +143,7 @@ def closures(found: Json) -> dict[str, Closure]:
 
 def lines(found: Json, now: float) -> Iterator[str]:
     """Yield a status as text."""
-    age = now - found.get("time", 0)
+    age = max(now - found.get("time", 0), 0)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.get("time", 0)))
     late = ": no provisioner is at work" if age > STALE_SECONDS else ""
     yield f"provisioner {found.get('leader') or 'without a name'}, as of {stamp} UTC, {age:.0f} s ago{late}"
@@ -138,11 +155,15 @@ def lines(found: Json, now: float) -> Iterator[str]:
     for name, one in (found.get("templates") or {}).items():
         pilots = one.get("pilots") or {}
         counts = ", ".join(f"{pilots[state]} {state}" for state in map(str, _SHOWN) if state in pilots)
-        yield f"template {name}: {one.get('idleJobs', 0)} idle jobs match"
+        idle = one.get("idleJobs", 0)
+        yield f"template {name}: {idle} idle {'job matches' if idle == 1 else 'jobs match'}"
         yield f"  pilots    {counts or 'none'}"
+        if one.get("trouble"):
+            yield f"  trouble   {one['trouble']}"
         yield f"  next      {one.get('next', '')}"
     if not found.get("templates") and not found.get("invalid"):
         yield "no pod template: apply one with the label app.kubernetes.io/component=pilot-template"
     for one in found.get("unmatched") or ():
-        yield f"no template for {one['number']} jobs of {one['user']}, such as {(one['jobs'].split() or ['?'])[0]}"
+        jobs = "1 job" if one["number"] == 1 else f"{one['number']} jobs"
+        yield f"no template for {jobs} of {one['user']}, such as {(one['jobs'].split() or ['?'])[0]}"
         yield f"  reason    {one['reason']}"

@@ -42,7 +42,7 @@ class Resources:
         )
 
     def __str__(self) -> str:
-        words = [f"{self.cpus:g} CPUs", f"{self.memory} MiB of memory"]
+        words = [f"{self.cpus:g} CPU{'' if self.cpus == 1 else 's'}", f"{self.memory} MiB of memory"]
         if self.disk < UNLIMITED_KIB:
             words.append(f"{self.disk // 1024} MiB of disk")
         return ", ".join([*words, f"{self.gpus} GPUs"] if self.gpus else words)

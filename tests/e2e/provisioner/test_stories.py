@@ -46,7 +46,7 @@ def test_jobs_that_no_template_can_run_are_told_with_the_expression(site: Factor
         return {one["user"].split("@")[0]: one["reason"] for one in site.status().get("unmatched", ())}
 
     until(lambda: {"alice", "bob"} <= reasons().keys(), "the reasons", 60)
-    assert "a job requests 1 CPUs, 65536 MiB of memory" in reasons()["alice"]
+    assert "a job requests 1 CPU, 65536 MiB of memory" in reasons()["alice"]
     assert "Requirements of the jobs: TARGET.Rack == 7 is not true" in reasons()["bob"]
 
 
@@ -115,7 +115,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(site: Factory, submit: Su
     site.kubectl("annotate", "podtemplate", "small", "k8spilot/max-pilots=0", "--overwrite")
     submit("true")
     printed = site.kubectl("exec", name, "--", "k8spilot", "provision", "--dry-run")
-    assert "template small: 1 idle jobs match" in printed
-    assert "1 more pilots would have jobs: max-pilots (0) is reached" in printed
+    assert "template small: 1 idle job matches" in printed
+    assert "1 more pilot would have jobs: max-pilots (0) is reached" in printed
     shown = json.loads(site.kubectl("exec", name, "--", "k8spilot", "provision", "status", "--json"))
     assert shown["templates"]["small"]["limit"] == "max-pilots (0) is reached"

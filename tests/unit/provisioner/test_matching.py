@@ -54,13 +54,13 @@ def test_a_job_that_matches_both_ways_has_the_template() -> None:
         ({"Project": "=undefined"}, "template cpu: START of the slot: TARGET.Project isnt undefined is not true"),
         (
             {"RequestMemory": 4000},
-            "template cpu: a job requests 1 CPUs, 4096 MiB of memory, 1 MiB of disk, and a slot has 2 CPUs",
+            "template cpu: a job requests 1 CPU, 4096 MiB of memory, 1 MiB of disk, and a slot has 2 CPUs",
         ),
         (
             {"Requirements": '=TARGET.Site == "there"'},
             'template cpu: Requirements of the jobs: TARGET.Site == "there" is not true',
         ),
-        ({"RequestGPUs": 1}, "a job requests 1 CPUs, 128 MiB of memory, 1 MiB of disk, 1 GPUs"),
+        ({"RequestGPUs": 1}, "a job requests 1 CPU, 128 MiB of memory, 1 MiB of disk, 1 GPUs"),
         ({"RequestCpus": "=ifThenElse(TARGET.Cpus > 1, 8, 1)"}, "a job requests 8 CPUs"),
     ],
 )

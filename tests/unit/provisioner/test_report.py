@@ -3,9 +3,9 @@
 from k8spilot.provisioner import report
 from k8spilot.provisioner.model import Closure, Demand, JobGroup, PilotState
 from k8spilot.provisioner.plan import plan
-from k8spilot.provisioner.report import Turn
+from k8spilot.provisioner.report import Turn, lines, status
 from k8spilot.provisioner.resources import Resources
-from tests.unit.provisioner.world import NOW, demand, jobs, several, template
+from tests.unit.provisioner.world import NOW, demand, jobs, pilot, several, template
 
 
 def told(wanted: Demand, closures: dict[str, Closure] | None = None, **more: object) -> list[str]:
@@ -21,7 +21,7 @@ def test_a_template_shows_its_jobs_its_pilots_and_the_next_step_with_its_reason(
         "provisioner provisioner-1, as of 2027-01-15 08:00:00 UTC, 3 s ago",
         "template cpu: 9 idle jobs match",
         "  pilots    1 pending, 2 busy",
-        "  next      1 pilots are made; 7 more pilots would have jobs: max-pilots (4) is reached",
+        "  next      1 pilot is made; 7 more pilots would have jobs: max-pilots (4) is reached",
     ]
 
 
@@ -54,3 +54,12 @@ def test_a_template_that_cannot_be_used_is_told_with_the_reason() -> None:
         "template gpu: not used",
         "  fault     max-pilots is missing",
     ]
+
+
+def test_a_closed_template_says_so_even_if_all_idle_jobs_have_pilots_on_their_way() -> None:
+    stuck = pilot(PilotState.PENDING, name="cpu-1", age=70, trouble="ErrImagePull", trouble_since=NOW - 65)
+    record = Closure(1, NOW + 40, "the pilot cpu-1 does not start: ErrImagePull", NOW)
+    found = plan(demand(jobs(1)), [template()], [stuck], {"cpu": record}, NOW)
+    text = "\n".join(lines(status(Turn(NOW, plan=found), {}), NOW))
+    assert "trouble   cpu-1: ErrImagePull" in text
+    assert "closed until 08:00:40 UTC, because the pilot cpu-1 does not start: ErrImagePull" in text
