@@ -1,7 +1,7 @@
 """Pod templates: the PodTemplate objects of the namespace, and the slots that their pilots would have.
 
-PodTemplate is native: who may use a namespace may make one, while a resource definition of its own would need an
-administrator.
+PodTemplate is native: it needs rights in the namespace only. A resource definition of its own would need those of the
+cluster's administrator.
 """
 
 import hashlib
