@@ -119,7 +119,7 @@ class Controller:
         }
         self._refusals = {}
         uids = {pilot.uid for pilot in pilots}
-        own_running = sum(slot.running for slot in view.slots if slot.pod_uid in uids)
+        own_running = sum(slot.running - slot.idle_claims for slot in view.slots if slot.pod_uid in uids)
         demand = share.of(view.demand, self._settings.share, own_running)
         # In a thread: very many sizes of jobs take seconds, and the Lease and the probes do not wait.
         made = await asyncio.to_thread(plan, demand, templates, pilots, self._closures, now)

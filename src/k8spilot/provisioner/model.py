@@ -165,6 +165,8 @@ class PilotSlot:
     room: Resources
     """Resources that no job has."""
     is_black_hole: bool
+    idle_claims: int = 0
+    """Claims in `running` without a job: each is about to take one, which its access point still counts as idle."""
     ended_jobs: int = 0
     """Jobs that ended lately in all slots of the pilot (the startd has one figure for all)."""
     ended_seconds: float = 0.0

@@ -30,6 +30,8 @@ _SLOT: Final = [
     "GLIDEIN_ToRetire",
     "K8SBlackHoleUntil",
     "Draining",
+    "Activity",
+    "ChildActivity",
     "EnteredCurrentState",
     "ChildEnteredCurrentState",
     "MyCurrentTime",
@@ -162,13 +164,16 @@ def slots_of(ads: Sequence[Any]) -> Iterator[PilotSlot]:
     for ad in ads:
         if ad.get("PartitionableSlot") is True:
             running = int(number(ad, "NumDynamicSlots"))
+            activities = ad.eval("ChildActivity") if "ChildActivity" in ad else []
         else:
             running = int(ad.get("State") != "Unclaimed")
+            activities = [ad.get("Activity")] if ad.get("State") == "Claimed" else []
         ended = int(number(ad, "RecentJobBusyTimeCount"))
         yield PilotSlot(
             pod_uid=str(ad.get("K8SPodUID", "")),
             has_gpus=number(ad, "TotalSlotGPUs") > 0,
             running=running,
+            idle_claims=activities.count("Idle") if isinstance(activities, list) else 0,
             is_draining=ad.get("Draining") is True or ad.get("State") == "Drained",
             to_retire=number(ad, "GLIDEIN_ToRetire"),
             room=Resources(

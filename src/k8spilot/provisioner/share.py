@@ -30,4 +30,5 @@ def _part(group: JobGroup, part: Share, factor: float) -> int:
     key = f"{group.user} {group.wanted}"
     shift = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
     begin = group.idle * part.begin + shift
-    return math.floor(begin + group.idle * factor) - math.floor(begin)
+    end = round(begin + group.idle * factor, 6)  # 5 * 0.6 is no integer
+    return math.floor(end) - math.floor(round(begin, 6))

@@ -191,8 +191,13 @@ def _room(template: Template | None, slots: Sequence[PilotSlot]) -> Iterator[Roo
     kinds = {kind.room.gpus > 0: place for place, kind in enumerate(template.kinds)} if template is not None else {}
     for slot in slots:
         place = kinds.get(slot.has_gpus)
-        if template is not None and place is not None and (left := template.kinds[place].jobs - slot.running) > 0:
+        if template is None or place is None:
+            continue
+        kind = template.kinds[place]
+        if (left := kind.jobs - slot.running) > 0:
             yield Room(place, slot.room, left)
+        for _ in range(min(slot.idle_claims, kind.jobs)):
+            yield Room(place, kind.room, 1)
 
 
 def _worked(pilot: Json) -> float:

@@ -48,3 +48,13 @@ def test_an_access_point_that_the_collector_has_forgotten_is_missed() -> None:
     assert memory.absent({"b"}, 20) == ["the collector no longer has the access point a"]
     assert memory.absent(set(), 30) == [f"the collector no longer has the access point {name}" for name in "ab"]
     assert memory.absent({"b"}, 10 + 1801) == [], "it is not expected for ever"
+
+
+def test_claims_without_a_job_are_told_apart() -> None:
+    claimed = {"State": "Claimed", "EnteredCurrentState": 1, "MyCurrentTime": 2}
+    for activity, idle in (("Idle", 1), ("Busy", 0)):
+        (one,) = slots_of([classad2.ClassAd({**claimed, "Activity": activity})])
+        assert (one.running, one.idle_claims) == (1, idle)
+    whole = {"PartitionableSlot": True, "NumDynamicSlots": 3, "ChildActivity": ["Busy", "Idle", "Idle"]}
+    (one,) = slots_of([classad2.ClassAd(whole)])
+    assert (one.running, one.idle_claims) == (3, 2)

@@ -182,3 +182,9 @@ def test_a_pilot_that_had_a_job_once_is_remembered() -> None:
     history.keep(set())
     (fresh,) = join([pod_facts(pod())], templates, [slot()], history, NOW)
     assert not fresh.had_job
+
+
+def test_a_claim_that_has_no_job_yet_is_room_for_the_job_that_it_takes() -> None:
+    """Its access point still counts that job as idle; another pilot for it would come in vain."""
+    assert joined(pod(), slot(running=1)).room == ()
+    assert joined(pod(), slot(running=1, idle_claims=1)).room == (Room(0, ONE, 1),)
