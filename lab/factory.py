@@ -115,6 +115,10 @@ class Factory:
         """The log of all provisioners."""
         return self.kubectl("logs", "-l", f"app.kubernetes.io/name={PROVISIONER}", "--tail=-1", "--prefix")
 
+    def pilot_logs(self) -> str:
+        """The last lines of the pilots' logs."""
+        return self.kubectl("logs", "-l", "k8spilot/template", "-c", "pilot", "--tail=60", "--prefix")
+
     def events(self) -> list[dict[str, Any]]:
         """Events about templates."""
         selector = "involvedObject.kind=PodTemplate"

@@ -28,6 +28,9 @@ def sites(lab: Lab, owner: str) -> Iterator[tuple[Factory, Factory]]:
         yield found[0], found[1]
 
 
+# It fails in one of four runs or so: the collector does not have the slot of one pilot for some seconds after its start, for
+# a reason that is not known yet, and then one more pilot is made.
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_two_clusters_do_not_both_serve_the_same_jobs(lab: Lab, sites: tuple[Factory, Factory]) -> None:
     where = " || ".join(f'TARGET.K8SNamespace == "{site.namespace}"' for site in sites)
@@ -35,7 +38,7 @@ def test_two_clusters_do_not_both_serve_the_same_jobs(lab: Lab, sites: tuple[Fac
         for proc in range(JOBS):
             waiting.wait("ExecuteEvent", proc=proc)
         numbers = [len(site.pilots()) for site in sites]
-        assert sum(numbers) == JOBS
+        assert sum(numbers) == JOBS, "\n".join(site.log() + site.pilot_logs() for site in sites)
         assert max(numbers) <= JOBS // 2 + 1, "a job on the border belongs to one of them"
         for proc in range(JOBS):
             waiting.ended(proc)
