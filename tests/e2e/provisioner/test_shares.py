@@ -28,7 +28,7 @@ def sites(lab: Lab, owner: str) -> Iterator[tuple[Factory, Factory]]:
         yield found[0], found[1]
 
 
-# It fails in one of four runs or so: the collector does not have the slot of one pilot for some seconds after its start,
+# It fails in one of four runs or so: the collector loses the slot of one pilot for some seconds after its start,
 # for a reason that is not known yet, and then one more pilot is made.
 @pytest.mark.nightly
 @pytest.mark.timeout(400)
