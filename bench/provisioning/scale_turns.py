@@ -90,7 +90,7 @@ async def main(asked: dict[str, Any]) -> None:
             "seconds of the first turn": round(turns[0], 2),
             "seconds of a later turn, median": round(median(turns[1:]), 2),
             "seconds of a later turn, longest": round(max(turns[1:]), 2),
-            "next": {name: report.next_step(one) for name, one in plan.templates.items()},
+            "next": {name: report.next_step(one, time.time()) for name, one in plan.templates.items()},
         }
         say(json.dumps(figures))
         running.append(tasks.create_task(controller.run()))
