@@ -4,13 +4,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from k8spilot.provisioner import budget
 from k8spilot.provisioner.model import Closure, Demand, Pilot, PilotState, Room, SlotKind, Template
 from k8spilot.provisioner.plan import Plan, plan
 from k8spilot.provisioner.resources import Resources
+from tests.fuzz.drawing import drawn
 from tests.unit.provisioner.world import NOW, ONE, demand, jobs, pilot, several, template
 
 BIG = SlotKind(1, Resources(8, 8192, 2**23), 4)
@@ -252,7 +252,7 @@ def worlds(draw: st.DrawFn) -> tuple[Demand, list[Template], list[Pilot]]:
     return demand(*groups), templates, pilots
 
 
-@given(worlds())
+@drawn(150, world=worlds())
 def test_limits_hold_and_no_more_pilots_are_made_than_there_are_jobs(
     world: tuple[Demand, list[Template], list[Pilot]],
 ) -> None:
@@ -273,7 +273,7 @@ def test_limits_hold_and_no_more_pilots_are_made_than_there_are_jobs(
     assert sum(made(found).values()) <= sum(group.idle for group in wanted.groups) + least
 
 
-@given(worlds())
+@drawn(150, world=worlds())
 def test_turns_in_the_same_minute_come_to_rest_with_no_more_pilots_than_jobs(
     world: tuple[Demand, list[Template], list[Pilot]],
 ) -> None:
