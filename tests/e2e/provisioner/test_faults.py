@@ -109,7 +109,7 @@ def test_jobs_of_pilots_that_are_deleted_by_hand_get_others(site: Factory, submi
     for proc in range(3):
         waiting.wait("ExecuteEvent", proc=proc)
     gone = [pod["metadata"]["name"] for pod in alive(site)][:2]
-    site.kubectl("delete", "pod", *gone, "--grace-period=1", "--wait=false")
+    site.kubectl("delete", "pod", *gone, "--wait=false")  # killed at once, their jobs would wait for a reconnection
     all_run(site, waiting)
     assert not {pod["metadata"]["name"] for pod in alive(site)} & set(gone)
 
