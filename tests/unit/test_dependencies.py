@@ -39,7 +39,13 @@ def _declared(*extras: str) -> set[str]:
 
 
 def test_the_image_has_what_its_programs_import_and_nothing_else() -> None:
-    assert _imported("src") == _declared()
+    assert _imported("src") == _declared() | _declared("provisioner")
+
+
+def test_the_pilots_image_has_nothing_of_the_provisioners() -> None:
+    parts = [one.name for one in (CHECKOUT / "src/k8spilot").iterdir() if one.name not in ("provisioner", "cli")]
+    found = _imported(*(f"src/k8spilot/{name}" for name in parts))
+    assert found & (_declared("provisioner") - _declared()) == set()
 
 
 def test_the_lab_declares_what_it_imports_beside_that() -> None:

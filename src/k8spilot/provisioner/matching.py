@@ -20,7 +20,7 @@ _GROUPED: Final = ("User", "JobUniverse", "Requirements", "RequireGPUs", *_REQUE
 """Attributes that tell groups of jobs apart, beside those that slots and limits refer to."""
 _DEFAULTS: Final = {"RequestCpus": 1.0, "RequestMemory": 128.0, "RequestDisk": 1024.0, "RequestGPUs": 0.0}
 _MOST_WANTED: Final = 1e15
-"""What a job may request. Users can write any number, infinity included."""
+"""Most of a resource that a request counts for. Users can write any number, infinity included."""
 _MOST_WORDS: Final = 300
 _MOST_TEXT: Final = 10_000
 """Length of a condition that is looked at for the clause that fails."""

@@ -50,7 +50,7 @@ class TemplatePlan:
     limit: str = ""
     """Why idle jobs get no pilot now, such as that limit; empty if all have one."""
     trouble: str = ""
-    """What a pilot says that does not start; empty if none has trouble."""
+    """Why a pilot does not start; empty if none has trouble."""
     closure: Closure = field(default_factory=Closure)
     turnover: Turnover = field(default_factory=Turnover)
 

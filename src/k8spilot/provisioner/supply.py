@@ -61,9 +61,9 @@ class History:
     """Uids of pods, from all turns."""
 
     seen: set[str] = field(default_factory=set)
-    """Those that have been in the pool."""
+    """Uids of pods that have been in the pool."""
     worked: set[str] = field(default_factory=set)
-    """Those in which a job has run."""
+    """Uids of pods in which a job has run."""
 
     def keep(self, uids: set[str]) -> None:
         """Forget all other pods."""
