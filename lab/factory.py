@@ -77,7 +77,7 @@ class Factory:
         return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
     def status(self) -> dict[str, Any]:
-        """What the provisioner has written; empty before the first turn."""
+        """The provisioner's status; empty before the first turn."""
         found = self.kubectl("get", "configmap", STATUS, "--ignore-not-found", "-o", "json")
         text = json.loads(found)["data"]["status.json"] if found.strip() else "{}"
         status: dict[str, Any] = json.loads(text)

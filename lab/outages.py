@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -152,16 +152,8 @@ def network_cut(lab: Lab, pod: str) -> Iterator[None]:
 
     What the pod has with others (API server, registry) goes on.
     """
-    with ExitStack() as undo:
-        # The pod may end meanwhile: the network is there as long as somebody has it open.
-        handle = network(lab, pod)
-        undo.callback(os.close, handle)
-        inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{handle}", "iptables", "-w"]
-        for address in _pool_addresses(lab):
-            for chain, option in (("INPUT", "--source"), ("OUTPUT", "--destination")):
-                rule = (chain, option, address, "--jump", "DROP")
-                run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
-                undo.callback(run, [*inside, "--delete", *rule], what=f"mend the network of pod {pod}")
+    ends = (("INPUT", "--source"), ("OUTPUT", "--destination"))
+    with _dropped(lab, pod, [(chain, option, one) for one in _pool_addresses(lab) for chain, option in ends]):
         yield
 
 
@@ -171,12 +163,23 @@ def api_server_cut(lab: Lab, pod: str) -> Iterator[None]:
     service = lab.kubectl("get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
     query = ("get", "endpoints", "kubernetes", "-n", "default", "-o")
     address, port = lab.kubectl(*query, "jsonpath={.subsets[0].addresses[0].ip} {.subsets[0].ports[0].port}").split()
+    ends = ((service, "443"), (address, port))
+    with _dropped(
+        lab, pod, [("OUTPUT", "--destination", host, "--protocol", "tcp", "--dport", number) for host, number in ends]
+    ):
+        yield
+
+
+@contextmanager
+def _dropped(lab: Lab, pod: str, packets: Iterable[Sequence[str]]) -> Iterator[None]:
+    """Drop the packets of a pod's network that these rules of iptables (chain and matches) select."""
     with ExitStack() as undo:
+        # The pod may end meanwhile: the network is there as long as somebody has it open.
         handle = network(lab, pod)
         undo.callback(os.close, handle)
         inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{handle}", "iptables", "-w"]
-        for host, number in ((service, "443"), (address, port)):
-            rule = ("OUTPUT", "--destination", host, "--protocol", "tcp", "--dport", number, "--jump", "DROP")
+        for one in packets:
+            rule = (*one, "--jump", "DROP")
             run([*inside, "--insert", *rule], what=f"cut the network of pod {pod}")
             undo.callback(run, [*inside, "--delete", *rule], what=f"mend the network of pod {pod}")
         yield

@@ -23,7 +23,7 @@ DRAWN, PANELS = "day", ("k8spilot", "PRP")
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     curves: Sequence[str]
     contestants: Sequence[str]

@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What a provisioner's pilots have cost, and what they have done."""
+    """The costs of a provisioner's pilots, and the jobs that they ran."""
 
     wasted: float
     """Hours for which pods were on a node without a job."""

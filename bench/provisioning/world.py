@@ -24,7 +24,7 @@ class Endless(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a provisioner sees."""
+    """The state of pool and cluster that a provisioner reads."""
 
     now: float
     idle: Mapping[Key, int]
@@ -36,7 +36,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a provisioner wants."""
+    """The pods that a provisioner creates and deletes."""
 
     create: Sequence[Shape] = ()
     delete: Sequence[Pod] = ()

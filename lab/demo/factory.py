@@ -49,7 +49,7 @@ KINDS: Final[Mapping[str, tuple[int, Mapping[str, str]]]] = {
 
 @dataclass
 class Story:
-    """What has happened."""
+    """The course of the demonstration."""
 
     samples: list[Sample] = field(default_factory=list)
     most: Counter[str] = field(default_factory=Counter)
@@ -184,6 +184,6 @@ def _note(story: Story, sample: Sample, pods: Sequence[Mapping[str, Any]]) -> No
 
 
 def _next(site: Factory) -> str:
-    """What the provisioner does next, by template."""
+    """The provisioner's next step for each template."""
     templates = site.status().get("templates", {})
     return "; ".join(f"{name}: {one['next']}" for name, one in sorted(templates.items()))

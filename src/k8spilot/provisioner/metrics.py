@@ -2,17 +2,15 @@
 
 from collections import Counter as Count
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from k8spilot.provisioner.model import EXISTING, PilotState
-
-if TYPE_CHECKING:
-    from k8spilot.provisioner.plan import Plan
+from k8spilot.provisioner.model import PilotState
+from k8spilot.provisioner.plan import Plan, existing
 
 _TEMPLATE: Final = ("template",)
 
@@ -57,10 +55,9 @@ class ProvisionerMetrics(Collector):
             _of_template("pilots", "Pilots by state.", "state"),
         )
         for name, one in (plan.templates if plan is not None else {}).items():
-            exist = sum(one.states[state] for state in EXISTING)
             idle.add_metric([name], one.idle_jobs)
             lacking.add_metric([name], one.lacking)
-            wanted.add_metric([name], exist + one.create + one.lacking - len(one.delete))
+            wanted.add_metric([name], existing(one) + one.create + one.lacking - len(one.delete))
             closed.add_metric([name], one.closure.until if one.closure.failures else 0)
             for state in PilotState:
                 pilots.add_metric([name, str(state)], one.states[state])

@@ -172,8 +172,7 @@ class _Packing:
 
     def keep_least(self, one: TemplatePlan) -> None:
         """Create pilots up to the least number that the operator wants."""
-        alive = sum(one.states[state] for state in (*IN_POOL, PilotState.STARTING, PilotState.PENDING))
-        missing = one.template.limits.min_pilots - alive - one.create
+        missing = one.template.limits.min_pilots - _alive(one) - one.create
         allowed = self._budgets[one.template.name]
         for _ in range(max(missing, 0)):
             if allowed.left <= 0:
@@ -185,8 +184,7 @@ class _Packing:
     def surplus(self, one: TemplatePlan, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
         """Return the pending pilots that no job needs, the newest first."""
         used = {id(space.pilot) for space in self._bins[one.template.name] if space.is_used}
-        alive = sum(one.states[state] for state in (*IN_POOL, PilotState.STARTING, PilotState.PENDING))
-        spare = alive - one.template.limits.min_pilots
+        spare = _alive(one) - one.template.limits.min_pilots
         unused = [
             pilot
             for pilot in sorted(pilots, key=lambda pilot: -pilot.created)
@@ -281,6 +279,11 @@ def _take_turns(waiting: Iterable[_Waiting], place: Callable[[JobGroup, int], in
             queue.popleft()
         if queue:
             turns.append(queue)
+
+
+def _alive(one: TemplatePlan) -> int:
+    """Return the number of pilots that take jobs, or will."""
+    return sum(one.states[state] for state in _ORDER)
 
 
 def _fits(template: Template, group: JobGroup) -> int:

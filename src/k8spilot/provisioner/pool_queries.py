@@ -95,8 +95,7 @@ def look(question: Question) -> PoolView:
     finally:
         htcondor2.param[_AUTHENTICATION] = "PREFERRED"
     groups: list[JobGroup] = []
-    running, missing = 0, []
-    missing += _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
+    running, missing = 0, _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
     for ad in schedds:
         name = str(ad.get("Name"))
         if began < _access_points.silent.get(name, 0):

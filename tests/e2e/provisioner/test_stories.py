@@ -33,7 +33,7 @@ def test_pilots_come_for_idle_jobs_and_go_when_there_are_none(site: Factory, sub
     until(lambda: not alive(site), "all pilots have ended by themselves", IDLE_S + 40)
     assert {pod["status"]["phase"] for pod in site.pilots()} == {"Succeeded"}
     assert all(pod["metadata"]["name"].startswith("small-2") for pod in site.pilots())
-    assert first < 20, "a busy node; docs/performance.md has the figure of an idle one"
+    assert first < 20, "a busy node; `make demo-factory` shows the figure of an idle one"
 
 
 def test_jobs_that_no_template_can_run_are_told_with_the_expression(site: Factory, submit: Submit) -> None:
