@@ -32,7 +32,7 @@ class TemplateOf:
     environment: Mapping[str, str] = field(default_factory=dict)
     """More variables of the pilot container."""
     patches: Sequence[Mapping[str, Any]] = ()
-    """Operations of a JSON patch on the PodTemplate."""
+    """Operations of a JSON patch on the template's CronJob."""
     components: Sequence[str] = ()
 
 
@@ -121,7 +121,7 @@ class Factory:
 
     def events(self) -> list[dict[str, Any]]:
         """Events about templates."""
-        selector = "involvedObject.kind=PodTemplate"
+        selector = "involvedObject.kind=CronJob"
         found: list[dict[str, Any]] = json.loads(
             self.kubectl("get", "events", "--field-selector", selector, "-o", "json")
         )["items"]
@@ -147,7 +147,7 @@ class Factory:
                 root / one.name,
                 resources=[root / "pod"],
                 components=[*(components / name for name in one.components), components / "pilot-template"],
-                patches=[{"target": {"kind": "PodTemplate", "name": "pilots"}, "patch": json.dumps(_operations(one))}],
+                patches=[{"target": {"kind": "CronJob", "name": "pilots"}, "patch": json.dumps(_operations(one))}],
             )
         _kustomization(
             root,
@@ -185,7 +185,7 @@ def factory(lab: Lab, namespace: str) -> Iterator[Factory]:
     finally:
         with phase(CLEAN_UP):
             # Pilots get no time for their jobs, which nobody looks at any more.
-            lab.kubectl("delete", "podtemplates,deployments", "--all", "-n", namespace, "--wait=false")
+            lab.kubectl("delete", "cronjobs,deployments", "--all", "-n", namespace, "--wait=false")
             lab.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=1", "--wait=false")
             lab.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=false")
 
@@ -199,7 +199,11 @@ def _operations(one: TemplateOf) -> list[dict[str, Any]]:
             "value": {f"k8spilot/{key}": value for key, value in one.annotations.items()},
         },
         *(
-            {"op": "add", "path": "/template/spec/containers/0/env/-", "value": {"name": key, "value": value}}
+            {
+                "op": "add",
+                "path": "/spec/jobTemplate/spec/template/spec/containers/0/env/-",
+                "value": {"name": key, "value": value},
+            }
             for key, value in one.environment.items()
         ),
         *(dict(operation) for operation in one.patches),

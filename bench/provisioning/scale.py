@@ -23,6 +23,7 @@ from lab.factory import Factory, TemplateOf
 
 NAMESPACE: Final = "default"
 PATH: Final = f"/api/v1/namespaces/{NAMESPACE}"
+CRON_JOBS: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"
 PILOTS, TEMPLATES = 10_000, 5
 TARGET: Final = Path("build/provisioner-scale.json")
 
@@ -70,7 +71,7 @@ async def _measure(api: Server, pods: list[str], pool_host: str) -> dict[str, An
     counted = (await api.counters()).since(before)
     if await process.wait() or not quiet:
         raise LabError("the provisioner has failed; its words are above")
-    ours = ("configmaps", "leases", "pods", "podtemplates", "events")
+    ours = ("configmaps", "leases", "pods", "cronjobs", "events")
     requests = {
         f"{verb} {name}": number for (verb, name), number in counted.requests.items() if name in ours and number
     }
@@ -78,7 +79,7 @@ async def _measure(api: Server, pods: list[str], pool_host: str) -> dict[str, An
 
 
 async def _make_templates(lab: Lab, api: Server) -> list[Any]:
-    """Make PodTemplates of the lab's pilot, and what they name."""
+    """Make templates of the lab's pilot, and what they name."""
     names = [f"cpu{place}" for place in range(TEMPLATES)]
     limits = {"max-pilots": "20000", "max-pending": "200", "max-new-per-minute": "1"}
     folder = Factory(lab, "scale-provisioner").write([TemplateOf(name, limits) for name in names], {})
@@ -87,8 +88,8 @@ async def _make_templates(lab: Lab, api: Server) -> list[Any]:
         document["metadata"]["namespace"] = NAMESPACE
         if document["kind"] == "ConfigMap":
             await api.ask("POST", f"{PATH}/configmaps", document)
-        elif document["kind"] == "PodTemplate":
-            found.append(json.loads(await api.ask("POST", f"{PATH}/podtemplates", document)))
+        elif document["kind"] == "CronJob":
+            found.append(json.loads(await api.ask("POST", CRON_JOBS, document)))
         elif document["kind"] == "ServiceAccount":
             await api.ask("POST", f"{PATH}/serviceaccounts", document)
     return found

@@ -59,7 +59,7 @@ def page() -> str:
             "### Label `state` of `k8spilot_provisioner_pilots`\n",
             ", ".join(f"`{state}`" for state in PilotState) + ".\n",
             "## Events\n",
-            "On the `PodTemplate` objects.\n",
+            "On the `CronJob` objects of pod templates.\n",
             table(
                 ("Reason", "Type", "When", "What to do"),
                 [(f"`{name}`", one.type, one.published, one.action) for name, one in TEMPLATE_EVENTS.items()],

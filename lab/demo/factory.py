@@ -29,7 +29,7 @@ def _template(name: str, most: int, *, cpus: int, memory: int, priority: int = 0
     """A template of pilots whose payload container has that size."""
     requests = {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "200Mi"}
     size = {"limits": {"cpu": str(cpus), "memory": f"{memory}Mi", "ephemeral-storage": "1Gi"}, "requests": requests}
-    patch = {"op": "replace", "path": "/template/spec/initContainers/1/resources", "value": size}
+    patch = {"op": "replace", "path": "/spec/jobTemplate/spec/template/spec/initContainers/1/resources", "value": size}
     limits = {"max-pilots": str(most), "max-new-per-minute": "100", "priority": str(priority)}
     return TemplateOf(name, limits, {"ACCEPT_IDLE_MINUTES": str(IDLE_MINUTES)}, [patch])
 

@@ -43,7 +43,7 @@ def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
 def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The specifications of pods."""
     templates = [one["spec"].get("template", one) for one in documents if one["kind"] in ("Pod", "Job")]
-    templates += [one["template"] for one in documents if one["kind"] == "PodTemplate"]
+    templates += [one["spec"]["jobTemplate"]["spec"]["template"] for one in documents if one["kind"] == "CronJob"]
     return [one["spec"] for one in templates]
 
 
@@ -64,10 +64,11 @@ def test_only_the_pods_of_the_named_object_get_several_containers() -> None:
     documents = list(yaml.safe_load_all(with_slots(rendered("factory-example"), 4, only="cpu")))
     number = {
         one["metadata"]["name"]: sum(
-            part["name"].startswith("payload") for part in one["template"]["spec"]["initContainers"]
+            part["name"].startswith("payload")
+            for part in one["spec"]["jobTemplate"]["spec"]["template"]["spec"]["initContainers"]
         )
         for one in documents
-        if one["kind"] == "PodTemplate"
+        if one["kind"] == "CronJob"
     }
     assert number == {"cpu": 4, "gpu": 1, "large": 1}
     with pytest.raises(SettingsError, match="no object cpus whose pod has an init container payload"):

@@ -107,7 +107,7 @@ class _Objects:
     def pods(self) -> Iterator[Json]:
         """Yield pods and pod templates, with their controllers."""
         for item in self.all:
-            spec = item if item["kind"] == "PodTemplate" else item.get("spec") or {}
+            spec = item.get("spec") or {}
             owner = spec.get("jobTemplate", {}).get("spec") or spec
             pod = item if item["kind"] == "Pod" else owner.get("template")
             if isinstance(pod, dict) and "containers" in (pod.get("spec") or {}):

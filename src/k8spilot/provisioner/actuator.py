@@ -15,6 +15,7 @@ from k8spilot.provisioner.cluster import Cluster, Reflector, Refused, owner_of
 from k8spilot.provisioner.model import Pilot, PilotState
 from k8spilot.provisioner.plan import Plan, TemplatePlan
 from k8spilot.provisioner.supply import PilotPod
+from k8spilot.provisioner.templates import pod_in
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Actuator:
 
         Args:
             plan: the plan.
-            objects: the PodTemplate objects by name.
+            objects: the CronJob objects of the templates by name.
             now: seconds since the epoch.
         """
         done = Done()
@@ -131,8 +132,8 @@ class Actuator:
 
 
 def pod_of(found: Json, name: str, version: str) -> Json:
-    """Return the pod of a PodTemplate object, with its name."""
-    pod = copy.deepcopy(found["template"])
+    """Return the pod of a pod template's object, with its name."""
+    pod = copy.deepcopy(pod_in(found))
     metadata = pod.setdefault("metadata", {})
     metadata["name"] = name
     metadata["labels"] = {**(metadata.get("labels") or {}), supply.TEMPLATE: found["metadata"]["name"]}

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 Query = Sequence[tuple[str, str | int]]
 
+_GROUPS: Final = {"cronjobs": "/apis/batch/v1", "leases": "/apis/coordination.k8s.io/v1"}
+"""Paths of API groups, by resource; others are in the core API."""
 _PAGE: Final = 500
 """Objects of one answer."""
 _SECONDS: Final = 30.0
@@ -51,8 +53,9 @@ class Cluster:
         self.namespace = namespace
 
     def path(self, resource: str, name: str = "") -> str:
-        """Return the path of objects of the core API in the namespace, such as `pods`, or of one of them."""
-        return f"/api/v1/namespaces/{self.namespace}/{resource}" + (f"/{name}" if name else "")
+        """Return the path of objects in the namespace, such as `pods`, or of one of them."""
+        group = _GROUPS.get(resource, "/api/v1")
+        return f"{group}/namespaces/{self.namespace}/{resource}" + (f"/{name}" if name else "")
 
     async def request(self, method: str, path: str, query: Query = (), body: Json | None = None) -> Json:
         """Send a request, and return the object in the answer. A PATCH is a merge patch (RFC 7386).
@@ -131,7 +134,7 @@ class Reflector[Value]:
 
         Args:
             cluster: the cluster.
-            resource: the objects' name in paths of the core API, such as `pods`.
+            resource: the objects' name in paths, such as `pods`.
             selector: labels of the objects.
             read: makes a value of an object; None for one that is to be left out.
         """
@@ -245,11 +248,11 @@ def _parsed(body: bytes) -> Json:
 
 
 def owner_of(template: Json) -> Mapping[str, object]:
-    """Return the owner reference of pilots: the PodTemplate, which is their controller."""
+    """Return the owner reference of pilots: the template's CronJob, which is their controller."""
     metadata = template["metadata"]
     return {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
         "name": metadata["name"],
         "uid": metadata["uid"],
         "controller": True,

@@ -41,9 +41,10 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
             metadata=V1ObjectMeta(name=name),
             spec=self.update_lease(election_record),
         )
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         try:
-            await self._cluster.request("POST", path, body=self._cluster.api.sanitize_for_serialization(lease))
+            await self._cluster.request(
+                "POST", self._cluster.path("leases"), body=self._cluster.api.sanitize_for_serialization(lease)
+            )
         except ClusterError as error:
             logger.warning("The Lease %s cannot be created: %s.", name, error)
             return False
@@ -79,7 +80,7 @@ class Leadership:
         """Give the Lease back, so that the next provisioner does not wait until it expires."""
         if not self.is_held:
             return
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._cluster.namespace}/leases/{LEASE}"
+        path = self._cluster.path("leases", LEASE)
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._cluster.request("PATCH", path, body={"spec": {"holderIdentity": None}})

@@ -1,4 +1,4 @@
-"""The operator's limits of a pod template: annotations of the PodTemplate object.
+"""The operator's limits of a pod template: annotations of its object.
 
 They are annotations and no ConfigMap: a template and its limits then change together, are copied together, and
 `kubectl annotate` changes one of them.

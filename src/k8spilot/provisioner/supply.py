@@ -1,7 +1,7 @@
 """Pilots that exist: their pods, joined with their slots in the pool's collector.
 
 Pods are bare ones and belong to no Job: whether another pilot follows one that ended depends on the demand, and not on
-how it ended; and a Job would be a second object and three more writes for each pilot. Their owner is the PodTemplate,
+how it ended; and a Job would be a second object and three more writes for each pilot. Their owner is the template,
 so that its deletion ends its pilots, and `kubectl drain` takes them as a controller's.
 """
 
@@ -100,7 +100,7 @@ def pod_facts(pod: Json) -> PilotPod:
             for one in status.get("conditions") or ()
         ),
         worked_seconds=_worked(pilot),
-        is_ours=any(one.get("kind") == "PodTemplate" for one in metadata.get("ownerReferences") or ()),
+        is_ours=any(one.get("kind") == "CronJob" for one in metadata.get("ownerReferences") or ()),
     )
 
 

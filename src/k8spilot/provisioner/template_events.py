@@ -1,4 +1,4 @@
-"""Events on the PodTemplate objects: when one is closed, opened, or cannot be used."""
+"""Events on pod templates: when one is closed, opened, or cannot be used."""
 
 import logging
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ EVENTS: Final[Mapping[str, EventKind]] = {
         "Correct what the message names.",
     ),
 }
-"""Events on PodTemplate objects."""
+"""Events on the CronJob objects of pod templates."""
 _MOST: Final = 1000
 """Length of a message (core/v1 Event: 1024)."""
 
@@ -65,8 +65,8 @@ class TemplateEvents:
             "kind": "Event",
             "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata["namespace"]},
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "PodTemplate",
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
                 **{key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")},
             },
             "type": EVENTS[reason].type,

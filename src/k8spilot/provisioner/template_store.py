@@ -43,14 +43,14 @@ class TemplateStore:
     def __init__(self, cluster: Cluster, condor_host: str) -> None:
         self._cluster = cluster
         self._condor_host = condor_host
-        self.reflector: Reflector[Json] = Reflector(cluster, "podtemplates", SELECTOR, lambda found: found)
+        self.reflector: Reflector[Json] = Reflector(cluster, "cronjobs", SELECTOR, lambda found: found)
         self._entries: dict[str, _Entry] = {}
         self.invalid: dict[str, str] = {}
         """Templates that cannot be used, with the reasons."""
 
     @property
     def objects(self) -> dict[str, Json]:
-        """The PodTemplate objects."""
+        """The CronJob objects."""
         return self.reflector.objects
 
     @property
@@ -109,5 +109,5 @@ class TemplateStore:
 
 
 def _digest(objects: list[Json]) -> str:
-    parts = [(one.get("template"), one.get("data"), one["metadata"].get("annotations")) for one in objects]
+    parts = [(one.get("spec"), one.get("data"), one["metadata"].get("annotations")) for one in objects]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,8 @@
-"""Pod templates: the PodTemplate objects of the namespace, and the slots that their pilots would have.
+"""Pod templates: suspended CronJobs of the namespace, and the slots that their pilots would have.
 
-PodTemplate is native: it needs rights in the namespace only. A resource definition of its own would need those of the
-cluster's administrator.
+A CronJob is native, and who may use a namespace may make one. The ClusterRoles `admin` and `edit` have no right to
+PodTemplates; a resource definition would need the cluster's administrator; the pods of a Deployment cannot come to
+their end (restartPolicy). The provisioner makes the pods itself: a CronJob that is never scheduled only holds the pod.
 """
 
 import hashlib
@@ -25,14 +26,14 @@ Json = dict[str, Any]
 _LONGEST_NAME: Final = 45
 """Pods are called NAME-YYYYMMDD-HHMM-NNN, and their host names have at most 63 characters (a DNS label)."""
 SELECTOR: Final = "app.kubernetes.io/component=pilot-template"
-"""Labels of the PodTemplates that pilots are made from."""
+"""Labels of the CronJobs that pilots are made from."""
 
 
 async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str, now: float) -> Template:
     """Return a template.
 
     Args:
-        found: the PodTemplate object.
+        found: the CronJob object.
         config_maps: the ConfigMaps of its namespace that it names, with their kind.
         condor_host: CONDOR_HOST of the pool whose jobs are counted.
         now: seconds since the epoch.
@@ -43,6 +44,8 @@ async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str
     metadata = found["metadata"]
     if len(metadata["name"]) > _LONGEST_NAME:
         raise TemplateError(f"its name has more than {_LONGEST_NAME} characters, and pilots are called after it")
+    if found["spec"].get("suspend") is not True:
+        raise TemplateError("it is a CronJob that is not suspended; set suspend: true, since it only holds the pod")
     limits = limits_of(metadata.get("annotations") or {})
     try:
         return await _template(found, config_maps, limits, condor_host, now)
@@ -56,13 +59,13 @@ async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str
 
 async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, condor_host: str, now: float) -> Template:
     metadata = found["metadata"]
-    environment = environment_in([{**found, "kind": "PodTemplate"}, *config_maps])
+    environment = environment_in([{**found, "kind": "CronJob"}, *config_maps])
     own = {"POD_NAME": f"{metadata['name']}-pilot", "POD_NAMESPACE": metadata["namespace"], "POD_UID": ""}
     settings = Settings.of({**environment, **own})
     pool = pools.resolve(settings).condor_host
     if pool != condor_host:
         raise TemplateError(f"its pilots would join the pool {pool}, but the provisioner counts jobs of {condor_host}")
-    spec = found["template"]["spec"]
+    spec = pod_in(found)["spec"]
     rootless = security_context(_container(found, PILOT), spec).get("runAsUser", 0) != 0
     attributes = await expected_attributes(settings, now, rootless=rootless) | dict(limits.slot_attributes)
     payload = _container(found, settings.slots[-1].container)  # of several, the last ones have the GPUs
@@ -70,15 +73,21 @@ async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, co
     return Template(metadata["name"], limits, kinds, version_of(found, config_maps))
 
 
+def pod_in(found: Json) -> Json:
+    """Return the pod, a PodTemplateSpec, in the object of a template."""
+    pod: Json = found["spec"]["jobTemplate"]["spec"]["template"]
+    return pod
+
+
 def version_of(found: Json, config_maps: Sequence[Json] = ()) -> str:
-    """Return a digest of the pod in a PodTemplate and of the settings in its ConfigMaps."""
-    text = json.dumps([found.get("template"), *(one.get("data") for one in config_maps)], sort_keys=True)
+    """Return a digest of the pod in a template and of the settings in its ConfigMaps."""
+    text = json.dumps([pod_in(found), *(one.get("data") for one in config_maps)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def config_map_names(found: Json) -> Iterator[str]:
     """Yield the names of the ConfigMaps that the settings of a template's pilots come from."""
-    spec = found["template"]["spec"]
+    spec = pod_in(found)["spec"]
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         for source in container.get("envFrom") or ():
             if "configMapRef" in source:
@@ -89,7 +98,7 @@ def config_map_names(found: Json) -> Iterator[str]:
 
 
 def _container(found: Json, name: str) -> Json:
-    spec = found["template"]["spec"]
+    spec = pod_in(found)["spec"]
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
     container: Json | None = next((one for one in containers if one["name"] == name), None)
     if container is None:

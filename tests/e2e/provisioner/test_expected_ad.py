@@ -26,7 +26,7 @@ def expected(lab: Lab, pod: str) -> classad2.ClassAd:
     found = json.loads(lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "json"))
     template = {
         "metadata": {"name": "any", "namespace": lab.namespace, "annotations": {"k8spilot/max-pilots": "1"}},
-        "template": {"metadata": {}, "spec": found["spec"]},
+        "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"metadata": {}, "spec": found["spec"]}}}},
     }
     maps: list[dict[str, Any]] = []
     for name in dict.fromkeys(config_map_names(template)):

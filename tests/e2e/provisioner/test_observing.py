@@ -37,7 +37,7 @@ FIRING = {
 def test_prometheus_has_the_number_of_wanted_pilots_and_evaluates_each_panel(site: Factory, submit: Submit) -> None:
     site.apply(SMALL)
     address = site.address(site.provisioner())
-    site.kubectl("annotate", "podtemplate", "small", "k8spilot/max-pilots=0", "--overwrite")
+    site.kubectl("annotate", "cronjob", "small", "k8spilot/max-pilots=0", "--overwrite")
     submit("true", count=2)
     with prometheus.scraping(site.lab, [f"{address}:9464"]) as found:
         wanted = 'k8spilot_provisioner_wanted_pilots{template="small"}'

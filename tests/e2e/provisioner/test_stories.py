@@ -53,9 +53,19 @@ def test_jobs_that_no_template_can_run_are_told_with_the_expression(site: Factor
 
 @pytest.mark.timeout(300)
 def test_an_image_that_cannot_be_pulled_closes_its_template_and_is_told(site: Factory, submit: Submit) -> None:
-    image = [{"op": "replace", "path": "/template/spec/containers/0/image", "value": f"{site.lab.registry}/nothing:1"}]
+    image = [
+        {
+            "op": "replace",
+            "path": "/spec/jobTemplate/spec/template/spec/containers/0/image",
+            "value": f"{site.lab.registry}/nothing:1",
+        }
+    ]
     install = [
-        {"op": "replace", "path": "/template/spec/initContainers/0/image", "value": f"{site.lab.registry}/nothing:1"}
+        {
+            "op": "replace",
+            "path": "/spec/jobTemplate/spec/template/spec/initContainers/0/image",
+            "value": f"{site.lab.registry}/nothing:1",
+        }
     ]
     broken = TemplateOf("broken", {"max-pilots": "5", "max-pending": "2"}, patches=[*image, *install])
     site.apply(broken)
@@ -66,7 +76,7 @@ def test_an_image_that_cannot_be_pulled_closes_its_template_and_is_told(site: Fa
     assert len(alive(site)) == 2, "no more than two are pending"
     events = [one["message"] for one in site.events() if one["reason"] == "TemplateClosed"]
     assert any("does not start: the container install waits" in message for message in events)
-    site.kubectl("delete", "podtemplate", "broken")
+    site.kubectl("delete", "cronjob", "broken")
     until(lambda: not alive(site), "its pilots go with it", 60)
 
 
@@ -80,7 +90,7 @@ def test_a_template_that_cannot_be_used_is_told_and_the_others_work(site: Factor
         or "must be an integer" in site.status()["invalid"]["wrong"]
     )
     submit("true").ended(timeout=120)
-    site.kubectl("delete", "podtemplate", "wrong")
+    site.kubectl("delete", "cronjob", "wrong")
 
 
 @pytest.mark.timeout(300)
@@ -113,7 +123,7 @@ def test_two_provisioners_at_once_make_no_more_pilots_than_one(site: Factory, su
 def test_a_dry_run_prints_the_plan_and_changes_nothing(site: Factory, submit: Submit) -> None:
     site.apply(SMALL)
     name = site.provisioner()
-    site.kubectl("annotate", "podtemplate", "small", "k8spilot/max-pilots=0", "--overwrite")
+    site.kubectl("annotate", "cronjob", "small", "k8spilot/max-pilots=0", "--overwrite")
     submit("true")
     printed = site.kubectl("exec", name, "--", "k8spilot", "provision", "--dry-run")
     assert "template small: 1 idle job matches" in printed

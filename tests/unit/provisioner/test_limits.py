@@ -1,4 +1,4 @@
-"""The operator's limits: annotations of a PodTemplate."""
+"""The operator's limits: annotations of a pod template."""
 
 import pytest
 

@@ -168,7 +168,7 @@ def test_a_pod_of_another_scaler_counts_and_is_not_ours() -> None:
     found = pod()
     found["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "pilots", "uid": "x", "controller": True}]
     assert not joined(found).is_ours
-    found["metadata"]["ownerReferences"] = [{"kind": "PodTemplate", "name": "cpu", "uid": "x", "controller": True}]
+    found["metadata"]["ownerReferences"] = [{"kind": "CronJob", "name": "cpu", "uid": "x", "controller": True}]
     assert joined(found).is_ours
 
 
