@@ -231,8 +231,10 @@ def _in_pod() -> "list[Finding]":
 
 def _in_manifest(name: str) -> "list[Finding]":
     from k8spilot.preflight.manifest import manifest_findings  # noqa: PLC0415
+    from k8spilot.provisioner.manifest_findings import template_findings  # noqa: PLC0415
 
-    return manifest_findings(_text_of(name))
+    text = _text_of(name)
+    return list(dict.fromkeys([*manifest_findings(text), *template_findings(text)]))
 
 
 def _text_of(name: str) -> str:

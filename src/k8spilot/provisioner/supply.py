@@ -60,14 +60,14 @@ class PilotPod:
 class History:
     """Uids of pods, from all turns."""
 
-    seen: set[str] = field(default_factory=set)
-    """Uids of pods that have been in the pool."""
+    seen: dict[str, float] = field(default_factory=dict)
+    """Uids of pods that have been in the pool, and when they were seen there last."""
     worked: set[str] = field(default_factory=set)
     """Uids of pods in which a job has run."""
 
     def keep(self, uids: set[str]) -> None:
         """Forget all other pods."""
-        self.seen &= uids
+        self.seen = {uid: when for uid, when in self.seen.items() if uid in uids}
         self.worked &= uids
 
 
@@ -123,11 +123,11 @@ def join(
     by_pod: dict[str, list[PilotSlot]] = {}
     for slot in slots:
         by_pod.setdefault(slot.pod_uid, []).append(slot)
-    history.seen.update(by_pod)
+    history.seen |= dict.fromkeys(by_pod, now)
     history.worked.update(slot.pod_uid for own in by_pod.values() for slot in own if slot.running or slot.ended_jobs)
     for pod in pods:
         own = by_pod.get(pod.uid, [])
-        state = _state(pod, own, now, was_seen=pod.uid in history.seen)
+        state = _state(pod, own, now, seen=history.seen.get(pod.uid))
         yield Pilot(
             name=pod.name,
             uid=pod.uid,
@@ -173,15 +173,15 @@ class CollectorMemory:
         )
 
 
-def _state(pod: PilotPod, slots: Sequence[PilotSlot], now: float, *, was_seen: bool) -> PilotState:
+def _state(pod: PilotPod, slots: Sequence[PilotSlot], now: float, *, seen: float | None) -> PilotState:
     if pod.phase in ("Failed", "Succeeded"):
         return PilotState.FAILED if pod.phase == "Failed" else PilotState.SUCCEEDED
     if pod.is_deleted or any(slot.is_draining or 0 < slot.to_retire < now for slot in slots):
         return PilotState.RETIRING
     if slots:
         return PilotState.BUSY if any(slot.running for slot in slots) else PilotState.IDLE
-    if was_seen:
-        return PilotState.LOST
+    if seen is not None:  # a container that starts again comes back into the pool
+        return PilotState.LOST if 0 < pod.started <= seen else PilotState.STARTING
     if pod.crashes >= _CRASHES and not pod.started:
         return PilotState.FAILING
     return PilotState.STARTING if pod.started or pod.crashes else PilotState.PENDING

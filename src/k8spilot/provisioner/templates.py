@@ -41,12 +41,7 @@ async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str
     Raises:
         TemplateError: pilots cannot be made from it.
     """
-    metadata = found["metadata"]
-    if len(metadata["name"]) > _LONGEST_NAME:
-        raise TemplateError(f"its name has more than {_LONGEST_NAME} characters, and pilots are called after it")
-    if found["spec"].get("suspend") is not True:
-        raise TemplateError("it is a CronJob that is not suspended; set suspend: true, since it only holds the pod")
-    limits = limits_of(metadata.get("annotations") or {})
+    limits = limits_in(found)
     try:
         return await _template(found, config_maps, limits, condor_host, now)
     except TemplateError:
@@ -71,6 +66,20 @@ async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, co
     payload = _container(found, settings.slots[-1].container)  # of several, the last ones have the GPUs
     kinds = tuple(_kinds(settings, PodRequest.of(payload).count, attributes, limits))
     return Template(metadata["name"], limits, kinds, version_of(found, config_maps))
+
+
+def limits_in(found: Json) -> Limits:
+    """Return the limits of a template.
+
+    Raises:
+        TemplateError: pilots cannot be made from it.
+    """
+    metadata = found["metadata"]
+    if len(metadata["name"]) > _LONGEST_NAME:
+        raise TemplateError(f"its name has more than {_LONGEST_NAME} characters, and pilots are called after it")
+    if found["spec"].get("suspend") is not True:
+        raise TemplateError("it is a CronJob that is not suspended; set suspend: true, since it only holds the pod")
+    return limits_of(metadata.get("annotations") or {})
 
 
 def pod_in(found: Json) -> Json:

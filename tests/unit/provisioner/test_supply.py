@@ -1,5 +1,6 @@
 """Pilots: the facts of their pods, joined with their slots in the pool."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -46,11 +47,11 @@ def slot(**more: Any) -> PilotSlot:
 
 
 def joined(
-    found: dict[str, Any], *slots: PilotSlot, seen: set[str] | None = None, kinds: tuple[SlotKind, ...] = ()
+    found: dict[str, Any], *slots: PilotSlot, seen: dict[str, float] | None = None, kinds: tuple[SlotKind, ...] = ()
 ) -> Pilot:
     """The pilot."""
     (one,) = join(
-        [pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, History(seen if seen is not None else set()), NOW
+        [pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, History(seen if seen is not None else {}), NOW
     )
     return one
 
@@ -96,7 +97,7 @@ def test_a_pod_that_is_being_deleted_retires() -> None:
 
 
 def test_a_pilot_that_has_left_the_pool_is_lost() -> None:
-    seen: set[str] = set()
+    seen: dict[str, float] = {}
     found = pod("Running", pilot={"state": RUNNING})
     assert joined(found, slot(), seen=seen).state is PilotState.IDLE
     assert joined(found, seen=seen).state is PilotState.LOST
@@ -188,3 +189,16 @@ def test_a_claim_that_has_no_job_yet_is_room_for_the_job_that_it_takes() -> None
     """Its access point still counts that job as idle; another pilot for it would come in vain."""
     assert joined(pod(), slot(running=1)).room == ()
     assert joined(pod(), slot(running=1, idle_claims=1)).room == (Room(0, ONE, 1),)
+
+
+def running(age: float) -> dict[str, Any]:
+    """A container that has run for so many seconds."""
+    return {"state": {"running": {"startedAt": datetime.fromtimestamp(NOW - age, UTC).isoformat()}}}
+
+
+def test_a_pilot_whose_container_starts_again_is_starting_and_not_lost() -> None:
+    seen = {"u1": NOW - 100}
+    assert joined(pod("Running", pilot=running(200)), seen=seen).state is PilotState.LOST
+    assert joined(pod("Running", pilot=running(10)), seen=seen).state is PilotState.STARTING
+    again = pod("Running", pilot=waits("CrashLoopBackOff", restartCount=5))
+    assert joined(again, seen=seen).state is PilotState.STARTING, "it has worked, and is not deleted for that"
