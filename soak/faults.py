@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-from lab import outages
+from lab import outages, pod_faults
 from lab.api import Lab
 from lab.pod_processes import hit, oldest, still
 from lab.settings import PILOT_NAMESPACE
@@ -55,7 +55,7 @@ def _end_payload_init(pod: Target, draw: random.Random) -> None:
 
 
 def _freeze_payload_init(pod: Target, draw: random.Random) -> None:
-    with outages.payload_init_frozen(pod.lab, pod.name):
+    with pod_faults.payload_init_frozen(pod.lab, pod.name):
         time.sleep(draw.uniform(1, 8))
 
 
@@ -76,7 +76,7 @@ def _patch_label(pod: Target, draw: random.Random) -> None:
 
 
 def _cut_network(pod: Target, draw: random.Random) -> None:
-    with outages.network_cut(pod.lab, pod.name):
+    with pod_faults.network_cut(pod.lab, pod.name):
         time.sleep(draw.uniform(2, 15))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from lab import outages
+from lab import pod_faults
 from lab.errors import LabError, NothingToHitError
 from lab.faulty import BLOBS
 from lab.faulty import Fault as RegistryFault
@@ -50,7 +50,7 @@ def _end_payload_init(pod: Target, draw: random.Random) -> int:
 
 def _freeze_payload_init(pod: Target, draw: random.Random) -> int:
     number = pod.any_number(draw)
-    with outages.payload_init_frozen(pod.lab, pod.name, pod.container(number)):
+    with pod_faults.payload_init_frozen(pod.lab, pod.name, pod.container(number)):
         time.sleep(draw.uniform(1, 8))
     return number
 

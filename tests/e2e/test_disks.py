@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from lab import jobs, outages, pilot
+from lab import jobs, pilot, pod_faults
 from lab.api import Lab
 from lab.jobs import BAD_NEWS
 from tests.e2e.pool import Pool, result, runs, slot_takes_a_job_of_bob, until
@@ -40,7 +40,7 @@ _FILES: dict[str, str | bytes] = {"in": "x" * 100_000}
 
 
 def test_a_job_whose_input_has_no_room_is_held_by_htcondor_and_the_slot_is_fit_when_it_has(pool: Pool) -> None:
-    with outages.volume_full(pool.lab, pool.pod, "execute"):
+    with pod_faults.volume_full(pool.lab, pool.pod, "execute"):
         facts = pool.shell("cat in", files=_FILES, transfer_input_files="in").held().attributes
     assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) == (INPUT_HOLD, errno.ENOSPC), facts
     assert "No space left on device" in facts["HoldReason"]
@@ -49,7 +49,7 @@ def test_a_job_whose_input_has_no_room_is_held_by_htcondor_and_the_slot_is_fit_w
 
 def test_a_job_for_whose_sandbox_there_are_no_inodes_runs_later(pool: Pool) -> None:
     until(lambda: pool.inside("ls -A /var/lib/condor/execute/slot") == "", "no job's sandbox can leave inodes free")
-    with outages.volume_full(pool.lab, pool.pod, "execute", inodes=True):
+    with pod_faults.volume_full(pool.lab, pool.pod, "execute", inodes=True):
         submitted = pool.shell("cat in", files=_FILES, transfer_input_files="in")
         submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", ignore=BAD_NEWS)
     submitted.ended(timeout=AGAIN_SECONDS, ignore=BAD_NEWS)
@@ -61,7 +61,7 @@ def test_a_job_for_whose_sandbox_there_are_no_inodes_runs_later(pool: Pool) -> N
 def test_output_for_which_there_is_no_room_is_no_good_result(pool: Pool) -> None:
     submitted = pool.shell("echo begun; sleep 20; head -c 1000000 /dev/zero; echo done")
     runs(pool, "sleep 20")
-    with outages.volume_full(pool.lab, pool.pod, "execute"):
+    with pod_faults.volume_full(pool.lab, pool.pod, "execute"):
         submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=60, ignore=BAD_NEWS)
     submitted.ended(timeout=AGAIN_SECONDS, ignore=BAD_NEWS)
     assert len(submitted.files()["out.0"]) == len("begun\n") + 1000000 + len("done\n")
@@ -82,7 +82,7 @@ def test_a_job_that_uses_more_than_it_requested_is_held_while_it_runs(pool: Pool
 
 @pytest.mark.parametrize("inodes", each_day((False,), (False, True)), ids=["bytes", "inodes"])
 def test_jobs_run_and_follow_one_another_while_the_exchange_is_full(pool: Pool, inodes: bool) -> None:
-    with outages.volume_full(pool.lab, pool.pod, "exchange", inodes=inodes):
+    with pod_faults.volume_full(pool.lab, pool.pod, "exchange", inodes=inodes):
         assert result(pool.shell("echo fine")).stdout == b"fine\n"
         slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
 
@@ -91,7 +91,7 @@ def test_jobs_run_and_follow_one_another_while_the_exchange_is_full(pool: Pool, 
 def test_a_job_whose_tmp_is_full_ends_and_the_next_one_has_room(pool: Pool, inodes: bool) -> None:
     submitted = pool.shell("sleep 20; echo more >/tmp/mine; echo $?")
     runs(pool, "sleep 20")
-    with outages.volume_full(pool.lab, pool.pod, "tmp", inodes=inodes):
+    with pod_faults.volume_full(pool.lab, pool.pod, "tmp", inodes=inodes):
         assert result(submitted).stdout == b"1\n"
         assert result(pool.shell("echo more >/tmp/mine && echo room", user="bob")).stdout == b"room\n"
 

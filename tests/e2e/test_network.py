@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lab import outages
+from lab import pod_faults
 from tests.e2e.pool import Pool, ads, runs, slot_takes_a_job_of_bob
 
 AGAIN_SECONDS = 120.0
@@ -15,7 +15,7 @@ AGAIN_SECONDS = 120.0
 def test_a_minute_without_network_costs_a_job_nothing(pool: Pool) -> None:
     submitted = pool.shell("echo begun; sleep 15; echo done; exit 5")
     runs(pool, "sleep 15")
-    with outages.network_cut(pool.lab, pool.pod):
+    with pod_faults.network_cut(pool.lab, pool.pod):
         time.sleep(60)
     done = submitted.ended(timeout=AGAIN_SECONDS)
     assert done.attributes["ReturnValue"] == 5

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab import jobs, outages, pilot
+from lab import jobs, pilot, pod_faults
 from lab.api import Lab
 from lab.errors import NothingToHitError
 from lab.jobs import BAD_NEWS, Jobs
@@ -94,7 +94,7 @@ def test_a_job_whose_payload_init_is_killed_runs_again(pool: Pool) -> None:
 @pytest.mark.timeout(300)
 def test_a_container_that_is_killed_before_it_starts_costs_its_job_the_kubelets_pause(pool: Pool) -> None:
     until(lambda: _is_idle(pool), "no container but the job's is about to be made", AGAIN_SECONDS)
-    with outages.next_container_killed(pool.lab, pool.pod) as killed:
+    with pod_faults.next_container_killed(pool.lab, pool.pod) as killed:
         event = pool.shell("exit 7").ended(timeout=120)
         assert killed(1)
     assert event.attributes["ReturnValue"] == 7
@@ -106,7 +106,7 @@ def test_a_job_whose_payload_init_is_stopped_can_be_removed_and_the_next_does_no
     pool: Pool,
 ) -> None:
     submitted = _begin(pool, "sleep 300", "sleep 300", vacate_seconds=2)
-    with outages.payload_init_frozen(pool.lab, pool.pod):
+    with pod_faults.payload_init_frozen(pool.lab, pool.pod):
         submitted.command("condor_rm")
         submitted.wait("JobAbortedEvent", ignore=BAD_NEWS)
         slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
@@ -115,7 +115,7 @@ def test_a_job_whose_payload_init_is_stopped_can_be_removed_and_the_next_does_no
 
 def test_a_bind_over_a_payload_init_that_stands_still_does_not_wait_for_the_grace_period(pool: Pool) -> None:
     until(lambda: _is_idle(pool), "the idle image runs", AGAIN_SECONDS)
-    with outages.payload_init_frozen(pool.lab, pool.pod):
+    with pod_faults.payload_init_frozen(pool.lab, pool.pod):
         slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
         assert _last_bind_seconds(pool) < FAR_LESS_THAN_GRACE_SECONDS
 
@@ -123,7 +123,7 @@ def test_a_bind_over_a_payload_init_that_stands_still_does_not_wait_for_the_grac
 def test_an_unbind_over_a_payload_init_that_stands_still_does_not_wait_for_the_grace_period(pool: Pool) -> None:
     for _ in range(5):  # the unbind begins a moment after the job, and may be over before anything can be stopped
         ended = pool.shell("true").ended()
-        with suppress(NothingToHitError), outages.payload_init_frozen(pool.lab, pool.pod):
+        with suppress(NothingToHitError), pod_faults.payload_init_frozen(pool.lab, pool.pod):
             if _is_idle(pool):  # it was over: what stands still is the idle image's
                 continue
             until(lambda: _is_idle(pool), "the idle image runs", AGAIN_SECONDS)
@@ -134,7 +134,7 @@ def test_an_unbind_over_a_payload_init_that_stands_still_does_not_wait_for_the_g
 
 def test_a_job_waits_while_the_container_before_it_cannot_be_ended(pool: Pool) -> None:
     assert result(pool.shell("true")).code == 0
-    with outages.payload_frozen(pool.lab, pool.pod):
+    with pod_faults.payload_frozen(pool.lab, pool.pod):
         submitted = pool.shell("echo fine")
         time.sleep(8)
     assert result(submitted, timeout=AGAIN_SECONDS).stdout == b"fine\n"
@@ -142,7 +142,7 @@ def test_a_job_waits_while_the_container_before_it_cannot_be_ended(pool: Pool) -
 
 def test_a_job_that_is_removed_while_its_container_cannot_be_ended_frees_the_slot_afterwards(pool: Pool) -> None:
     submitted = _begin(pool, "sleep 300", "sleep 300")
-    with outages.payload_frozen(pool.lab, pool.pod):
+    with pod_faults.payload_frozen(pool.lab, pool.pod):
         submitted.command("condor_rm")
         time.sleep(8)
     submitted.wait("JobAbortedEvent", ignore=BAD_NEWS)

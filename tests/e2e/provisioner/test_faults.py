@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab import clock, outages
+from lab import clock, pod_faults
 from lab.api import Lab
 from lab.factory import PROVISIONER, Factory
 from lab.jobs import Jobs
@@ -54,10 +54,11 @@ def test_a_provisioner_that_is_killed_at_each_step_goes_on(site: Factory, submit
 @pytest.mark.parametrize(
     ("cut", "fault"),
     [
-        (outages.network_cut, "the demand is unknown, so that nothing is changed"),
-        (outages.api_server_cut, ""),  # it cannot write that
+        (pod_faults.network_cut, "the demand is unknown, so that nothing is changed"),
+        (pod_faults.access_point_cut, "the access point"),
+        (pod_faults.api_server_cut, ""),  # it cannot write that
     ],
-    ids=["the pool", "the API server"],
+    ids=["the pool", "the access point", "the API server"],
 )
 def test_while_nothing_answers_nothing_is_changed(
     site: Factory, submit: Submit, cut: Callable[[Lab, str], AbstractContextManager[None]], fault: str
@@ -104,8 +105,6 @@ def test_a_used_up_quota_is_told_and_the_rest_follows_when_there_is_more(site: F
     all_run(site, waiting)
 
 
-# Pods that end are still counted here as alive: it needs another measure of what is right.
-@pytest.mark.nightly
 def test_jobs_of_pilots_that_are_deleted_by_hand_get_others(site: Factory, submit: Submit) -> None:
     waiting = submit("sleep 15", count=3)
     for proc in range(3):
@@ -113,7 +112,7 @@ def test_jobs_of_pilots_that_are_deleted_by_hand_get_others(site: Factory, submi
     gone = [pod["metadata"]["name"] for pod in alive(site)][:2]
     site.kubectl("delete", "pod", *gone, "--wait=false")  # killed at once, their jobs would wait for a reconnection
     all_run(site, waiting)
-    assert not {pod["metadata"]["name"] for pod in alive(site)} & set(gone)
+    until(lambda: not {pod["metadata"]["name"] for pod in alive(site)} & set(gone), "the deleted ones are gone", 60)
 
 
 @pytest.mark.parametrize("seconds", each_day([FAR_S], [FAR_S, -FAR_S]))

@@ -28,9 +28,6 @@ def sites(lab: Lab, owner: str) -> Iterator[tuple[Factory, Factory]]:
         yield found[0], found[1]
 
 
-# It fails in one of four runs or so: the collector loses the slot of one pilot for some seconds after its start,
-# for a reason that is not known yet, and then one more pilot is made.
-@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_two_clusters_do_not_both_serve_the_same_jobs(lab: Lab, sites: tuple[Factory, Factory]) -> None:
     where = " || ".join(f'TARGET.K8SNamespace == "{site.namespace}"' for site in sites)

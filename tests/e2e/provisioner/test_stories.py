@@ -84,11 +84,7 @@ def test_a_template_that_cannot_be_used_is_told_and_the_others_work(site: Factor
     wrong = TemplateOf("wrong", {"max-pilots": "many"})
     site.apply(SMALL, wrong)
     until(lambda: "wrong" in site.status().get("invalid", {}), "the fault", 60)
-    assert (
-        site.status()["invalid"]["wrong"]
-        == ("the annotation k8spilot/max-pilots is 'many', but it must be an integer of at least 0")
-        or "must be an integer" in site.status()["invalid"]["wrong"]
-    )
+    assert "must be an integer" in site.status()["invalid"]["wrong"]
     submit("true").ended(timeout=120)
     site.kubectl("delete", "cronjob", "wrong")
 
@@ -128,5 +124,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(site: Factory, submit: Su
     printed = site.kubectl("exec", name, "--", "k8spilot", "provision", "--dry-run")
     assert "template small: 1 idle job matches" in printed
     assert "1 more pilot would have jobs: max-pilots (0) is reached" in printed
+    until(lambda: told(site, "small").get("limit") == "max-pilots (0) is reached", "a turn with that limit", 60)
     shown = json.loads(site.kubectl("exec", name, "--", "k8spilot", "provision", "status", "--json"))
     assert shown["templates"]["small"]["limit"] == "max-pilots (0) is reached"
+    assert not site.pilots()
