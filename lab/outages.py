@@ -1,8 +1,8 @@
 """Deliberate faults of the node. All are undone. Those of one pod are in pod_faults.py.
 
 A fault that lasts is a context manager: the fault exists inside it and is gone after it, also after an error.
-They hit every pod of the lab, so tests with them carry the marker `disruptive`. While such a fault lasts, `lab up` waits
-and does not repair the node.
+They hit every pod of the lab, so tests with them carry the marker `disruptive`. While such a fault lasts, `lab up`
+waits and does not repair the node.
 
 All raise LabError, also if the cluster is not the lab's own.
 """

@@ -77,7 +77,7 @@ async def main(asked: dict[str, Any]) -> None:
             await controller.pods.listed.wait()
             await controller.templates.reflector.listed.wait()
             listed = time.monotonic() - began
-            await leadership.changed.wait()
+            await leadership.acquired.wait()
         turns = [await _turn(controller) for _ in range(TURNS)]
         plan = controller.metrics.plan
         assert plan is not None

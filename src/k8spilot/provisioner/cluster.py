@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from k8spilot.common.errors import ClusterError, SettingsError
+from k8spilot.kube import watch_stream
+from k8spilot.kube.client import ApiRefusal
 
 logger = logging.getLogger(__name__)
 
@@ -29,18 +31,16 @@ _SECONDS: Final = 30.0
 """Limit of a request."""
 _WATCH_SECONDS: Final = 300
 """Seconds after which the API server ends a watch, and another one follows."""
-_SILENT_SECONDS: Final = 330.0
-_LINE_BYTES: Final = 4 * 2**20
-"""Limit of one object in a watch. etcd's own is 1.5 MiB."""
+_LATE_SECONDS: Final = 30.0
+"""Seconds after a watch's length in which the server must have ended it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 
-class Refused(ClusterError):
+class Refused(ApiRefusal):
     """Raised when the API server refuses a request."""
 
     def __init__(self, status: int, reason: str, words: str) -> None:
-        super().__init__(words)
-        self.status = status
+        super().__init__(status, words)
         self.reason = reason
         """Reason in the API server's Status object, such as AlreadyExists."""
 
@@ -147,6 +147,8 @@ class Reflector[Value]:
         self.fault = "the API server has not answered yet"
         """Why the copy may be old; empty while the watch runs."""
         self._pause = _FIRST_PAUSE
+        self._has_bookmarks = False
+        """Whether the server sends bookmarks. One without a watch cache does not: its watches are silent for long."""
         self.listed = asyncio.Event()
         """Set once there is a first copy."""
 
@@ -158,10 +160,12 @@ class Reflector[Value]:
                 version = version or await self.relist()
                 async for latest in self._watch(version):
                     version = latest
-            except Refused as error:
+            except ApiRefusal as error:
                 # 410: the version is too old for a watch. Other refusals may pass.
                 version = "" if error.status == HTTPStatus.GONE else version
                 self.fault = "" if error.status == HTTPStatus.GONE else f"{error}"
+            except TimeoutError:
+                self.fault = "the API server does not begin a watch"
             except (ClusterError, ValueError) as error:
                 self.fault = str(error)
             if self.fault:
@@ -205,19 +209,23 @@ class Reflector[Value]:
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", _WATCH_SECONDS),
         ]
-        limit = aiohttp.ClientTimeout(sock_connect=_SECONDS, sock_read=_SILENT_SECONDS)
-        async with self._cluster.answer("GET", self._cluster.path(self._resource), query, None, limit) as answer:
+        opened = self._cluster.answer("GET", self._cluster.path(self._resource), query, None, aiohttp.ClientTimeout())
+        async with AsyncExitStack() as parts:
+            async with asyncio.timeout(_SECONDS):  # the headers come at once or never; `events` waits for events
+                answer = await parts.enter_async_context(opened)
             self.fault, self._pause = "", _FIRST_PAUSE
-            async for line in _lines(answer.content):
-                event = json.loads(line)
+            async for event in watch_stream.events(answer.content, self._longest_silence):
                 found = event["object"]
-                if event["type"] == "ERROR":
-                    raise Refused(int(found.get("code") or 0), str(found.get("reason")), str(found.get("message")))
                 if event["type"] == "DELETED":
                     self.objects.pop(found["metadata"]["name"], None)
-                elif event["type"] != "BOOKMARK":
+                elif event["type"] == "BOOKMARK":
+                    self._has_bookmarks = True
+                else:
                     self._store(found)
                 yield found["metadata"]["resourceVersion"]
+
+    def _longest_silence(self) -> float:
+        return watch_stream.SILENCE_SECONDS if self._has_bookmarks else _WATCH_SECONDS + _LATE_SECONDS
 
     def _store(self, found: Json) -> None:
         value = self._read(found)
@@ -225,18 +233,6 @@ class Reflector[Value]:
             self.objects.pop(found["metadata"]["name"], None)
         else:
             self.objects[found["metadata"]["name"]] = value
-
-
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Yield lines, which may be longer than aiohttp's own limit."""
-    rest = b""
-    async for part in stream.iter_any():
-        *lines, rest = (rest + part).split(b"\n")
-        if len(rest) > _LINE_BYTES:
-            raise ValueError("the API server sent an object that is too large")
-        for line in lines:
-            if line:
-                yield line
 
 
 def _parsed(body: bytes) -> Json:

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
-from typing import Final
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 import aiohttp
 from kubernetes.aio.client import V1Lease, V1ObjectMeta
@@ -19,7 +22,8 @@ logger = logging.getLogger(__name__)
 LEASE: Final = "k8spilot-provisioner"
 _DURATION, _DEADLINE, _RETRY = 15, 10, 2
 """Seconds, as of Kubernetes' own controllers (k8s.io/component-base, leaderelection defaults)."""
-_RELEASE_SECONDS: Final = 5.0
+_REQUEST_SECONDS: Final = 5.0
+"""Limit of a request: the library has none."""
 
 # The library logs each failed request with a traceback, and tries again.
 logging.getLogger("kubernetes.aio.leaderelection.resourcelock.leaselock").setLevel(logging.CRITICAL)
@@ -29,9 +33,32 @@ logging.getLogger("kubernetes.aio.leaderelection.leaderelection").setLevel(loggi
 class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not followed
     """The library's lock. Its own way to create the object fails by its client's validation (kubernetes 37.0)."""
 
-    def __init__(self, cluster: Cluster, identity: str) -> None:
+    def __init__(self, cluster: Cluster, identity: str, renewed: Callable[[float], None]) -> None:
+        """`renewed` is called after each change of the Lease, with the time of its request (time.monotonic)."""
         super().__init__(LEASE, cluster.namespace, identity, cluster.api)
         self._cluster = cluster
+        self._renewed = renewed
+
+    async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
+        """Return whether the object exists, and its record or the error. Raises TimeoutError."""
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                found: tuple[bool, Any] = await super().get(name, namespace)
+        except TimeoutError:
+            raise TimeoutError(f"the API server did not answer within {_REQUEST_SECONDS:.0f} s") from None
+        return found
+
+    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """Renew or take over the Lease; return whether that was possible."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                is_renewed = bool(await super().update(name, namespace, updated_record))
+        except TimeoutError:
+            return False
+        if is_renewed:
+            self._renewed(began)
+        return is_renewed
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
         """Create the object; return whether that was possible."""
@@ -41,6 +68,7 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
             metadata=V1ObjectMeta(name=name),
             spec=self.update_lease(election_record),
         )
+        began = time.monotonic()
         try:
             await self._cluster.request(
                 "POST", self._cluster.path("leases"), body=self._cluster.api.sanitize_for_serialization(lease)
@@ -48,6 +76,7 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
         except ClusterError as error:
             logger.warning("The Lease %s cannot be created: %s.", name, error)
             return False
+        self._renewed(began)
         return True
 
 
@@ -58,22 +87,25 @@ class Leadership:
         """`identity` is the pod's name: a container that starts again in place goes on at once."""
         self._cluster = cluster
         self._identity = identity
-        self.is_held = False
-        self.changed = asyncio.Event()
+        self._renewed = -math.inf
+        """Time of the last request that renewed the Lease (time.monotonic)."""
+        self.acquired = asyncio.Event()
+        """Set when the Lease was held for the first time."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the Lease is held. A process that was stopped for a while, or gets no answers, finds it expired."""
+        return time.monotonic() - self._renewed < _DURATION
 
     async def run(self) -> None:
         """Try to get and to keep the Lease, until cancelled."""
-        lock = _Lease(self._cluster, self._identity)
+        lock = _Lease(self._cluster, self._identity, self._renew)
         while True:
             election = LeaderElection(Config(lock, _DURATION, _DEADLINE, _RETRY, self._lead, self._stop))
             try:
                 await election.run()
             except (aiohttp.ClientError, OSError) as error:
                 logger.warning("The Lease %s cannot be renewed: %s.", LEASE, error)
-            except Exception:
-                self._set(held=False)
-                raise
-            self._set(held=False)
             await asyncio.sleep(_RETRY)
 
     async def release(self) -> None:
@@ -82,20 +114,19 @@ class Leadership:
             return
         path = self._cluster.path("leases", LEASE)
         try:
-            async with asyncio.timeout(_RELEASE_SECONDS):
+            async with asyncio.timeout(_REQUEST_SECONDS):
                 await self._cluster.request("PATCH", path, body={"spec": {"holderIdentity": None}})
         except (ClusterError, TimeoutError) as error:
             logger.warning("The Lease %s is not given back: %s.", LEASE, error)
-        self._set(held=False)
+        await self._stop()
+
+    def _renew(self, when: float) -> None:
+        self._renewed = when
 
     async def _lead(self) -> None:
-        self._set(held=True)
+        logger.info("This provisioner holds the Lease %s.", LEASE)
+        self.acquired.set()
 
     async def _stop(self) -> None:
-        self._set(held=False)
-
-    def _set(self, *, held: bool) -> None:
-        if held != self.is_held:
-            logger.info("This provisioner %s the Lease %s.", "holds" if held else "does not hold", LEASE)
-        self.is_held = held
-        self.changed.set()
+        logger.info("This provisioner does not hold the Lease %s any more.", LEASE)
+        self._renewed = -math.inf

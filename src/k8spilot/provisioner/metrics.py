@@ -2,7 +2,7 @@
 
 from collections import Counter as Count
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
@@ -10,7 +10,9 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from k8spilot.provisioner.model import PilotState
-from k8spilot.provisioner.plan import Plan, existing
+
+if TYPE_CHECKING:
+    from k8spilot.provisioner.plan import Plan
 
 _TEMPLATE: Final = ("template",)
 
@@ -50,14 +52,14 @@ class ProvisionerMetrics(Collector):
         idle, lacking, wanted, closed, pilots = (
             _of_template("idle_jobs", "Idle jobs that a pilot of the template could run."),
             _of_template("lacking_pilots", "Pilots that would have jobs and that a limit forbids."),
-            _of_template("wanted_pilots", "Pilots that the demand asks for, those that exist included."),
+            _of_template("wanted_pilots", "Pilots that the demand asks for, those of use that exist included."),
             _of_template("closed_until_timestamp_seconds", "Time before which no pilot is made after failures, or 0."),
             _of_template("pilots", "Pilots by state.", "state"),
         )
         for name, one in (plan.templates if plan is not None else {}).items():
             idle.add_metric([name], one.idle_jobs)
             lacking.add_metric([name], one.lacking)
-            wanted.add_metric([name], existing(one) + one.create + one.lacking - len(one.delete))
+            wanted.add_metric([name], one.wanted)
             closed.add_metric([name], one.closure.until if one.closure.failures else 0)
             for state in PilotState:
                 pilots.add_metric([name, str(state)], one.states[state])

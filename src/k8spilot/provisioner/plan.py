@@ -6,7 +6,7 @@ chosen for a job: HTCondor does that. The plan only counts what they will take.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,7 @@ SURPLUS_SECONDS: Final = 60.0
 """Age from which a pending pilot that no job needs is deleted: jobs between two others are idle for a moment."""
 _NOT_STARTED: Final = frozenset({PilotState.PENDING, PilotState.FAILING})
 _COMING: Final = frozenset({PilotState.PENDING, PilotState.STARTING})
+_WITHOUT_JOB: Final = _COMING | {PilotState.IDLE}
 _ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
 """Order in which the space of pilots is filled: surplus then shows in the pilots that are furthest from a job."""
 
@@ -47,12 +48,19 @@ class TemplatePlan:
     """Idle jobs that a pilot of the template could run."""
     lacking: int = 0
     """Pilots that are missing and that a limit forbids."""
+    spare: int = 0
+    """Pilots without a job that no idle job needs, beyond the least number that the operator wants."""
     limit: str = ""
     """Why idle jobs get no pilot now, such as that limit; empty if all have one."""
     trouble: str = ""
     """Why a pilot does not start; empty if none has trouble."""
     closure: Closure = field(default_factory=Closure)
     turnover: Turnover = field(default_factory=Turnover)
+
+    @property
+    def wanted(self) -> int:
+        """Number of pilots that the demand asks for: those that exist and are of use, and those that are missing."""
+        return sum(self.states[state] for state in EXISTING) - self.spare + self.create + self.lacking
 
 
 @dataclass(slots=True)
@@ -120,6 +128,7 @@ def plan(
         packing.keep_least(one)
         ours = [pilot for pilot in by_template[name] if pilot.is_ours]
         if not demand.missing:
+            one.spare = packing.spare(one, by_template[name])
             one.delete += packing.surplus(one, ours, now)
         one.delete += _clean(one.template, ours, now)
     return found
@@ -181,16 +190,21 @@ class _Packing:
             allowed.left -= 1
             one.create += 1
 
+    def spare(self, one: TemplatePlan, pilots: Sequence[Pilot]) -> int:
+        """Return the number of pilots without a job that no idle job needs."""
+        return min(len(self._unused(one, pilots, _WITHOUT_JOB)), _beyond_least(one))
+
     def surplus(self, one: TemplatePlan, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
         """Return the pending pilots that no job needs, the newest first."""
+        pending = self._unused(one, pilots, frozenset({PilotState.PENDING}))
+        old = [pilot for pilot in pending if now - pilot.created > SURPLUS_SECONDS]
+        old.sort(key=lambda pilot: -pilot.created)
+        return [(pilot, "it has not started, and no idle job needs it any more") for pilot in old[: _beyond_least(one)]]
+
+    def _unused(self, one: TemplatePlan, pilots: Sequence[Pilot], states: Collection[PilotState]) -> list[Pilot]:
+        """Return the pilots in some states that no job needs."""
         used = {id(space.pilot) for space in self._bins[one.template.name] if space.is_used}
-        spare = _alive(one) - one.template.limits.min_pilots
-        unused = [
-            pilot
-            for pilot in sorted(pilots, key=lambda pilot: -pilot.created)
-            if pilot.state is PilotState.PENDING and id(pilot) not in used and now - pilot.created > SURPLUS_SECONDS
-        ]
-        return [(pilot, "it has not started, and no idle job needs it any more") for pilot in unused[: max(spare, 0)]]
+        return [pilot for pilot in pilots if pilot.state in states and id(pilot) not in used]
 
     def _place(self, group: JobGroup, most: int) -> int:
         """Put jobs of a group into one slot of the pilots that exist or are planned; return how many."""
@@ -286,6 +300,11 @@ def _alive(one: TemplatePlan) -> int:
     return sum(one.states[state] for state in _ORDER)
 
 
+def _beyond_least(one: TemplatePlan) -> int:
+    """Return how many pilots there are beyond the least number that the operator wants."""
+    return max(_alive(one) - one.template.limits.min_pilots, 0)
+
+
 def _fits(template: Template, group: JobGroup) -> int:
     """Return how many jobs of a group fit in a new pilot."""
     return sum(
@@ -325,8 +344,3 @@ def _clean(template: Template, pilots: Sequence[Pilot], now: float) -> list[tupl
         elif pilot.state in _NOT_STARTED and pilot.trouble and pilot.template_version != template.version:
             found.append((pilot, "it does not start, and its template has changed"))
     return found
-
-
-def existing(plan_: TemplatePlan) -> int:
-    """Return the number of pilots of a template that have not ended."""
-    return sum(plan_.states[state] for state in EXISTING)

@@ -74,6 +74,24 @@ def test_of_many_jobs_whose_duration_nobody_knows_a_part_gets_pilots_at_first() 
     assert made(planned(demand(jobs(66)), pilots=several(14, PilotState.BUSY, busy_seconds=600))) == {"cpu": 66}, "long"
 
 
+def test_other_scalers_are_told_of_pilots_with_jobs_and_of_those_that_jobs_need() -> None:
+    exist = [
+        *several(3, PilotState.BUSY, busy_seconds=6000),
+        *several(4, PilotState.IDLE),
+        *several(1, PilotState.RETIRING),
+        *several(2, PilotState.FAILED),
+    ]
+
+    def wanted(idle: int, least: int = 0) -> int:
+        only_counts = template(max_pilots=0, min_pilots=least)
+        return planned(demand(jobs(idle)), only_counts, pilots=exist).templates["cpu"].wanted
+
+    assert wanted(0) == 4, "three busy, one retiring"
+    assert wanted(1) == 5
+    assert wanted(6) == 10, "two are missing"
+    assert wanted(0, least=6) == 7, "six, and one that retires"
+
+
 def test_pilots_that_take_long_to_start_do_not_hold_up_the_others() -> None:
     assert made(planned(demand(jobs(80)), pilots=several(14, PilotState.PENDING, age=61))) == {"cpu": 14}
 
