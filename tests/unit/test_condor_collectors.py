@@ -56,6 +56,11 @@ class Pool:
         path.chmod(0o755)
 
     @property
+    def uid(self) -> str:
+        """That of the pilot's pod."""
+        return known_settings().pod_uid
+
+    @property
     def collectors(self) -> Collectors:
         return Collectors(replace(known_settings(), socket=self.folders.root / "docker.sock"), self.folders)
 
@@ -70,17 +75,27 @@ async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 async def test_a_slot_whose_ad_a_collector_has_is_in_the_pool_since_the_last_update(pool: Pool) -> None:
-    pool.says("condor_status", f"1800000000 <{OURS}?CCBID=10.0.0.1:9618%3faddrs#7&PrivNet=x>")
+    pool.says("condor_status", f"1800000000 <{OURS}?CCBID=10.0.0.1:9618%3faddrs#7&PrivNet=x> {pool.uid}")
     answer = await pool.collectors.look()
     assert (answer.collector, answer.updated, answer.problem) == (pool.host, 1_800_000_000.0, "")
 
 
 async def test_the_ad_of_an_earlier_startd_of_this_name_does_not_count(pool: Pool) -> None:
-    pool.says("condor_status", "1800000000 <10.1.2.3:39999?addrs=x>")
+    pool.says("condor_status", f"{time.time() + 60:.0f} <10.1.2.3:39999?addrs=x> {pool.uid}")
     answer = await pool.collectors.look()
     assert answer.updated is None
     assert answer.problem.endswith("accepts this pilot as pilot@pool.example (TOKEN), but has no ad of slot1@"
                                    f"{pool.collectors.slot.partition('@')[2]}")  # fmt: skip
+
+
+@pytest.mark.parametrize(("age", "words"), [(-60, "from another pod"), (60, "but has no ad of slot1@")])
+async def test_a_living_pilot_of_the_same_name_is_told_and_an_ad_of_one_that_is_gone_is_not(
+    pool: Pool, age: int, words: str
+) -> None:
+    pool.says("condor_status", f"{time.time() - age:.0f} <10.9.9.9:39999?addrs=x> another-uid")
+    answer = await pool.collectors.look()
+    assert answer.updated is None
+    assert words in answer.problem
 
 
 async def test_a_token_without_read_is_judged_by_its_authorization(pool: Pool) -> None:
@@ -121,7 +136,7 @@ async def test_no_such_host_and_nobody_there_are_told_apart(pool: Pool) -> None:
 
 async def test_one_of_several_collectors_is_enough_and_all_are_told_if_none(pool: Pool) -> None:
     pool.says("condor_config_val", f"127.0.0.1:1, {pool.host}")
-    pool.says("condor_status", f"1800000000 <{OURS}>")
+    pool.says("condor_status", f"1800000000 <{OURS}> {pool.uid}")
     assert (await pool.collectors.look()).collector == pool.host
     pool.says("condor_status", "")
     pool.says("condor_ping", REFUSED, 1)

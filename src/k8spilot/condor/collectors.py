@@ -6,11 +6,13 @@ answers come from HTCondor's tools, and no job can influence them: neither reads
 """
 
 import asyncio
+import math
 import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from k8spilot.common.logs import one_line
@@ -39,8 +41,8 @@ _METHOD: Final = re.compile(r"^Authenticated using: +(\S+)$", re.MULTILINE)
 _TRIED: Final = re.compile(r"\bAUTHENTICATE:\d+:Failed to authenticate using (\w+)")
 _NOT_AUTHENTICATED: Final = re.compile(r"\bAUTHENTICATE:\d+:")
 _DENIED: Final = re.compile(r'Received "DENIED" from server for user (\S+) using method (\w+)')
-_AD: Final = re.compile(r"^(\d+) <([^<>\s?]+)[?>]\S*$", re.MULTILINE)
-"""LastHeardFrom and MyAddress, as condor_status -af prints them."""
+_AD: Final = re.compile(r"^(\d+) <([^<>\s?]+)[?>]\S* (\S+)$", re.MULTILINE)
+"""LastHeardFrom, MyAddress and K8SPodUID, as condor_status -af prints them."""
 _ADDRESS: Final = re.compile(r"<([^<>\s?]+)[?>]")
 """Beginning of the startd's address file (condor_sinful.cpp)."""
 
@@ -91,7 +93,7 @@ class Collectors:
     async def _look(self, host: str) -> Answer:
         if problem := await unreachable(host):
             return Answer(host, problem=problem)
-        query = ("-constraint", f'Name == "{self.slot}"', "-af", "LastHeardFrom", "MyAddress")
+        query = ("-constraint", f'Name == "{self.slot}"', "-af", "LastHeardFrom", "MyAddress", "K8SPodUID")
         status, output = await self._tool("condor_status", "-pool", host, *query)
         found = _AD.search(output) if status == 0 else None
         # An ad with another address is that of an earlier startd.
@@ -100,6 +102,8 @@ class Collectors:
         if status == _LATE:
             return Answer(host, problem=_late(host), late=True)
         answer = await self._ping(host)
+        if found is not None and found[3] != self._settings.pod_uid and float(found[1]) > self._startds_beginning():
+            return Answer(host, identity=answer.identity, problem=_doubled(host, self.slot))
         if status == 0 and not answer.problem:
             problem = f"{host} accepts this pilot as {answer.identity}, but has no ad of {self.slot}"
             return Answer(host, identity=answer.identity, problem=problem)
@@ -137,10 +141,21 @@ class Collectors:
 
     def _startds_address(self) -> str:
         try:
-            match = _ADDRESS.match((self._folders.log / ".startd_address").read_text())
+            match = _ADDRESS.match(self._address_file.read_text())
         except (OSError, ValueError):
             return ""
         return match[1] if match is not None else ""
+
+    def _startds_beginning(self) -> float:
+        """Return when the startd wrote its address, in seconds since the epoch; the far future if it has not."""
+        try:
+            return self._address_file.stat().st_mtime
+        except OSError:
+            return math.inf
+
+    @property
+    def _address_file(self) -> Path:
+        return self._folders.log / ".startd_address"
 
     async def _tool(self, *command: str) -> tuple[int, str]:
         """Run a tool; the status is _LATE if it did not end in time, and 127 if it cannot be run."""
@@ -187,6 +202,14 @@ def _split(hosts: str) -> list[str]:
 def _identity(output: str) -> str:
     mapped, method = _IDENTITY.search(output), _METHOD.search(output)
     return f"{one_line(mapped[1]) if mapped else 'unknown'} ({method[1] if method else 'no method'})"
+
+
+def _doubled(host: str, slot: str) -> str:
+    """Return what is wrong if two slots have one name: a collector tells ads apart by it (hashkey.cpp)."""
+    return (
+        f"{host} has an ad of {slot} from another pod, and a pool keeps one ad for each name; give the sites of the "
+        "pool different names (GLIDEIN_ResourceName), or set GLIDEIN_RANDOMIZE_NAME=true"
+    )
 
 
 def _late(host: str) -> str:

@@ -147,8 +147,6 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
         "Another process listens on the metrics port. The pilot tries again every 20 s.",
         "Look at whose job ran: only a job can have taken the port.",
     ),
-    "Draining": EventKind(
-        "Normal", "The pilot was told to end. HTCondor takes no more jobs and vacates the running one."
-    ),
+    "Draining": EventKind("Normal", "The pilot begins to end. HTCondor takes no more jobs and vacates one that runs."),
     "Drained": EventKind("Normal", "No job runs any more, and the pilot ends. The message has the reason."),
 }

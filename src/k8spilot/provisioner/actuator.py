@@ -1,7 +1,9 @@
 """The actuator: creates and deletes pods as a plan says."""
 
 import asyncio
+import base64
 import copy
+import hashlib
 import itertools
 import logging
 from collections.abc import Iterable, Mapping
@@ -72,7 +74,7 @@ class Actuator:
 
     async def _create(self, one: TemplatePlan, found: Json, done: Done, now: float) -> None:
         name = one.template.name
-        names = self._names(name, one.create, now)
+        names = self._names(found, one.create, now)
         for batch in _batches(names):
             results = await asyncio.gather(*(self._make(found, one, pod) for pod in batch), return_exceptions=True)
             for result in results:
@@ -87,13 +89,14 @@ class Actuator:
                 return
         logger.info("Template %s: %d pilots made, for %d idle jobs.", name, done.created.get(name, 0), one.idle_jobs)
 
-    def _names(self, template: str, number: int, now: float) -> list[str]:
-        """Return names that no pilot has: the template, the minute, and a number within it.
+    def _names(self, template: Json, number: int, now: float) -> list[str]:
+        """Return names that no pilot has: the template, a mark of it, the minute, and a number within it.
 
-        Two provisioners that work at once choose the same names, so that the API server refuses the second of each.
+        Two provisioners that work at once choose the same names, so that the API server refuses the second of each. The
+        mark tells pilots of other clusters apart: a pool keeps one ad for each name (HTCondor's hashkey.cpp).
         """
-        minute = budget.minute(now)
-        free = (f"{template}-{minute}-{place:03d}" for place in itertools.count())
+        prefix = f"{template['metadata']['name']}-{mark_of(template)}-{budget.minute(now)}"
+        free = (f"{prefix}-{place:03d}" for place in itertools.count())
         return list(itertools.islice((name for name in free if name not in self._pods.objects), number))
 
     async def _make(self, found: Json, one: TemplatePlan, name: str) -> int:
@@ -129,6 +132,12 @@ class Actuator:
             logger.info("The pilot %s has changed, and is not deleted.", pilot.name)
         else:
             logger.info("The pilot %s is deleted: %s.", pilot.name, why)
+
+
+def mark_of(template: Json) -> str:
+    """Return five characters that are the template's own, among all clusters."""
+    digest = hashlib.sha256(str(template["metadata"]["uid"]).encode()).digest()
+    return base64.b32encode(digest)[:5].decode().lower()
 
 
 def pod_of(found: Json, name: str, version: str) -> Json:

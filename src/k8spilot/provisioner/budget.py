@@ -51,5 +51,5 @@ def minute(now: float) -> str:
 
 
 def minute_of(name: str) -> str:
-    """Return the minute in the name of a pilot (supply.name_of)."""
+    """Return the minute in the name of a pilot (actuator.py)."""
     return "-".join(name.split("-")[-3:-1])

@@ -199,7 +199,10 @@ class _Packing:
         pending = self._unused(one, pilots, frozenset({PilotState.PENDING}))
         old = [pilot for pilot in pending if now - pilot.created > SURPLUS_SECONDS]
         old.sort(key=lambda pilot: -pilot.created)
-        return [(pilot, "it has not started, and no idle job needs it any more") for pilot in old[: _beyond_least(one)]]
+        # Jobs wait for those that cannot start: each is a trial that goes on, and another pod would wait as well.
+        trials = [pilot for pilot in reversed(old) if backoff.is_stuck(pilot, now)][: one.lacking]
+        surplus = [pilot for pilot in old if pilot not in trials][: _beyond_least(one)]
+        return [(pilot, "it has not started, and no idle job needs it any more") for pilot in surplus]
 
     def _unused(self, one: TemplatePlan, pilots: Sequence[Pilot], states: Collection[PilotState]) -> list[Pilot]:
         """Return the pilots in some states that no job needs."""

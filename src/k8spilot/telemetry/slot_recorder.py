@@ -165,7 +165,7 @@ class SlotRecorder(SlotListener):
         elif log == "MasterLog" and _TOLD_TO_END in line:
             self._event_recorder.tell(
                 "Draining",
-                "The pilot was told to end: HTCondor takes no more jobs, and vacates the running one.",
+                "The pilot begins to end: HTCondor takes no more jobs, and vacates one that runs.",
                 always=True,
             )
 

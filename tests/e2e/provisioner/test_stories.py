@@ -1,6 +1,7 @@
 """The provisioner: pilots come when jobs wait, and go when none do."""
 
 import json
+import re
 import time
 from collections import Counter
 
@@ -32,7 +33,7 @@ def test_pilots_come_for_idle_jobs_and_go_when_there_are_none(site: Factory, sub
     assert most == 3, "as many as the limit allows"
     until(lambda: not alive(site), "all pilots have ended by themselves", IDLE_S + 40)
     assert {pod["status"]["phase"] for pod in site.pilots()} == {"Succeeded"}
-    assert all(pod["metadata"]["name"].startswith("small-2") for pod in site.pilots())
+    assert all(re.fullmatch(r"small-[a-z2-7]{5}-\d{8}-\d{4}-\d{3}", pod["metadata"]["name"]) for pod in site.pilots())
     assert first < 20, "a busy node; `make demo-factory` shows the figure of an idle one"
 
 
