@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from k8spilot.provisioner import backoff, budget, turnover
+from k8spilot.provisioner import backoff, budget, surplus, turnover
 from k8spilot.provisioner.model import (
     EXISTING,
     IN_POOL,
@@ -26,9 +26,6 @@ from k8spilot.provisioner.model import (
 from k8spilot.provisioner.resources import Resources
 from k8spilot.provisioner.turnover import COMING_SECONDS, FEW, Turnover
 
-SURPLUS_SECONDS: Final = 60.0
-"""Age from which a pending pilot that no job needs is deleted: jobs between two others are idle for a moment."""
-_NOT_STARTED: Final = frozenset({PilotState.PENDING, PilotState.FAILING})
 _COMING: Final = frozenset({PilotState.PENDING, PilotState.STARTING})
 _WITHOUT_JOB: Final = _COMING | {PilotState.IDLE}
 _ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
@@ -129,8 +126,8 @@ def plan(
         ours = [pilot for pilot in by_template[name] if pilot.is_ours]
         if not demand.missing:
             one.spare = packing.spare(one, by_template[name])
-            one.delete += packing.surplus(one, ours, now)
-        one.delete += _clean(one.template, ours, now)
+            one.delete += packing.surplus(one, ours)
+        one.delete += surplus.ended(one.template, ours, now)
     return found
 
 
@@ -194,15 +191,10 @@ class _Packing:
         """Return the number of pilots without a job that no idle job needs."""
         return min(len(self._unused(one, pilots, _WITHOUT_JOB)), _beyond_least(one))
 
-    def surplus(self, one: TemplatePlan, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
-        """Return the pending pilots that no job needs, the newest first."""
-        pending = self._unused(one, pilots, frozenset({PilotState.PENDING}))
-        old = [pilot for pilot in pending if now - pilot.created > SURPLUS_SECONDS]
-        old.sort(key=lambda pilot: -pilot.created)
-        # Jobs wait for those that cannot start: each is a trial that goes on, and another pod would wait as well.
-        trials = [pilot for pilot in reversed(old) if backoff.is_stuck(pilot, now)][: one.lacking]
-        surplus = [pilot for pilot in old if pilot not in trials][: _beyond_least(one)]
-        return [(pilot, "it has not started, and no idle job needs it any more") for pilot in surplus]
+    def surplus(self, one: TemplatePlan, pilots: Sequence[Pilot]) -> list[tuple[Pilot, str]]:
+        """Return the pending pilots that no job needs."""
+        unused = self._unused(one, pilots, frozenset({PilotState.PENDING}))
+        return surplus.pending(unused, one.idle_jobs, _beyond_least(one), self._now)
 
     def _unused(self, one: TemplatePlan, pilots: Sequence[Pilot], states: Collection[PilotState]) -> list[Pilot]:
         """Return the pilots in some states that no job needs."""
@@ -328,22 +320,3 @@ def _whole(template: Template) -> list[Room]:
 
 def _has_trouble(pilot: Pilot) -> bool:
     return bool(pilot.trouble) and pilot.state in PENDING
-
-
-def _clean(template: Template, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
-    """Return the pilots that have ended, or will not begin, and need not be kept."""
-    found = []
-    failed = sorted(
-        (pilot for pilot in pilots if pilot.state is PilotState.FAILED), key=lambda pilot: -pilot.trouble_since
-    )
-    for place, pilot in enumerate(failed):
-        if place >= backoff.KEPT or now - pilot.trouble_since > backoff.KEPT_SECONDS:
-            found.append((pilot, "it has failed, and later ones are kept to look at"))
-    for pilot in pilots:
-        if pilot.state is PilotState.SUCCEEDED and now - pilot.trouble_since > backoff.ENDED_SECONDS:
-            found.append((pilot, "it has come to its end"))
-        elif pilot.state is PilotState.FAILING and now - pilot.created > backoff.FAILING_SECONDS:
-            found.append((pilot, f"it ends again and again: {pilot.trouble}"))
-        elif pilot.state in _NOT_STARTED and pilot.trouble and pilot.template_version != template.version:
-            found.append((pilot, "it does not start, and its template has changed"))
-    return found

@@ -92,14 +92,14 @@ def test_other_scalers_are_told_of_pilots_with_jobs_and_of_those_that_jobs_need(
     assert wanted(0, least=6) == 7, "six, and one that retires"
 
 
-def test_pilots_that_cannot_start_are_kept_as_long_as_jobs_wait_for_them() -> None:
+def test_pilots_that_cannot_start_are_kept_as_long_as_jobs_are_idle() -> None:
     stuck = several(4, PilotState.PENDING, age=200, trouble="Unschedulable: no CPU", trouble_since=NOW - 190)
     closed = {"cpu": Closure(1, NOW + 30, "no room", NOW - 100)}
     for idle, deleted in ((0, 4), (1, 3), (4, 0), (9, 0)):
         found = planned(demand(jobs(idle)), pilots=stuck, closures=closed).templates["cpu"]
         assert (found.create, len(found.delete)) == (0, deleted)
-    elsewhere = planned(demand(jobs(2, "cpu", "big")), template(), template("big"), pilots=stuck, closures=closed)
-    assert len(elsewhere.templates["cpu"].delete) == 4, "the jobs have pilots of another template"
+    short = [*stuck, *several(4, PilotState.BUSY, ended_jobs=10, busy_seconds=400)]
+    assert len(planned(demand(jobs(3)), pilots=short, closures=closed).templates["cpu"].delete) == 1, "soon taken"
 
 
 def test_pilots_that_take_long_to_start_do_not_hold_up_the_others() -> None:
