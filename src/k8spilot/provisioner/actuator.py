@@ -6,7 +6,7 @@ import copy
 import hashlib
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -60,7 +60,7 @@ class Actuator:
         done = Done()
         for name, one in plan.templates.items():
             try:
-                await self._delete(one, done)
+                await self._delete(name, one.delete, done)
                 if one.create and name in objects:  # it may have been deleted since
                     await self._create(one, objects[name], done, now)
             except Refused as error:
@@ -69,7 +69,13 @@ class Actuator:
             except ClusterError as error:  # the next turn looks again
                 done.fault = str(error)
                 logger.warning("The turn ends early: %s.", error)
-                break
+                return done
+        for name, going in plan.ended.items():
+            try:
+                await self._delete(name, going, done)
+            except ClusterError as error:
+                done.fault = str(error)
+                logger.warning("Pilots of template %s that have ended are not deleted: %s.", name, error)
         return done
 
     async def _create(self, one: TemplatePlan, found: Json, done: Done, now: float) -> None:
@@ -112,9 +118,8 @@ class Actuator:
         self._pods.take(created)
         return 1
 
-    async def _delete(self, one: TemplatePlan, done: Done) -> None:
-        name = one.template.name
-        for batch in _batches(one.delete):
+    async def _delete(self, name: str, going: Sequence[tuple[Pilot, str]], done: Done) -> None:
+        for batch in _batches(going):
             await asyncio.gather(*(self._end(pilot, why) for pilot, why in batch))
             done.deleted[name] = done.deleted.get(name, 0) + len(batch)
 

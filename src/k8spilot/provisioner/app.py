@@ -50,7 +50,7 @@ async def provision(settings: ProvisionerSettings) -> None:
                 tasks.create_task(restarting(controller.run, "the controller"), name="turns"),
             ]
             if settings.metrics_port:
-                serving = keep_open(settings.metrics_port, _application(controller), lambda _: None)
+                serving = keep_open(settings.metrics_port, _application(controller, leadership), lambda _: None)
                 work.append(tasks.create_task(serving, name="metrics and probes"))
             await ended.wait()
             for task in work:
@@ -88,7 +88,7 @@ async def _parts(settings: ProvisionerSettings) -> AsyncIterator[tuple[Controlle
         yield Controller(settings, cluster, pool, leadership), leadership
 
 
-def _application(controller: Controller) -> web.Application:
+def _application(controller: Controller, leadership: Leadership) -> web.Application:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=controller.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -100,6 +100,8 @@ def _application(controller: Controller) -> web.Application:
 
     async def ready(_: web.Request) -> web.Response:
         figures = controller.metrics
+        if not controller.has_reported and not leadership.is_elsewhere:
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="the first turn has not ended\n")
         if figures.is_leader and not (figures.api_answers and figures.pool_answers):
             missing = "the pool does" if figures.api_answers else "the Kubernetes API does"
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"{missing} not answer\n")

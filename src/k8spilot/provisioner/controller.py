@@ -50,6 +50,8 @@ class Controller:
         self._collector = CollectorMemory()
         self._status: Json = {}
         self._written = 0.0
+        self.has_reported = False
+        """Whether a turn has ended."""
         self.last_end = time.monotonic()
         """Time of the end of the last turn, or of a look at the Lease, by the monotonic clock."""
 
@@ -82,6 +84,7 @@ class Controller:
         self.metrics.turn_seconds, self.metrics.invalid = seconds, len(invalid)
         turn = Turn(now, seconds, self._settings.pod_name, faults, invalid, made)
         await self._tell(turn)
+        self.has_reported = True
 
     async def observe(self, now: float) -> tuple[Plan | None, list[str]]:
         """Return a plan, or None if it cannot be made; and sentences about what is missing."""

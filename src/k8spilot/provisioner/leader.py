@@ -33,11 +33,21 @@ logging.getLogger("kubernetes.aio.leaderelection.leaderelection").setLevel(loggi
 class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not followed
     """The library's lock. Its own way to create the object fails by its client's validation (kubernetes 37.0)."""
 
-    def __init__(self, cluster: Cluster, identity: str, renewed: Callable[[float], None]) -> None:
-        """`renewed` is called after each change of the Lease, with the time of its request (time.monotonic)."""
+    def __init__(
+        self, cluster: Cluster, identity: str, renewed: Callable[[float], None], seen: Callable[[str], None]
+    ) -> None:
+        """Initialize without I/O.
+
+        Args:
+            cluster: the cluster.
+            identity: whoever asks for the Lease.
+            renewed: called after each change of the Lease, with the time of its request (time.monotonic).
+            seen: called with the holder of the Lease after each look.
+        """
         super().__init__(LEASE, cluster.namespace, identity, cluster.api)
         self._cluster = cluster
         self._renewed = renewed
+        self._seen = seen
 
     async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
         """Return whether the object exists, and its record or the error. Raises TimeoutError."""
@@ -46,6 +56,8 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
                 found: tuple[bool, Any] = await super().get(name, namespace)
         except TimeoutError:
             raise TimeoutError(f"the API server did not answer within {_REQUEST_SECONDS:.0f} s") from None
+        if found[0]:
+            self._seen(found[1].holder_identity or "")
         return found
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
@@ -89,6 +101,8 @@ class Leadership:
         self._identity = identity
         self._renewed = -math.inf
         """Time of the last request that renewed the Lease (time.monotonic)."""
+        self.is_elsewhere = False
+        """Whether another process had the Lease at the last look."""
         self.acquired = asyncio.Event()
         """Set when the Lease was held for the first time."""
 
@@ -99,7 +113,7 @@ class Leadership:
 
     async def run(self) -> None:
         """Try to get and to keep the Lease, until cancelled."""
-        lock = _Lease(self._cluster, self._identity, self._renew)
+        lock = _Lease(self._cluster, self._identity, self._renew, self._see)
         while True:
             election = LeaderElection(Config(lock, _DURATION, _DEADLINE, _RETRY, self._lead, self._stop))
             try:
@@ -122,6 +136,9 @@ class Leadership:
 
     def _renew(self, when: float) -> None:
         self._renewed = when
+
+    def _see(self, holder: str) -> None:
+        self.is_elsewhere = holder not in ("", self._identity)
 
     async def _lead(self) -> None:
         logger.info("This provisioner holds the Lease %s.", LEASE)

@@ -6,6 +6,7 @@ They are annotations and no ConfigMap: a template and its limits then change tog
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from k8spilot.common.errors import SettingsError
@@ -62,7 +63,12 @@ def limits_of(annotations: Mapping[str, str]) -> Limits:
     """
     values = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
     if unknown := sorted(values.keys() - _NAMES):
-        raise TemplateError(f"the annotation {PREFIX}{unknown[0]} is unknown; known are {', '.join(sorted(_NAMES))}")
+        near = get_close_matches(unknown[0], _NAMES, 1)
+        known = f"did you mean {PREFIX}{near[0]}?" if near else f"known are {', '.join(sorted(_NAMES))};"
+        raise TemplateError(
+            f"the annotation {PREFIX}{unknown[0]} is unknown; {known} Remove it: kubectl annotate cronjob ... "
+            f"{PREFIX}{unknown[0]}- (kubectl apply leaves what kubectl annotate has set)"
+        )
     if "max-pilots" not in values:
         raise TemplateError(f"the annotation {PREFIX}max-pilots is missing; set it to the most pilots that may exist")
     limits = Limits(

@@ -81,7 +81,7 @@ class Matcher:
             wanted=wanted or Resources(1),
             matches={name: tuple(places) for name, places in matches.items()},
             jobs=str(ad.get("JobIds", "")),
-            mismatch="" if matches else reason or "there is no template",
+            mismatch="" if matches else reason or "there is no template that can be used",
         )
 
 

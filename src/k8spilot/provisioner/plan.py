@@ -67,6 +67,10 @@ class Plan:
     templates: dict[str, TemplatePlan]
     mismatches: list[JobGroup]
     """Jobs that no template can run."""
+    others: dict[str, list[Pilot]] = field(default_factory=dict)
+    """Pilots of templates that cannot be used."""
+    ended: dict[str, list[tuple[Pilot, str]]] = field(default_factory=dict)
+    """Those of them that have ended and are to be deleted, with the reasons."""
 
 
 @dataclass(slots=True)
@@ -128,6 +132,10 @@ def plan(
             one.spare = packing.spare(one, by_template[name])
             one.delete += packing.surplus(one, ours)
         one.delete += surplus.ended(one.template, ours, now)
+    found.others = {name: own for name, own in by_template.items() if name not in found.templates}
+    for name, own in found.others.items():
+        if going := surplus.ended(None, [pilot for pilot in own if pilot.is_ours], now):
+            found.ended[name] = going
     return found
 
 

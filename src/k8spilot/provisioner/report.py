@@ -33,6 +33,10 @@ _SHOWN: Final = (
     PilotState.FAILED,
 )
 
+_KEPT: Final = ("templates", "otherPilots", "unmatched", "unmatchedJobs")
+"""What a turn without a plan takes over from the one before."""
+_ENDED: Final = frozenset({PilotState.FAILED, PilotState.SUCCEEDED})
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -60,8 +64,7 @@ def status(turn: Turn, before: Json) -> Json:
         "invalid": dict(turn.invalid),
     }
     if turn.plan is None:
-        kept: Json = {name: before[name] for name in ("templates", "unmatched", "unmatchedJobs") if name in before}
-        return {**found, **kept}
+        return {**found, **{name: before[name] for name in _KEPT if name in before}}
     unmatched = _unmatched(turn.plan.mismatches)
     places = Counter[str]()
     named = []
@@ -71,6 +74,9 @@ def status(turn: Turn, before: Json) -> Json:
     return {
         **found,
         "templates": {name: _template(one, turn.time) for name, one in sorted(turn.plan.templates.items())},
+        "otherPilots": {
+            name: _counts(Counter(pilot.state for pilot in own)) for name, own in sorted(turn.plan.others.items())
+        },
         "unmatchedJobs": sum(one["number"] for one in unmatched),
         "unmatched": named[:_MOST],
     }
@@ -88,7 +94,8 @@ def _unmatched(groups: Sequence[JobGroup]) -> list[Json]:
 def _template(one: TemplatePlan, now: float) -> Json:
     return {
         "idleJobs": one.idle_jobs,
-        "pilots": {str(state): number for state in PilotState if (number := one.states[state])},
+        "pilots": _counts(one.states),
+        "most": one.template.limits.max_pilots,
         "create": one.create,
         "delete": len(one.delete),
         "lacking": one.lacking,
@@ -99,13 +106,20 @@ def _template(one: TemplatePlan, now: float) -> Json:
     }
 
 
+def _counts(states: Counter[PilotState]) -> Json:
+    return {str(state): number for state in PilotState if (number := states[state])}
+
+
 def next_step(one: TemplatePlan, now: float) -> str:
     """Return what happens next to a template's pilots, and why, in a sentence."""
     parts = []
     if one.create:
         parts.append(f"{_pilots(one.create)} {_are(one.create)} made")
-    if one.delete:
-        parts.append(f"{_pilots(len(one.delete))} {_are(len(one.delete))} deleted")
+    ended = sum(pilot.state in _ENDED for pilot, _ in one.delete)
+    if going := len(one.delete) - ended:
+        parts.append(f"{_pilots(going)} {_are(going)} deleted")
+    if ended:
+        parts.append("1 pod that has ended is removed" if ended == 1 else f"{ended} pods that have ended are removed")
     if one.lacking:
         more = "1 more pilot" if one.lacking == 1 else f"{one.lacking} more pilots"
         parts.append(f"{more} would have jobs: {one.limit}")
@@ -113,6 +127,8 @@ def next_step(one: TemplatePlan, now: float) -> str:
         parts.append(one.limit)
     if now < one.closure.until and one.closure.reason not in one.limit:
         parts.append(budget.closed(one.closure))
+    if not parts and one.trouble:
+        parts.append("pilots that do not start are waited for; trouble has the reason")
     if not parts:
         parts.append(
             "all idle jobs have pilots, or slots that take them within minutes"
@@ -141,6 +157,10 @@ def closures(found: Json) -> dict[str, Closure]:
     return records
 
 
+def _shown(pilots: Json) -> str:
+    return ", ".join(f"{pilots[state]} {state}" for state in map(str, _SHOWN) if state in pilots) or "none"
+
+
 def lines(found: Json, now: float) -> Iterator[str]:
     """Yield a status as text."""
     age = max(now - found.get("time", 0), 0)
@@ -151,13 +171,13 @@ def lines(found: Json, now: float) -> Iterator[str]:
         yield f"  fault     {words}"
     for name, words in sorted((found.get("invalid") or {}).items()):
         yield f"template {name}: not used"
+        if own := (found.get("otherPilots") or {}).get(name):
+            yield f"  pilots    {_shown(own)}"
         yield f"  fault     {words}"
     for name, one in (found.get("templates") or {}).items():
-        pilots = one.get("pilots") or {}
-        counts = ", ".join(f"{pilots[state]} {state}" for state in map(str, _SHOWN) if state in pilots)
         idle = one.get("idleJobs", 0)
         yield f"template {name}: {idle} idle {'job matches' if idle == 1 else 'jobs match'}"
-        yield f"  pilots    {counts or 'none'}"
+        yield f"  pilots    {_shown(one.get('pilots') or {})}, of at most {one.get('most', '?')}"
         if one.get("trouble"):
             yield f"  trouble   {one['trouble']}"
         yield f"  next      {one.get('next', '')}"

@@ -31,8 +31,8 @@ def pending(unused: Sequence[Pilot], idle_jobs: int, most: int, now: float) -> l
     return [(pilot, "it has not started, and no idle job needs it any more") for pilot in going[:most]]
 
 
-def ended(template: Template, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
-    """Return the pilots that have ended, or will not begin, and need not be kept."""
+def ended(template: Template | None, pilots: Sequence[Pilot], now: float) -> list[tuple[Pilot, str]]:
+    """Return the pilots that have ended, or will not begin, and need not be kept. None is a template of no use."""
     found = []
     failed = sorted(
         (pilot for pilot in pilots if pilot.state is PilotState.FAILED), key=lambda pilot: -pilot.trouble_since
@@ -45,6 +45,8 @@ def ended(template: Template, pilots: Sequence[Pilot], now: float) -> list[tuple
             found.append((pilot, "it has come to its end"))
         elif pilot.state is PilotState.FAILING and now - pilot.created > backoff.FAILING_SECONDS:
             found.append((pilot, f"it ends again and again: {pilot.trouble}"))
-        elif pilot.state in _NOT_STARTED and pilot.trouble and pilot.template_version != template.version:
+        elif template is None or pilot.template_version == template.version:
+            continue
+        elif pilot.state in _NOT_STARTED and pilot.trouble:
             found.append((pilot, "it does not start, and its template has changed"))
     return found

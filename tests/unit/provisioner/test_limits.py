@@ -39,7 +39,11 @@ def test_all_annotations_are_read() -> None:
         ("slot-attributes", "no equals", "k8spilot/slot-attributes is 'no equals', but it must be an attribute"),
         ("slot-attributes", "Rack = (", "must be a ClassAd expression"),
         ("gpu-properties", "Capability =", "must be a ClassAd expression"),
-        ("max-pilot", "3", "k8spilot/max-pilot is unknown; known are"),
+        (
+            "max-pilot",
+            "3",
+            "k8spilot/max-pilot is unknown; did you mean k8spilot/max-pilots? Remove it",
+        ),
     ],
 )
 def test_an_invalid_annotation_is_named_with_what_it_must_be(name: str, value: str, words: str) -> None:

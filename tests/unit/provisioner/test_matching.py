@@ -83,7 +83,7 @@ def test_a_templates_own_expression_selects_jobs() -> None:
 
 
 def test_without_templates_that_is_the_reason() -> None:
-    assert Matcher(()).group(job()).mismatch == "there is no template"
+    assert Matcher(()).group(job()).mismatch == "there is no template that can be used"
 
 
 def test_jobs_are_grouped_by_all_that_a_slot_or_a_template_looks_at() -> None:

@@ -20,7 +20,7 @@ def test_a_template_shows_its_jobs_its_pilots_and_the_next_step_with_its_reason(
     assert told(demand(jobs(9))) == [
         "provisioner provisioner-1, as of 2027-01-15 08:00:00 UTC, 3 s ago",
         "template cpu: 9 idle jobs match",
-        "  pilots    1 pending, 2 busy",
+        "  pilots    1 pending, 2 busy, of at most 4",
         "  next      1 pilot is made; 7 more pilots would have jobs: max-pilots (4) is reached",
     ]
 
@@ -54,6 +54,26 @@ def test_a_template_that_cannot_be_used_is_told_with_the_reason() -> None:
         "template gpu: not used",
         "  fault     max-pilots is missing",
     ]
+
+
+def test_pilots_of_a_template_that_cannot_be_used_are_shown_and_removed_when_they_have_ended() -> None:
+    old = pilot(PilotState.SUCCEEDED, "gpu", trouble_since=NOW - 400)
+    found = plan(demand(), [template()], [pilot(PilotState.BUSY, "gpu"), old], {}, NOW)
+    text = list(lines(status(Turn(NOW, invalid={"gpu": "no limit"}, plan=found), {}), NOW))
+    assert "  pilots    1 busy" in text
+    assert [one for one, _ in found.ended["gpu"]] == [old]
+
+
+def test_pods_that_are_removed_after_their_end_are_no_pilots_that_are_deleted() -> None:
+    old = several(2, PilotState.SUCCEEDED, trouble_since=NOW - 400)
+    found = plan(demand(), [template()], old, {}, NOW)
+    assert report.next_step(found.templates["cpu"], NOW) == "2 pods that have ended are removed"
+
+
+def test_pilots_that_do_not_start_are_not_said_to_take_the_jobs() -> None:
+    waits = pilot(PilotState.PENDING, trouble="ErrImagePull", trouble_since=NOW - 5)
+    found = plan(demand(jobs(1)), [template()], [waits], {}, NOW)
+    assert report.next_step(found.templates["cpu"], NOW).startswith("pilots that do not start are waited for")
 
 
 def test_a_closed_template_says_so_even_if_all_idle_jobs_have_pilots_on_their_way() -> None:
