@@ -62,7 +62,7 @@ async def main(asked: dict[str, Any]) -> None:
     configuration = client.Configuration(host=asked["url"])
     configuration.ssl_ca_cert = asked["authority"]
     configuration.cert_file, configuration.key_file = asked["certificate"], asked["key"]
-    configuration.retries = False
+    configuration.retries = None
     pool = SimulatedPool(asked["pods"])
     async with client.ApiClient(configuration) as session, asyncio.TaskGroup() as tasks:
         cluster = Cluster(session, asked["namespace"])

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -27,6 +27,7 @@ _LASTING: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPS
 """Refusals that the next turn would meet again: quota, policies, an invalid pod."""
 _AT_A_TIME: Final = 10
 """Requests to the API server at a time."""
+_LEASE_LOST: Final = "another provisioner has the Lease, so that the rest of the plan is left to it"
 
 
 @dataclass(slots=True)
@@ -45,9 +46,17 @@ class Done:
 class Actuator:
     """Creates and deletes pilots."""
 
-    def __init__(self, cluster: Cluster, pods: Reflector[PilotPod]) -> None:
+    def __init__(self, cluster: Cluster, pods: Reflector[PilotPod], may_act: Callable[[], bool]) -> None:
+        """Initialize without I/O.
+
+        Args:
+            cluster: the cluster.
+            pods: the pilots' pods, to which new ones are added.
+            may_act: whether the Lease is held, which is looked at before each few changes.
+        """
         self._cluster = cluster
         self._pods = pods
+        self._may_act = may_act
 
     async def do(self, plan: Plan, objects: Mapping[str, Json], now: float) -> Done:
         """Do what `plan` says.
@@ -60,9 +69,9 @@ class Actuator:
         done = Done()
         for name, one in plan.templates.items():
             try:
-                await self._delete(name, one.delete, done)
                 if one.create and name in objects:  # it may have been deleted since
                     await self._create(one, objects[name], done, now)
+                await self._delete(name, one.delete, done)
             except Refused as error:
                 done.fault = f"template {name}: {error}"
                 logger.warning("Template %s: the API server refuses a request: %s.", name, error)
@@ -82,6 +91,8 @@ class Actuator:
         name = one.template.name
         names = self._names(found, one.create, now)
         for batch in _batches(names):
+            if not self._may_act():
+                raise ClusterError(_LEASE_LOST)
             results = await asyncio.gather(*(self._make(found, one, pod) for pod in batch), return_exceptions=True)
             for result in results:
                 if isinstance(result, Refused) and result.status in _LASTING:
@@ -120,6 +131,8 @@ class Actuator:
 
     async def _delete(self, name: str, going: Sequence[tuple[Pilot, str]], done: Done) -> None:
         for batch in _batches(going):
+            if not self._may_act():
+                raise ClusterError(_LEASE_LOST)
             await asyncio.gather(*(self._end(pilot, why) for pilot, why in batch))
             done.deleted[name] = done.deleted.get(name, 0) + len(batch)
 
@@ -134,7 +147,11 @@ class Actuator:
         except Refused as error:
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
-            logger.info("The pilot %s has changed, and is not deleted.", pilot.name)
+            if error.status == HTTPStatus.NOT_FOUND:
+                self._pods.drop(pilot.name)
+                logger.info("The pilot %s is gone already.", pilot.name)
+            else:
+                logger.info("The pilot %s has changed, and is not deleted.", pilot.name)
         else:
             logger.info("The pilot %s is deleted: %s.", pilot.name, why)
 
@@ -161,7 +178,9 @@ def _refusal(error: Refused) -> str:
     words = str(error)
     if "exceeded quota" in words:
         return f"the namespace's quota is used up; lower max-pilots or ask for more ({words})"
-    if "LimitRange" in words or "maximum" in words:
+    if "failed quota" in words:
+        return f"the namespace's quota counts what the pod does not state; give its containers that ({words})"
+    if any(word in words for word in ("LimitRange", "maximum", "minimum", "limit to request ratio")):
         return f"the namespace's LimitRange does not allow such a pod; change the template's resources ({words})"
     if error.status == HTTPStatus.FORBIDDEN:
         return f"the cluster does not allow such a pod; look at its policies and the provisioner's rights ({words})"

@@ -46,10 +46,12 @@ def judge(
         idle: idle jobs that match the template.
     """
     pilots = [pilot for pilot in pilots if pilot.template_version == template.version]
-    if max(before.until - LONGEST_SECONDS, before.last) > now + _SKEW_SECONDS:  # the clock was wrong
+    if max(before.until - before.pause, before.last) > now + _SKEW_SECONDS:  # the clock was wrong
         before = Closure(version=before.version)
-    if before.version != template.version or (not refusal and any(_proves(pilot, before) for pilot in pilots)):
+    if before.version != template.version:
         before = Closure(version=template.version)
+    elif not refusal and any(_proves(pilot, before) for pilot in pilots):
+        before = Closure(version=template.version, last=before.last)  # pods that failed before may still be there
     failed = [
         pilot for pilot in pilots if pilot.state in (PilotState.FAILED, PilotState.FAILING) and not pilot.has_worked
     ]
@@ -88,7 +90,7 @@ def probes(record: Closure) -> bool:
 def _closed(before: Closure, when: float, now: float, reason: str, longest: float = LONGEST_SECONDS) -> Closure:
     failures = before.failures + 1
     pause = min(FIRST_SECONDS * 2 ** min(failures - 1, 20), longest)
-    return Closure(failures, now + pause, reason, max(when, before.last), before.version)
+    return Closure(failures, now + pause, reason, max(when, before.last), before.version, pause=pause)
 
 
 def _failed_at(pilot: Pilot) -> float:

@@ -17,6 +17,7 @@ from kubernetes.aio import client, config
 from k8spilot.common.errors import ClusterError, SettingsError
 from k8spilot.kube import watch_stream
 from k8spilot.kube.client import ApiRefusal
+from k8spilot.kube.pod import version_of
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ _WATCH_SECONDS: Final = 300
 _LATE_SECONDS: Final = 30.0
 """Seconds after a watch's length in which the server must have ended it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_REMEMBERED: Final = 1000
+"""Deleted objects whose versions are remembered at the least."""
 
 
 class Refused(ApiRefusal):
@@ -111,7 +114,7 @@ async def connect(namespace: str) -> AsyncIterator[Cluster]:
         SettingsError: there are no credentials.
     """
     configuration = client.Configuration()
-    configuration.retries = False  # the next turn asks again
+    configuration.retries = None  # the next turn asks again
     try:
         config.load_incluster_config(configuration)
     except config.ConfigException:
@@ -144,6 +147,10 @@ class Reflector[Value]:
         self._read = read
         self.objects: dict[str, Value] = {}
         """The values by the objects' names."""
+        self._taken: dict[str, Json] = {}
+        """Objects that requests have returned since the last list began."""
+        self._versions: dict[str, int] = {}
+        """The latest versions seen since the last list, those of deleted objects included."""
         self.fault = "the API server has not answered yet"
         """Why the copy may be old; empty while the watch runs."""
         self._pause = _FIRST_PAUSE
@@ -163,9 +170,9 @@ class Reflector[Value]:
             except ApiRefusal as error:
                 # 410: the version is too old for a watch. Other refusals may pass.
                 version = "" if error.status == HTTPStatus.GONE else version
-                self.fault = "" if error.status == HTTPStatus.GONE else f"{error}"
+                self.fault = f"{error}"
             except TimeoutError:
-                self.fault = "the API server does not begin a watch"
+                self.fault = "the API server did not answer in time"
             except (ClusterError, ValueError) as error:
                 self.fault = str(error)
             if self.fault:
@@ -177,7 +184,12 @@ class Reflector[Value]:
 
     def take(self, found: Json) -> None:
         """Take over an object that a request has returned, before the watch tells of it."""
+        self._taken[found["metadata"]["name"]] = found
         self._store(found)
+
+    def drop(self, name: str) -> None:
+        """Forget an object that the API server does not have any more."""
+        self.objects.pop(name, None)
 
     async def relist(self) -> str:
         """Make a new copy; return its version.
@@ -187,6 +199,7 @@ class Reflector[Value]:
         """
         objects: dict[str, Value] = {}
         after, version = "", ""
+        self._taken.clear()
         while True:
             query: Query = [("labelSelector", self._selector), ("limit", _PAGE), ("continue", after)]
             page = await self._cluster.request("GET", self._cluster.path(self._resource), query)
@@ -197,6 +210,10 @@ class Reflector[Value]:
             if not after:
                 break
         self.objects, self.fault = objects, ""
+        self._versions.clear()
+        for name, found in self._taken.items():  # created after the list began
+            if name not in objects:
+                self._store(found)
         self.listed.set()
         return version
 
@@ -214,10 +231,12 @@ class Reflector[Value]:
             async with asyncio.timeout(_SECONDS):  # the headers come at once or never; `events` waits for events
                 answer = await parts.enter_async_context(opened)
             self.fault, self._pause = "", _FIRST_PAUSE
+            self._taken.clear()
             async for event in watch_stream.events(answer.content, self._longest_silence):
                 found = event["object"]
                 if event["type"] == "DELETED":
-                    self.objects.pop(found["metadata"]["name"], None)
+                    self._versions[found["metadata"]["name"]] = version_of(found)
+                    self.drop(found["metadata"]["name"])
                 elif event["type"] == "BOOKMARK":
                     self._has_bookmarks = True
                 else:
@@ -228,11 +247,17 @@ class Reflector[Value]:
         return watch_stream.SILENCE_SECONDS if self._has_bookmarks else _WATCH_SECONDS + _LATE_SECONDS
 
     def _store(self, found: Json) -> None:
-        value = self._read(found)
-        if value is None:
-            self.objects.pop(found["metadata"]["name"], None)
+        """Store an object, unless a later version of it, or its deletion, has been seen."""
+        name, version = found["metadata"]["name"], version_of(found)
+        if version < self._versions.get(name, 0):
+            return
+        self._versions[name] = version
+        if (value := self._read(found)) is None:
+            self.drop(name)
         else:
-            self.objects[found["metadata"]["name"]] = value
+            self.objects[name] = value
+        if len(self._versions) > 2 * len(self.objects) + _REMEMBERED:
+            self._versions = {one: seen for one, seen in self._versions.items() if one in self.objects}
 
 
 def _parsed(body: bytes) -> Json:

@@ -42,11 +42,11 @@ class Controller:
         self.pods: Reflector[PilotPod] = Reflector(cluster, "pods", TEMPLATE, pod_facts)
         self.templates = TemplateStore(cluster, settings.central_manager)
         self.metrics = ProvisionerMetrics()
-        self._actuator = Actuator(cluster, self.pods)
+        self._actuator = Actuator(cluster, self.pods, lambda: leadership.is_held)
         self._events = TemplateEvents(cluster, settings.pod_name)
         self._closures: dict[str, Closure] = {}
         self._refusals: dict[str, str] = {}
-        self._history = History()
+        self._history = History(began=time.time())
         self._collector = CollectorMemory()
         self._status: Json = {}
         self._written = 0.0
@@ -67,6 +67,7 @@ class Controller:
                 await self.turn()
             else:
                 is_new = True
+                self.metrics.plan = None  # that of another process counts
             self.metrics.is_leader = self._leadership.is_held
             self.last_end = time.monotonic()
             await asyncio.sleep(max(self._settings.interval_seconds - (self.last_end - began), 0.1))

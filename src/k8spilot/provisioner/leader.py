@@ -139,6 +139,8 @@ class Leadership:
 
     def _see(self, holder: str) -> None:
         self.is_elsewhere = holder not in ("", self._identity)
+        if self.is_elsewhere:
+            self._renewed = -math.inf
 
     async def _lead(self) -> None:
         logger.info("This provisioner holds the Lease %s.", LEASE)

@@ -62,6 +62,8 @@ def limits_of(annotations: Mapping[str, str]) -> Limits:
         TemplateError: an annotation is missing, unknown or invalid.
     """
     values = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
+    if wrong := [name for name, text in values.items() if not isinstance(text, str)]:
+        raise TemplateError(f"the value of the annotation {PREFIX}{wrong[0]} is no string; put it in quotes")
     if unknown := sorted(values.keys() - _NAMES):
         near = get_close_matches(unknown[0], _NAMES, 1)
         known = f"did you mean {PREFIX}{near[0]}?" if near else f"known are {', '.join(sorted(_NAMES))};"

@@ -10,7 +10,7 @@ from k8spilot.preflight.finding import Finding, fault, good
 from k8spilot.preflight.slot_size import is_placeholder
 from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.settings import ProvisionerSettings
-from k8spilot.provisioner.templates import limits_in
+from k8spilot.provisioner.templates import limits_in, pod_in
 
 Json = dict[str, Any]
 
@@ -38,18 +38,24 @@ def _template(one: Json) -> Finding:
         limits = limits_in(one)
     except TemplateError as error:
         return fault(about, str(error))
+    if (policy := pod_in(one)["spec"].get("restartPolicy")) == "Always":
+        return fault(about, f"restartPolicy is {policy}, but a pilot must come to its end; set Never or OnFailure")
     return good(about, f"its annotations are valid: {limits.min_pilots} to {limits.max_pilots} pilots")
 
 
 def _provisioner(one: Json, objects: Sequence[Json]) -> Iterator[Finding]:
     about = f"Deployment/{one['metadata']['name']}"
-    (container,) = one["spec"]["template"]["spec"]["containers"]
+    containers = one["spec"]["template"]["spec"]["containers"]
+    container = next((each for each in containers if each["name"] == _PROVISIONER), containers[0])
     if is_placeholder(str(container.get("image", ""))):
         yield fault(about, f"replace the image {container['image']}, a placeholder, by the one that you have built")
     maps = {item["metadata"]["name"]: item.get("data") or {} for item in objects if item.get("kind") == "ConfigMap"}
     environment = {"POD_NAMESPACE": str(one["metadata"].get("namespace") or "default")}
     for source in container.get("envFrom") or ():
         environment |= maps.get((source.get("configMapRef") or {}).get("name", ""), {})
+    for variable in container.get("env") or ():
+        if "value" in variable:
+            environment[variable["name"]] = str(variable["value"])
     try:
         ProvisionerSettings.of(environment)
     except SettingsError as error:

@@ -57,6 +57,8 @@ class Demand:
     """Jobs that run anywhere in the pool and match a template."""
     missing: Sequence[str] = ()
     """Sentences about access points that did not answer: there may be more jobs than `groups` has."""
+    is_complete: bool = True
+    """Whether all jobs are known. An access point that has been away for long is taken for one without jobs."""
 
 
 class PilotState(StrEnum):
@@ -149,6 +151,8 @@ class Closure:
     """Version of the template that failed."""
     needs_job: bool = False
     """Whether only a pilot that gets a job opens the template, because the last ones came in vain."""
+    pause: float = 0.0
+    """Seconds from the failure to `until`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,8 @@ class Question:
     schedds: str
     """ClassAd expression over the ads of access points: those whose jobs count."""
     templates: Sequence[Template]
+    suspects: Mapping[str, str] = field(default_factory=dict)
+    """Users whose jobs are not looked at, with the reason: they cost a worker process its life."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from k8spilot.provisioner import backoff, budget, surplus, turnover
+from k8spilot.provisioner import backoff, budget, demands, surplus, turnover
 from k8spilot.provisioner.model import (
     EXISTING,
     IN_POOL,
@@ -113,7 +113,8 @@ def plan(
     by_template: dict[str, list[Pilot]] = {template.name: [] for template in templates}
     for pilot in pilots:
         by_template.setdefault(pilot.template, []).append(pilot)
-    packing = _Packing(now)
+    groups = demands.merged(demand.groups)
+    packing = _Packing(now, demands.smallest(groups))
     for template in templates:
         own = by_template[template.name]
         record = closures.get(template.name, Closure())
@@ -124,11 +125,11 @@ def plan(
         one.trouble = next((f"{pilot.name}: {pilot.trouble}" for pilot in own if _has_trouble(pilot)), "")
         one.idle_jobs = sum(group.idle for group in demand.groups if template.name in group.matches)
         packing.add(one, own, budget.of(template, own, record, now))
-    packing.pack([group for group in demand.groups if group.matches])
+    packing.pack(groups)
     for name, one in found.templates.items():
         packing.keep_least(one)
         ours = [pilot for pilot in by_template[name] if pilot.is_ours]
-        if not demand.missing:
+        if demand.is_complete:
             one.spare = packing.spare(one, by_template[name])
             one.delete += packing.surplus(one, ours)
         one.delete += surplus.ended(one.template, ours, now)
@@ -142,8 +143,10 @@ def plan(
 class _Packing:
     """Idle jobs in the space of pilots, those that exist and new ones."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, smallest: Resources) -> None:
+        """Initialize. No job wants less of anything than `smallest`: slots with less room are left out."""
         self._now = now
+        self._smallest = smallest
         self._plans: dict[str, TemplatePlan] = {}
         self._bins: dict[str, list[_Bin]] = {}
         self._budgets: dict[str, budget.Budget] = {}
@@ -168,6 +171,8 @@ class _Packing:
                 if not pilot.is_black_hole and not (is_closed and backoff.is_stuck(pilot, self._now)):
                     times = one.turnover.each if pilot.state in IN_POOL else 1
                     for space in _space(template, pilot):
+                        if not self._smallest.fits_in(space.room):
+                            continue
                         bins.extend(_Bin(space.kind, space.room, space.jobs, pilot) for _ in range(times))
         for kind in template.kinds[:1]:
             bins.extend(_Bin(0, kind.room, 1) for _ in range(one.turnover.taken))
@@ -182,7 +187,8 @@ class _Packing:
         _take_turns(left, self._place_in_new)
         for one in left:
             if one.left:
-                self._note_lacking(one)
+                self._note_limit(one)
+                self._count_lacking(one)
 
     def keep_least(self, one: TemplatePlan) -> None:
         """Create pilots up to the least number that the operator wants."""
@@ -267,10 +273,11 @@ class _Packing:
         self._bins[template.name] += [_Bin(space.kind, space.room, space.jobs) for space in _whole(template)]
         return True
 
-    def _note_lacking(self, waiting: _Waiting) -> None:
-        """Record which limits are in the way of these jobs, and how many pilots they lack of the preferred template."""
-        fitting = [template for template in self._choices(waiting.group) if _fits(template, waiting.group)]
-        for template in fitting:
+    def _note_limit(self, waiting: _Waiting) -> None:
+        """Record which limits are in the way of these jobs."""
+        for template in self._choices(waiting.group):
+            if not _fits(template, waiting.group):
+                continue
             one = self._plans[template.name]
             if self._is_under_way(template, waiting.group):
                 coming = self._coming[template.name]
@@ -278,8 +285,21 @@ class _Packing:
                 break
             if self._budgets[template.name].left <= 0:
                 one.limit = self._budgets[template.name].limit
-            if template is fitting[0]:
-                one.lacking += -(-waiting.left // _fits(template, waiting.group))
+
+    def _count_lacking(self, waiting: _Waiting) -> None:
+        """Count the pilots of the preferred template that these jobs lack, as if it had no limits."""
+        template = next((one for one in self._choices(waiting.group) if _fits(one, waiting.group)), None)
+        if template is None or self._is_under_way(template, waiting.group):
+            return
+        one = self._plans[template.name]
+        if sum(kind.number * kind.jobs for kind in template.kinds) == 1:  # nothing is shared
+            one.lacking += waiting.left
+            return
+        while waiting.left:
+            if not (placed := self._fill(template, waiting.group, waiting.left)):
+                one.lacking += 1
+                self._bins[template.name] += [_Bin(space.kind, space.room, space.jobs) for space in _whole(template)]
+            waiting.left -= placed
 
 
 def _take_turns(waiting: Iterable[_Waiting], place: Callable[[JobGroup, int], int]) -> None:

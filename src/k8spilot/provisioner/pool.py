@@ -4,22 +4,26 @@ import asyncio
 import logging
 import multiprocessing
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from k8spilot.common.errors import PilotError
-from k8spilot.provisioner import pool_worker
+from k8spilot.provisioner import pool_worker, suspect
 from k8spilot.provisioner.model import PoolView, Question
 from k8spilot.provisioner.pool_configuration import TOKENS, PoolConfiguration
 
 logger = logging.getLogger(__name__)
 
-_SECONDS: Final = 60.0
-"""Limit of a look."""
+_SECONDS: Final = 90.0
+"""Limit of a look. Two queries of the collector and some of access points may take their time (pool_queries.py)."""
+_SUSPECT_SECONDS: Final = 3600.0
+"""Time for which the jobs of a user are left out whose expressions cost a worker its life."""
 
 
 class PoolAway(PilotError):
@@ -32,6 +36,8 @@ class Pool:
     def __init__(self, configuration: PoolConfiguration) -> None:
         self._configuration = configuration
         self._worker: ProcessPoolExecutor | None = None
+        self._suspects: dict[str, float] = {}
+        """Users whose jobs are left out, and until when (time.monotonic)."""
 
     async def look(self, question: Question) -> PoolView:
         """Return what the pool says now.
@@ -49,22 +55,37 @@ class Pool:
                 max_workers=1,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=pool_worker.set_up,
-                initargs=(str(self._configuration.file),),
+                initargs=(str(self._configuration.file), str(self._configuration.suspect)),
             )
         try:
             async with asyncio.timeout(_SECONDS):
-                return await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.look, question)
+                asked = replace(question, suspects=self._left_out())
+                return await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.look, asked)
         except TimeoutError:
             self.close()
-            raise PoolAway(f"the pool did not answer within {_SECONDS:.0f} s") from None
+            raise PoolAway(f"the pool did not answer within {_SECONDS:.0f} s{self._blame()}") from None
         except BrokenProcessPool:
             self.close()
-            raise PoolAway("the process that queries the pool has ended; it starts again") from None
+            raise PoolAway(f"the process that queries the pool has ended, and starts again{self._blame()}") from None
         except RuntimeError as error:
             raise PoolAway(" ".join(str(error).split())) from None
         except Exception as error:
             logger.exception("The answer of the pool cannot be read.")
             raise PoolAway(f"the answer of the pool cannot be read ({type(error).__name__})") from None
+
+    def _left_out(self) -> dict[str, str]:
+        now = time.monotonic()
+        self._suspects = {user: until for user, until in self._suspects.items() if now < until}
+        reason = "an expression of this user's jobs took too much memory or time; they are left out for an hour"
+        return dict.fromkeys(self._suspects, reason)
+
+    def _blame(self) -> str:
+        """Leave out the user at whose jobs the worker was when it died or hung; return words about that."""
+        user = suspect.read(self._configuration.suspect)
+        if not user:
+            return ""
+        self._suspects[user] = time.monotonic() + _SUSPECT_SECONDS
+        return f"; an expression of the jobs of {user} took too much memory or time, and they are left out for an hour"
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""

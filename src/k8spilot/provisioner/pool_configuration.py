@@ -27,6 +27,8 @@ class PoolConfiguration:
     def __init__(self, folder: Path, condor_host: str, tokens: Path = TOKENS) -> None:
         """Initialize without I/O. `tokens` is the folder with the Secret's files, which may be missing."""
         self.file = folder / "condor_config"
+        self.suspect = folder / "suspect"
+        """File of the pool worker (suspect.py)."""
         self._copies = folder / "tokens"
         self._condor_host = condor_host
         self._tokens = tokens

@@ -5,12 +5,14 @@ Runs in the pool worker's process only (pool_worker.py).
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import classad2
 import htcondor2
 
+from k8spilot.provisioner import suspect
 from k8spilot.provisioner.matching import Matcher
 from k8spilot.provisioner.model import Demand, JobGroup, PilotSlot, PoolView, Question
 from k8spilot.provisioner.resources import Resources
@@ -48,7 +50,12 @@ _AUTHENTICATION: Final = "SEC_CLIENT_AUTHENTICATION"
 _SILENT_SECONDS: Final = 60.0
 """Time for which an access point that does not answer is left out: each one takes QUERY_TIMEOUT."""
 _KNOWN_SECONDS: Final = 1800.0
-"""Time for which an access point is missed that the collector no longer has."""
+"""Time after which an access point is taken for one without jobs: one that the collector no longer has, or that does
+not answer."""
+_ASKING_SECONDS: Final = 40.0
+"""Time of a look after which no other access point is asked."""
+_USER_SECONDS: Final = 3.0
+"""Time for the expressions of one user's jobs in a look: a single one can take seconds."""
 
 
 class AccessPoints:
@@ -58,6 +65,16 @@ class AccessPoints:
         self.silent: dict[str, float] = {}
         """Time from which one that did not answer is asked again, by its name (time.monotonic)."""
         self._seen: dict[str, float] = {}
+        self._answered: dict[str, float] = {}
+        """When each one answered last, or was missed for the first time."""
+
+    def answered(self, name: str, now: float) -> None:
+        """Note that an access point has answered."""
+        self._answered[name] = now
+
+    def is_missed(self, name: str, now: float) -> bool:
+        """Return whether an access point that does not answer may have jobs: it answered lately, or is new."""
+        return now - self._answered.setdefault(name, now) < _KNOWN_SECONDS
 
     def absent(self, names: set[str], now: float) -> list[str]:
         """Return sentences about those that the collector had before and does not have any more."""
@@ -94,35 +111,48 @@ def look(question: Question) -> PoolView:
         raise RuntimeError(f"the collector does not answer{doubt}: {error}") from None
     finally:
         htcondor2.param[_AUTHENTICATION] = "PREFERRED"
+    demand = _demand(schedds, _Grouping(_matcher, question.suspects), began)
+    return PoolView(demand, list(slots_of(slots)), time.monotonic() - began)
+
+
+def _demand(schedds: Sequence[Any], grouping: "_Grouping", began: float) -> Demand:
+    """Return the jobs of all access points."""
     groups: list[JobGroup] = []
     running, missing = 0, _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
+    is_complete = not missing
     for ad in schedds:
         name = str(ad.get("Name"))
         if began < _access_points.silent.get(name, 0):
-            missing.append(f"the access point {name} did not answer, and is asked again in a minute")
-            continue
-        try:
-            idle, more = _jobs(ad, _matcher)
-        except htcondor2.HTCondorException as error:
-            missing.append(f"the access point {name} does not answer: {error}")
-            _access_points.silent[name] = time.monotonic() + _SILENT_SECONDS
+            fault = f"the access point {name} did not answer, and is asked again in a minute"
+        elif time.monotonic() - began > _ASKING_SECONDS:
+            fault = f"the access point {name} was not asked in this turn, since others took too long"
         else:
-            groups += idle
-            running += more
-    return PoolView(Demand(groups, running, missing), list(slots_of(slots)), time.monotonic() - began)
+            try:
+                idle, more = _jobs(ad, grouping)
+            except htcondor2.HTCondorException as error:
+                fault = f"the access point {name} does not answer: {error}"
+                _access_points.silent[name] = time.monotonic() + _SILENT_SECONDS
+            else:
+                _access_points.answered(name, began)
+                groups += idle
+                running += more
+                continue
+        missing.append(fault)
+        is_complete = is_complete and not _access_points.is_missed(name, began)
+    return Demand(groups, running, missing, is_complete)
 
 
-def _jobs(schedd: Any, matcher: Matcher) -> tuple[list[JobGroup], int]:
+def _jobs(schedd: Any, grouping: "_Grouping") -> tuple[list[JobGroup], int]:
     """Return the idle jobs of an access point, and the number of running ones that match a template.
 
     The access point aggregates them (aggregate_jobs in the schedd's autocluster.cpp). It does not evaluate a constraint
     over the jobs there, so that the status is one of the attributes that tell groups apart.
     """
-    attributes = ["JobStatus", *matcher.attributes]
+    attributes = ["JobStatus", *grouping.matcher.attributes]
     found = htcondor2.Schedd(schedd).query("", attributes, opts=htcondor2.QueryOpts.GroupBy)
     of_status: dict[object, list[JobGroup]] = {_IDLE: [], _RUNNING: []}
     for ad in largest(found):
-        of_status[ad.get("JobStatus")].append(_group(ad, matcher))
+        of_status[ad.get("JobStatus")].append(grouping.group(ad))
     return of_status[_IDLE], sum(group.idle for group in of_status[_RUNNING] if group.matches)
 
 
@@ -137,14 +167,42 @@ def largest(ads: Iterable[Any]) -> Iterator[Any]:
         yield from own[:_MOST_GROUPS]
 
 
-def _group(ad: Any, matcher: Matcher) -> JobGroup:
-    """Return a group of jobs. What a user has written must not end the query for all others."""
-    try:
-        return matcher.group(ad)
-    except (classad2.ClassAdException, ArithmeticError, TypeError, ValueError, RecursionError) as error:
-        reason = f"an expression of the jobs cannot be evaluated ({type(error).__name__})"
-        user, jobs = str(ad.get("User", "")), str(ad.get("JobIds", ""))
-        return JobGroup(user, int(number(ad, "JobCount")), Resources(1), jobs=jobs, mismatch=reason)
+class _Grouping:
+    """Groups of jobs in one look. What a user has written must not end the look for all others."""
+
+    def __init__(self, matcher: Matcher, suspects: Mapping[str, str]) -> None:
+        self.matcher = matcher
+        self._refused = dict(suspects)
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def group(self, ad: Any) -> JobGroup:
+        """Return a group of jobs."""
+        user = str(ad.get("User", ""))
+        if user in self._refused:
+            return _mismatch(ad, self._refused[user])
+        suspect.name(user)
+        began = time.monotonic()
+        try:
+            return self.matcher.group(ad)
+        except (
+            classad2.ClassAdException,
+            ArithmeticError,
+            TypeError,
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ) as error:
+            return _mismatch(ad, f"an expression of the jobs cannot be evaluated ({type(error).__name__})")
+        finally:
+            suspect.name("")
+            self._seconds[user] += time.monotonic() - began
+            if self._seconds[user] > _USER_SECONDS:
+                self._refused[user] = "the expressions of this user's jobs take too long to evaluate"
+
+
+def _mismatch(ad: Any, reason: str) -> JobGroup:
+    user, jobs = str(ad.get("User", "")), str(ad.get("JobIds", ""))
+    return JobGroup(user, int(number(ad, "JobCount")), Resources(1), jobs=jobs, mismatch=reason)
 
 
 def number(ad: Any, name: str, default: float = 0.0) -> float:

@@ -1,8 +1,9 @@
 """Settings of the provisioner: environment variables, with the parsers of the pilot's settings."""
 
 import re
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Self
 
 from k8spilot.common.errors import SettingsError
@@ -83,8 +84,8 @@ class ProvisionerSettings:
     log_format: Format = _of(parsers.one_of(("text", "json")), "text", "K8SPILOT_LOG_FORMAT")
     """Format of the log."""
 
-    pod_name: str = _of(parsers.plain, "provisioner", "POD_NAME")
-    """Name of the provisioner's pod, by which it holds its Lease."""
+    pod_name: str = _of(parsers.plain, "", "POD_NAME")
+    """Name of the provisioner's pod, by which it holds its Lease. Without it, a name that no other process has."""
 
     pod_namespace: str = _of(parsers.plain, "", "POD_NAMESPACE")
     """Namespace of the templates and the pilots. Required."""
@@ -111,7 +112,7 @@ class ProvisionerSettings:
             faults.append("CONDOR_HOST or POOL must be set to the pool whose jobs are counted")
         if found is None or faults:
             raise SettingsError("; ".join(faults))
-        return found
+        return found if found.pod_name else replace(found, pod_name=f"provisioner-{secrets.token_hex(4)}")
 
     @property
     def central_manager(self) -> str:

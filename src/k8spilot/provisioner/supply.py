@@ -27,6 +27,8 @@ _WORKED_SECONDS: Final = 600.0
 _FEW_LOST: Final = 2
 _FORGOTTEN_SECONDS: Final = 300.0
 """Time after which each startd has sent its ad again (condor/config.py, UPDATE_SECONDS)."""
+_JOINED_SECONDS: Final = 120.0
+"""Age of a pilot that certainly was in the pool, if an earlier process has seen nothing wrong with it."""
 _CRASHES: Final = 3
 """Ends of the pilot container before it was in the pool, after which it counts as failing."""
 
@@ -60,6 +62,8 @@ class PilotPod:
 class History:
     """Uids of pods, from all turns."""
 
+    began: float = 0.0
+    """Time from which it knows what pods do, in seconds since the epoch."""
     seen: dict[str, float] = field(default_factory=dict)
     """Uids of pods that have been in the pool, and when they were seen there last."""
     worked: set[str] = field(default_factory=set)
@@ -127,6 +131,9 @@ def join(
     history.worked.update(slot.pod_uid for own in by_pod.values() for slot in own if slot.running or slot.ended_jobs)
     for pod in pods:
         own = by_pod.get(pod.uid, [])
+        is_older = pod.created < history.began  # what it has done before is not known
+        if is_older and 0 < pod.started < history.began - _JOINED_SECONDS:
+            history.seen.setdefault(pod.uid, history.began)
         state = _state(pod, own, now, seen=history.seen.get(pod.uid))
         yield Pilot(
             name=pod.name,
@@ -140,9 +147,12 @@ def join(
             room=tuple(_room(templates.get(pod.template), own)),
             trouble=pod.trouble,
             trouble_since=pod.trouble_since,
-            has_worked=pod.uid in history.seen or pod.was_disrupted or pod.worked_seconds > _WORKED_SECONDS,
+            has_worked=pod.uid in history.seen
+            or pod.was_disrupted
+            or pod.worked_seconds > _WORKED_SECONDS
+            or (is_older and pod.phase in ("Failed", "Succeeded")),
             is_ours=pod.is_ours,
-            had_job=pod.uid in history.worked,
+            had_job=pod.uid in history.worked or is_older,
             is_black_hole=any(slot.is_black_hole for slot in own),
             ended_jobs=max((slot.ended_jobs for slot in own), default=0),
             busy_seconds=max(

@@ -23,8 +23,8 @@ from k8spilot.settings import PILOT, Settings
 
 Json = dict[str, Any]
 
-_LONGEST_NAME: Final = 45
-"""Pods are called NAME-YYYYMMDD-HHMM-NNN, and their host names have at most 63 characters (a DNS label)."""
+_LONGEST_NAME: Final = 39
+"""Pods are called NAME-MMMMM-YYYYMMDD-HHMM-NNN, and their host names have at most 63 characters (a DNS label)."""
 SELECTOR: Final = "app.kubernetes.io/component=pilot-template"
 """Labels of the CronJobs that pilots are made from."""
 

@@ -51,7 +51,7 @@ def joined(
 ) -> Pilot:
     """The pilot."""
     (one,) = join(
-        [pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, History(seen if seen is not None else {}), NOW
+        [pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, History(seen=seen if seen is not None else {}), NOW
     )
     return one
 

@@ -31,7 +31,7 @@ def jobs(
 
 def demand(*groups: JobGroup, missing: tuple[str, ...] = ()) -> Demand:
     """All idle jobs."""
-    return Demand(groups, 0, missing)
+    return Demand(groups, 0, missing, is_complete=not missing)
 
 
 def pilot(state: PilotState, of: str = "cpu", age: float = 30.0, **more: Any) -> Pilot:
