@@ -111,11 +111,11 @@ def look(question: Question) -> PoolView:
         raise RuntimeError(f"the collector does not answer{doubt}: {error}") from None
     finally:
         htcondor2.param[_AUTHENTICATION] = "PREFERRED"
-    demand = _demand(schedds, _Grouping(_matcher, question.suspects), began)
+    demand = demand_of(schedds, Grouping(_matcher, question.suspects), began)
     return PoolView(demand, list(slots_of(slots)), time.monotonic() - began)
 
 
-def _demand(schedds: Sequence[Any], grouping: "_Grouping", began: float) -> Demand:
+def demand_of(schedds: Sequence[Any], grouping: "Grouping", began: float) -> Demand:
     """Return the jobs of all access points."""
     groups: list[JobGroup] = []
     running, missing = 0, _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
@@ -142,7 +142,7 @@ def _demand(schedds: Sequence[Any], grouping: "_Grouping", began: float) -> Dema
     return Demand(groups, running, missing, is_complete)
 
 
-def _jobs(schedd: Any, grouping: "_Grouping") -> tuple[list[JobGroup], int]:
+def _jobs(schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
     """Return the idle jobs of an access point, and the number of running ones that match a template.
 
     The access point aggregates them (aggregate_jobs in the schedd's autocluster.cpp). It does not evaluate a constraint
@@ -167,7 +167,7 @@ def largest(ads: Iterable[Any]) -> Iterator[Any]:
         yield from own[:_MOST_GROUPS]
 
 
-class _Grouping:
+class Grouping:
     """Groups of jobs in one look. What a user has written must not end the look for all others."""
 
     def __init__(self, matcher: Matcher, suspects: Mapping[str, str]) -> None:

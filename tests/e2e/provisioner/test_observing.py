@@ -26,7 +26,7 @@ FIRING = {
         'k8spilot_provisioner_pool_up{pod="p"}',
         "0x20",
     ],
-    "K8spilotTemplateClosed": ['k8spilot_provisioner_closed_until_timestamp_seconds{template="cpu"}', "9999x20"],
+    "K8spilotTemplateClosed": ['k8spilot_provisioner_closed_until_timestamp_seconds{template="cpu"}', "9x20"],
     "K8spilotTemplateInvalid": ["k8spilot_provisioner_invalid_templates", "1x20"],
     "K8spilotJobsWait": [
         'k8spilot_provisioner_lacking_pilots{template="cpu"}',

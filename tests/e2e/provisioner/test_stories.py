@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -105,12 +106,11 @@ def test_a_provisioner_that_is_killed_goes_on_and_makes_no_pilot_twice(site: Fac
 
 @pytest.mark.timeout(300)
 def test_two_provisioners_at_once_make_no_more_pilots_than_one(site: Factory, submit: Submit) -> None:
-    site.apply(SMALL)
+    site.apply(replace(SMALL, annotations={**SMALL.annotations, "max-pilots": "9"}))
     site.kubectl("scale", "deployment", "k8spilot-provisioner", "--replicas=2")
     until(lambda: len(site.provisioners()) == 2, "two provisioners", 60)
-    waiting = submit("sleep 5", count=6)
-    until(lambda: len(alive(site)) == 3, "three pilots", 60)
-    for proc in range(6):
+    waiting = submit("sleep 20", count=3)
+    for proc in range(3):
         waiting.ended(proc, timeout=200)
         assert len(site.pilots()) == 3
     site.kubectl("scale", "deployment", "k8spilot-provisioner", "--replicas=1")

@@ -56,7 +56,11 @@ def test_a_pilot_that_was_in_the_pool_says_nothing_of_its_template() -> None:
 def test_a_pilot_in_the_pool_opens_the_template() -> None:
     record = judge(Closure(), failed(60))
     assert judge(record, failed(60), pilot(PilotState.IDLE, started=NOW - 100)) == record, "it started before"
-    assert judge(record, pilot(PilotState.BUSY, started=NOW - 5)).failures == 0
+    works = pilot(PilotState.BUSY, started=NOW - 5)
+    opened = judge(record, failed(60), works)
+    assert opened.failures == 0
+    assert judge(opened, failed(60), works) == opened, "the failed pod is still there"
+    assert judge(opened, failed(60)) == opened, "and says nothing new when the good one has gone"
 
 
 def test_another_version_of_the_template_opens_it() -> None:

@@ -1,5 +1,6 @@
 """`k8spilot check --manifest` of a factory's folder."""
 
+import re
 import subprocess
 from functools import cache
 
@@ -35,6 +36,8 @@ def test_the_example_has_valid_annotations_and_settings_and_its_namespace_is_tol
     [
         ('max-pilots: "50"', 'max-pilots: "two"', "CronJob/cpu", "k8spilot/max-pilots is 'two', but it must be"),
         ("max-pending: ", "max-pendign: ", "CronJob/", "the annotation k8spilot/max-pendign is unknown"),
+        ('max-pilots: "50"', "max-pilots: 50", "CronJob/cpu", "k8spilot/max-pilots is no string; put it in quotes"),
+        ("restartPolicy: OnFailure", "restartPolicy: Always", "CronJob/", "a pilot must come to its end; set Never"),
         ("suspend: true", "suspend: false", "CronJob/", "a CronJob that is not suspended; set suspend: true"),
         ("INTERVAL_SECONDS: ", "SHARE: ", "Deployment/", "K8SPILOT_SHARE is '5', but it must be a part"),
         ("registry.site/", "registry.example.org/", "Deployment/", "replace the image registry.example.org/"),
@@ -46,6 +49,12 @@ def test_a_fault_is_found_without_a_cluster(before: str, after: str, about: str,
     assert found
     assert all(one.startswith(about) for one in found)
     assert all(words in text for text in found.values())
+
+
+def test_variables_of_the_provisioners_container_count() -> None:
+    share = r"\1- name: K8SPILOT_SHARE\n\1  value: half\n\g<0>"
+    found = faults(re.sub(r"( +)- name: POD_NAMESPACE\n", share, rendered()))
+    assert any("K8SPILOT_SHARE is 'half'" in words for words in found.values())
 
 
 def test_other_cron_jobs_are_left_alone() -> None:

@@ -92,6 +92,17 @@ def test_other_scalers_are_told_of_pilots_with_jobs_and_of_those_that_jobs_need(
     assert wanted(0, least=6) == 7, "six, and one that retires"
 
 
+def test_jobs_of_several_users_share_the_pilots_that_are_missing() -> None:
+    waiting = demand(*(jobs(1, user=f"user{number}") for number in range(8)))
+    for most, made_now in ((0, 0), (1, 1), (100, 2)):
+        one = planned(waiting, template("cpu", BIG, max_pilots=most)).templates["cpu"]
+        assert (one.create, one.wanted) == (made_now, 2), "four jobs in each"
+
+
+def test_groups_that_differ_in_nothing_that_counts_are_one() -> None:
+    assert made(planned(demand(*(jobs(1) for _ in range(3))))) == {"cpu": 3}
+
+
 def test_pilots_that_cannot_start_are_kept_as_long_as_jobs_are_idle() -> None:
     stuck = several(4, PilotState.PENDING, age=200, trouble="Unschedulable: no CPU", trouble_since=NOW - 190)
     closed = {"cpu": Closure(1, NOW + 30, "no room", NOW - 100)}

@@ -1,9 +1,12 @@
 """Answers of the pool's daemons, in which users and other pilots may have written anything."""
 
+import time
+
 import classad2
 import pytest
 
 from k8spilot.provisioner import pool_queries
+from k8spilot.provisioner.matching import Matcher
 from k8spilot.provisioner.pool_queries import largest, slots_of
 
 
@@ -48,6 +51,36 @@ def test_an_access_point_that_the_collector_has_forgotten_is_missed() -> None:
     assert memory.absent({"b"}, 20) == ["the collector no longer has the access point a"]
     assert memory.absent(set(), 30) == [f"the collector no longer has the access point {name}" for name in "ab"]
     assert memory.absent({"b"}, 10 + 1801) == [], "it is not expected for ever"
+
+
+def test_an_access_point_that_is_silent_for_long_is_taken_for_one_without_jobs() -> None:
+    memory = pool_queries.AccessPoints()
+    memory.answered("a", 100)
+    assert [memory.is_missed("a", now) for now in (200, 1899, 1901)] == [True, True, False]
+    assert [memory.is_missed("new", now) for now in (200, 1999, 2001)] == [True, True, False]
+
+
+def test_once_a_look_takes_long_the_other_access_points_wait_for_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_queries, "_access_points", pool_queries.AccessPoints())
+    monkeypatch.setattr(pool_queries, "_jobs", lambda *_: ([], 3))
+    grouping = pool_queries.Grouping(Matcher(()), {})
+    ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
+    now = time.monotonic()
+    found = pool_queries.demand_of(ads, grouping, now)
+    assert (found.running, found.missing, found.is_complete) == (6, [], True)
+    late = pool_queries.demand_of(ads, grouping, now - 41)
+    assert (late.running, len(late.missing), late.is_complete) == (0, 2, False)
+
+
+def test_a_user_whose_expressions_take_long_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_queries, "_USER_SECONDS", -1.0)
+    grouping = pool_queries.Grouping(Matcher(()), {"bob": "they ended a worker"})
+    reasons = [grouping.group(group(user, 1)).mismatch for user in ("alice", "alice", "bob")]
+    assert reasons == [
+        "there is no template that can be used",
+        "the expressions of this user's jobs take too long to evaluate",
+        "they ended a worker",
+    ]
 
 
 def test_claims_without_a_job_are_told_apart() -> None:

@@ -47,11 +47,19 @@ def slot(**more: Any) -> PilotSlot:
 
 
 def joined(
-    found: dict[str, Any], *slots: PilotSlot, seen: dict[str, float] | None = None, kinds: tuple[SlotKind, ...] = ()
+    found: dict[str, Any],
+    *slots: PilotSlot,
+    seen: dict[str, float] | None = None,
+    kinds: tuple[SlotKind, ...] = (),
+    began: float = 0.0,
 ) -> Pilot:
     """The pilot."""
     (one,) = join(
-        [pod_facts(found)], {"cpu": template("cpu", *kinds)}, slots, History(seen=seen if seen is not None else {}), NOW
+        [pod_facts(found)],
+        {"cpu": template("cpu", *kinds)},
+        slots,
+        History(began, seen if seen is not None else {}),
+        NOW,
     )
     return one
 
@@ -202,3 +210,18 @@ def test_a_pilot_whose_container_starts_again_is_starting_and_not_lost() -> None
     assert joined(pod("Running", pilot=running(10)), seen=seen).state is PilotState.STARTING
     again = pod("Running", pilot=waits("CrashLoopBackOff", restartCount=5))
     assert joined(again, seen=seen).state is PilotState.STARTING, "it has worked, and is not deleted for that"
+
+
+def test_what_a_pilot_has_done_before_the_provisioner_began_is_not_held_against_it() -> None:
+    ended = pod("Succeeded", pilot={"state": {"terminated": {"startedAt": EARLY, "finishedAt": LATE}}})
+    began = datetime.fromisoformat(LATE).timestamp()
+    assert (joined(ended).had_job, joined(ended).has_worked) == (False, False)
+    assert (joined(ended, began=began).had_job, joined(ended, began=began).has_worked) == (True, True)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(60, PilotState.STARTING), (180, PilotState.LOST)])
+def test_a_pilot_that_runs_since_long_before_the_provisioner_began_was_in_the_pool(
+    seconds: int, state: PilotState
+) -> None:
+    began = datetime.fromisoformat(LATE).timestamp() + seconds
+    assert joined(pod("Running", pilot={"state": RUNNING}), began=began).state is state
