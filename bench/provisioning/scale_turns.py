@@ -4,6 +4,7 @@ import asyncio
 import json
 import multiprocessing
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -37,8 +38,9 @@ class SimulatedPool(Pool):
 
     def __init__(self, pods: list[str]) -> None:
         super().__init__(PoolConfiguration(Path("/nonexistent"), ""))
+        suspects = str(Path(tempfile.mkdtemp(prefix="k8spilot-scale-")) / "suspect")
         self._simulator = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), pool_worker.set_up, ("/dev/null",)
+            1, multiprocessing.get_context("spawn"), pool_worker.set_up, ("/dev/null", suspects)
         )
         self._pods = pods
 
