@@ -80,6 +80,7 @@ class Controller:
         if made is not None and self._leadership.is_held:
             done = await self._actuator.do(made, self.templates.objects, now)
             self._count(done)
+            _correct(made, done)
             faults += [done.fault] if done.fault else []
         seconds = time.monotonic() - began
         self.metrics.turn_seconds, self.metrics.invalid = seconds, len(invalid)
@@ -168,6 +169,14 @@ class Controller:
             self._written = turn.time
         except ClusterError as error:
             logger.warning("The status cannot be written: %s.", error)
+
+
+def _correct(made: Plan, done: Done) -> None:
+    """Take pilots that the API server has refused out of the plan, for the report."""
+    for name, words in done.refusals.items():
+        one, created = made.templates[name], done.created.get(name, 0)
+        one.lacking += one.create - created
+        one.create, one.limit = created, words
 
 
 def _essence(found: Json) -> Json:

@@ -181,7 +181,7 @@ def lines(found: Json, now: float) -> Iterator[str]:
         if one.get("trouble"):
             yield f"  trouble   {one['trouble']}"
         yield f"  next      {one.get('next', '')}"
-    if not found.get("templates") and not found.get("invalid"):
+    if not found.get("templates") and not found.get("invalid") and not found.get("faults"):
         yield "no pod template: apply one with the label app.kubernetes.io/component=pilot-template"
     for one in found.get("unmatched") or ():
         jobs = "1 job" if one["number"] == 1 else f"{one['number']} jobs"
