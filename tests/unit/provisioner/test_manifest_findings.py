@@ -26,7 +26,13 @@ def faults(text: str) -> dict[str, str]:
 
 def test_the_example_has_valid_annotations_and_settings_and_its_namespace_is_told() -> None:
     found = {one.check: one.words for one in template_findings(rendered())}
-    assert found.keys() == {"CronJob/cpu", "CronJob/gpu", "CronJob/large", "CronJob/restricted", "Deployment/k8spilot-provisioner"}
+    assert found.keys() == {
+        "CronJob/cpu",
+        "CronJob/gpu",
+        "CronJob/large",
+        "CronJob/restricted",
+        "Deployment/k8spilot-provisioner",
+    }
     assert faults(rendered()) == {}
     assert found["Deployment/k8spilot-provisioner"].endswith("all is in the namespace pilots")
 
