@@ -112,7 +112,10 @@ def test_jobs_of_pilots_that_are_deleted_by_hand_get_others(site: Factory, submi
     gone = [pod["metadata"]["name"] for pod in alive(site)][:2]
     site.kubectl("delete", "pod", *gone, "--wait=false")  # killed at once, their jobs would wait for a reconnection
     all_run(site, waiting)
-    until(lambda: not {pod["metadata"]["name"] for pod in alive(site)} & set(gone), "the deleted ones are gone", 60)
+    deadline = time.monotonic() + PATIENCE_S
+    while {pod["metadata"]["name"] for pod in alive(site)} & set(gone):
+        assert time.monotonic() < deadline, site.pilot_logs()
+        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("seconds", each_day([FAR_S], [FAR_S, -FAR_S]))
