@@ -57,6 +57,8 @@ class Actuator:
         self._cluster = cluster
         self._pods = pods
         self._may_act = may_act
+        self._used: tuple[str, set[str]] = ("", set())
+        """A minute, and the names that were chosen in it: no other pilot gets the name of one that is gone."""
 
     async def do(self, plan: Plan, objects: Mapping[str, Json], now: float) -> Done:
         """Do what `plan` says.
@@ -112,9 +114,17 @@ class Actuator:
         Two provisioners that work at once choose the same names, so that the API server refuses the second of each. The
         mark tells pilots of other clusters apart: a pool keeps one ad for each name (HTCondor's hashkey.cpp).
         """
-        prefix = f"{template['metadata']['name']}-{mark_of(template)}-{budget.minute(now)}"
+        minute = budget.minute(now)
+        if self._used[0] != minute:
+            self._used = (minute, set())
+        used = self._used[1]
+        prefix = f"{template['metadata']['name']}-{mark_of(template)}-{minute}"
         free = (f"{prefix}-{place:03d}" for place in itertools.count())
-        return list(itertools.islice((name for name in free if name not in self._pods.objects), number))
+        found = list(
+            itertools.islice((one for one in free if one not in self._pods.objects and one not in used), number)
+        )
+        used.update(found)
+        return found
 
     async def _make(self, found: Json, one: TemplatePlan, name: str) -> int:
         """Create a pod; return 1, or 0 if there is one of that name."""

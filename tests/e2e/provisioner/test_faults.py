@@ -109,11 +109,11 @@ def test_jobs_of_pilots_that_are_deleted_by_hand_get_others(site: Factory, submi
     waiting = submit("sleep 15", count=3)
     for proc in range(3):
         waiting.wait("ExecuteEvent", proc=proc)
-    gone = [pod["metadata"]["name"] for pod in alive(site)][:2]
-    site.kubectl("delete", "pod", *gone, "--wait=false")  # killed at once, their jobs would wait for a reconnection
+    old = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in alive(site)[:2]}
+    site.kubectl("delete", "pod", *old, "--wait=false")  # killed at once, their jobs would wait for a reconnection
     all_run(site, waiting)
     deadline = time.monotonic() + PATIENCE_S
-    while {pod["metadata"]["name"] for pod in alive(site)} & set(gone):
+    while {pod["metadata"]["uid"] for pod in alive(site)} & set(old.values()):
         assert time.monotonic() < deadline, site.pilot_logs()
         time.sleep(0.5)
 

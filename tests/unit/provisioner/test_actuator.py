@@ -61,6 +61,19 @@ async def test_pilots_are_named_by_template_mark_minute_and_number(
     assert mark != mark_of({"metadata": {"uid": "another"}}), "as that of another cluster has"
 
 
+async def test_a_pilot_does_not_get_the_name_of_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    async with api.serving(server.answer, tmp_path, monkeypatch) as cluster:
+        pods: Reflector[PilotPod] = Reflector(cluster, "pods", "k8spilot/template", pod_facts)
+        actuator = Actuator(cluster, pods, lambda: True)
+        for seconds in (0, 20, 60):
+            await actuator.do(Plan({"cpu": TemplatePlan(template(), create=1)}, []), {"cpu": OBJECT}, NOW + seconds)
+            pods.drop(server.created[-1])
+    assert [name[-8:] for name in server.created] == ["0800-000", "0800-001", "0801-000"]
+
+
 async def test_nothing_more_is_made_once_another_provisioner_has_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
