@@ -45,7 +45,7 @@ def slots(pool: Pool) -> list[list[str]]:
 
 def test_jobs_of_several_users_run_side_by_side_each_as_a_user_of_its_own(pool: Pool) -> None:
     assert sorted(slots(pool)) == [[str(number), "Unclaimed", "160", "1"] for number in range(1, SLOTS + 1)]
-    script = "cat in; id -u; ls /tmp /var/lib/condor/execute; touch /tmp/x; sleep 8; cat in >out; exit 4"
+    script = "cat in; id -u; ls /tmp /var/lib/condor/execute; touch /tmp/x; sleep 20; cat in >out; exit 4"
     files: dict[str, str | bytes] = {"in": "mine\n"}
     submitted = [
         pool.shell(script, user=user, files=files, transfer_input_files="in", transfer_output_files="out")
