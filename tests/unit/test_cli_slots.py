@@ -70,7 +70,7 @@ def test_only_the_pods_of_the_named_object_get_several_containers() -> None:
         for one in documents
         if one["kind"] == "CronJob"
     }
-    assert number == {"cpu": 4, "gpu": 1, "large": 1}
+    assert number == {"cpu": 4, "gpu": 1, "large": 1, "restricted": 1}
     with pytest.raises(SettingsError, match="no object cpus whose pod has an init container payload"):
         with_slots(rendered("factory-example"), 4, only="cpus")
 

@@ -70,7 +70,7 @@ class Plan:
     others: dict[str, list[Pilot]] = field(default_factory=dict)
     """Pilots of templates that cannot be used."""
     ended: dict[str, list[tuple[Pilot, str]]] = field(default_factory=dict)
-    """Those of them that have ended and are to be deleted, with the reasons."""
+    """Ended pilots of such templates, which are to be deleted, with the reasons."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ _SHOWN: Final = (
 )
 
 _KEPT: Final = ("templates", "otherPilots", "unmatched", "unmatchedJobs")
-"""What a turn without a plan takes over from the one before."""
+"""Parts of the status that a turn without a plan takes over from the one before."""
 _ENDED: Final = frozenset({PilotState.FAILED, PilotState.SUCCEEDED})
 
 
