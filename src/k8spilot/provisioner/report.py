@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from k8spilot.provisioner import budget
-from k8spilot.provisioner.model import Closure, JobGroup, PilotState
+from k8spilot.provisioner.model import EXISTING, Closure, JobGroup, PilotState
 from k8spilot.provisioner.plan import Plan, TemplatePlan
 
 Json = dict[str, Any]
@@ -35,7 +35,6 @@ _SHOWN: Final = (
 
 _KEPT: Final = ("templates", "otherPilots", "unmatched", "unmatchedJobs")
 """Parts of the status that a turn without a plan takes over from the one before."""
-_ENDED: Final = frozenset({PilotState.FAILED, PilotState.SUCCEEDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def next_step(one: TemplatePlan, now: float) -> str:
     parts = []
     if one.create:
         parts.append(f"{_pilots(one.create)} {_are(one.create)} made")
-    ended = sum(pilot.state in _ENDED for pilot, _ in one.delete)
+    ended = sum(pilot.state not in EXISTING for pilot, _ in one.delete)
     if going := len(one.delete) - ended:
         parts.append(f"{_pilots(going)} {_are(going)} deleted")
     if ended:

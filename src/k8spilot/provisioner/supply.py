@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from k8spilot.provisioner.model import IN_POOL, Pilot, PilotSlot, PilotState, Room, Template
+from k8spilot.provisioner.model import EXISTING, IN_POOL, Pilot, PilotSlot, PilotState, Room, Template
 from k8spilot.settings import ENGINE, PILOT
 
 Json = dict[str, Any]
@@ -130,35 +130,39 @@ def join(
     history.seen |= dict.fromkeys(by_pod, now)
     history.worked.update(slot.pod_uid for own in by_pod.values() for slot in own if slot.running or slot.ended_jobs)
     for pod in pods:
-        own = by_pod.get(pod.uid, [])
-        is_older = pod.created < history.began  # what it has done before is not known
-        if is_older and 0 < pod.started < history.began - _JOINED_SECONDS:
-            history.seen.setdefault(pod.uid, history.began)
-        state = _state(pod, own, now, seen=history.seen.get(pod.uid))
-        yield Pilot(
-            name=pod.name,
-            uid=pod.uid,
-            template=pod.template,
-            state=state,
-            created=pod.created,
-            started=pod.started,
-            resource_version=pod.resource_version,
-            template_version=pod.template_version,
-            room=tuple(_room(templates.get(pod.template), own)),
-            trouble=pod.trouble,
-            trouble_since=pod.trouble_since,
-            has_worked=pod.uid in history.seen
-            or pod.was_disrupted
-            or pod.worked_seconds > _WORKED_SECONDS
-            or (is_older and pod.phase in ("Failed", "Succeeded")),
-            is_ours=pod.is_ours,
-            had_job=pod.uid in history.worked or is_older,
-            is_black_hole=any(slot.is_black_hole for slot in own),
-            ended_jobs=max((slot.ended_jobs for slot in own), default=0),
-            busy_seconds=max(
-                max((slot.ended_seconds for slot in own), default=0.0), sum(slot.claimed_seconds for slot in own)
-            ),
-        )
+        yield _pilot(pod, templates.get(pod.template), by_pod.get(pod.uid, []), history, now)
+
+
+def _pilot(pod: PilotPod, template: Template | None, slots: Sequence[PilotSlot], history: History, now: float) -> Pilot:
+    """Return the pilot of a pod and its slots."""
+    is_older = pod.created < history.began  # its earlier life is not known
+    if is_older and 0 < pod.started < history.began - _JOINED_SECONDS:
+        history.seen.setdefault(pod.uid, history.began)
+    state = _state(pod, slots, now, seen=history.seen.get(pod.uid))
+    return Pilot(
+        name=pod.name,
+        uid=pod.uid,
+        template=pod.template,
+        state=state,
+        created=pod.created,
+        started=pod.started,
+        resource_version=pod.resource_version,
+        template_version=pod.template_version,
+        room=tuple(_room(template, slots)),
+        trouble=pod.trouble,
+        trouble_since=pod.trouble_since,
+        has_worked=pod.uid in history.seen
+        or pod.was_disrupted
+        or pod.worked_seconds > _WORKED_SECONDS
+        or (is_older and state not in EXISTING),
+        is_ours=pod.is_ours,
+        had_job=pod.uid in history.worked or is_older,
+        is_black_hole=any(slot.is_black_hole for slot in slots),
+        ended_jobs=max((slot.ended_jobs for slot in slots), default=0),
+        busy_seconds=max(
+            max((slot.ended_seconds for slot in slots), default=0.0), sum(slot.claimed_seconds for slot in slots)
+        ),
+    )
 
 
 class CollectorMemory:

@@ -1,4 +1,4 @@
-"""What the provisioner does to pods, and what it says when the API server refuses."""
+"""The actuator makes and deletes pods, and gives a remedy when the API server refuses."""
 
 from pathlib import Path
 from typing import Any

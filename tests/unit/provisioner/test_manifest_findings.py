@@ -20,7 +20,7 @@ def rendered() -> str:
 
 
 def faults(text: str) -> dict[str, str]:
-    """What is wrong, by object."""
+    """The faults of a manifest, by object."""
     return {one.check: one.words for one in template_findings(text) if one.verdict is not Verdict.GOOD}
 
 
