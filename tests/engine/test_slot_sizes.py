@@ -133,6 +133,20 @@ async def test_sizes_that_another_client_has_changed_are_read_again(slots: list[
     assert await limits(slots[1], 2) == ("1000m", "200Mi")
 
 
+async def test_a_container_that_starts_with_more_than_the_size_of_its_job_is_made_anew(slots: list[Simulated]) -> None:
+    """The API server accepts the size only when the container runs, with what an earlier job had."""
+    server = slots[0].cluster.server
+    await slots[0].shell(slots[0].image("busybox"), "exit 0", **sized(2, 700))
+    before = payload_status(server.pod, "payload-1")["restartCount"]
+    server.resize_refusal = (500, "etcdserver: leader changed")
+    starting = asyncio.create_task(begin(slots[0], 1, 100))
+    shown = await server.until(lambda pod: payload_status(pod, "payload-1")["restartCount"] > before)
+    assert payload_status(shown, "payload-1")["resources"]["limits"]["memory"] == "700Mi"
+    server.resize_refusal = None
+    await starting
+    assert await limits(slots[0], 1) == ("1000m", "100Mi")
+
+
 async def test_the_answer_of_the_trial_holds_for_the_pods_life(slots: list[Simulated]) -> None:
     cluster = slots[0].cluster
     cluster.server.resize_refusal = (403, "not now")

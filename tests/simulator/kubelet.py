@@ -212,7 +212,10 @@ class Kubelet:
         No container gets less memory before its use was measured, which is long after its start, and until then no
         container of the pod is resized.
         """
-        if self.lags or any(one.is_larger for one in self._node.kubelets):
+        if self.lags:
+            return
+        if any(one.is_larger for one in self._node.kubelets):
+            self._show(lambda status: None)  # the kubelet has seen the change: the pod's observedGeneration
             return
         if self.container is not None and self.container.running:
             resources = self._resources = payload_resources(self._server.pod, self._slot.container)

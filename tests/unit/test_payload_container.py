@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from k8spilot.common.aio import shielded
 from k8spilot.common.errors import BindError, PilotError, Refused
 from k8spilot.model.command import Command
 from k8spilot.model.image import Image
@@ -33,7 +34,7 @@ class Binder:
 
     async def bind(self, image: Image, _attempt: str, _seconds: float) -> Any:
         done = self.binds[image.reference] = asyncio.get_running_loop().create_future()
-        await asyncio.shield(done)
+        await shielded(done)
         return SimpleNamespace(image=image)
 
     async def confirm(self, _change: object) -> Any:

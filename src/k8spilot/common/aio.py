@@ -61,7 +61,17 @@ async def completed[T](work: Coroutine[Any, Any, T]) -> T:
     """Complete `work`, even if the caller is cancelled meanwhile; its result or failure is dropped then."""
     task = named(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return await asyncio.shield(task)
+    return await shielded(task)
+
+
+async def shielded[T](future: asyncio.Future[T]) -> T:
+    """Wait for `future`, which goes on if the caller is cancelled.
+
+    asyncio.shield logs an error of the future as an exception that nobody has handled (since Python 3.14), although
+    the caller has only left before it.
+    """
+    await asyncio.wait([future])
+    return future.result()
 
 
 async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

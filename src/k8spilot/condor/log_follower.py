@@ -19,7 +19,7 @@ import aiofiles
 from aiofiles.threadpool.binary import AsyncFileIO
 from asyncinotify import Inotify, Mask
 
-from k8spilot.common.aio import named
+from k8spilot.common.aio import named, shielded
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ async def _to_its_end[T](work: Coroutine[Any, Any, T]) -> T:
     """Complete the opening or closing of a file, even if the caller is cancelled: a thread could skip it then."""
     doing = named(work)
     try:
-        return await asyncio.shield(doing)
+        return await shielded(doing)
     except asyncio.CancelledError:
         await asyncio.wait([doing])
         if not doing.exception() and isinstance(file := doing.result(), AsyncFileIO):

@@ -142,7 +142,7 @@ async def _follow(
     container.stdio.sinks.append(sink)
     try:
         if ready is not None:
-            await asyncio.shield(ready)
+            await ready
         await output.write_all(before)
         written.set()
         async with side_by_side(container.settled.wait()) as (ending,):

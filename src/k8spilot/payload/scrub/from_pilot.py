@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common.aio import first_of, is_set
+from k8spilot.common.aio import first_of, is_set, shielded
 from k8spilot.common.errors import PayloadLost, PilotError
 from k8spilot.payload.scrub import processes
 from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, stays_locked
@@ -197,7 +197,7 @@ async def _in_thread(work: Callable[[], None]) -> None:
         is_wanted = False
         raise PilotError(f"no thread can be started in the pilot ({error})") from error
     try:
-        await asyncio.shield(doing)
+        await shielded(doing)
     except asyncio.CancelledError:
         await asyncio.wait([doing])
         doing.exception()
