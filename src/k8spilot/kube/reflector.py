@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS: Final = (240, 300)
 """Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
-_LATE_SECONDS: Final = 30.0
-"""Seconds after a watch's length in which the server must have ended it."""
 _BACK_OFF_SECONDS: Final = (1.0, 30.0)
 _STEADY_SECONDS: Final = 30.0
 """Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
@@ -191,7 +189,7 @@ class PodReflector:
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 -- spreads load, hides nothing
 
         def silence() -> float:
-            return watch_stream.SILENCE_SECONDS if self._has_bookmarks else seconds + _LATE_SECONDS
+            return watch_stream.longest_silence(seconds, has_bookmarks=self._has_bookmarks)
 
         query = {
             "fieldSelector": f"metadata.name={self.name}",

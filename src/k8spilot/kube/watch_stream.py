@@ -12,8 +12,15 @@ from k8spilot.kube.client import ApiRefusal
 
 SILENCE_SECONDS: Final = 100.0
 """Seconds of silence after which the connection of a watch with bookmarks is dead: one comes about once a minute."""
+_LATE_SECONDS: Final = 30.0
+"""Seconds after a watch's length in which the server must have ended it."""
 _LINE_LIMIT: Final = 8 * 1024 * 1024
 """Limit of a line in bytes. A pod has at most 1.5 MiB in etcd, and somewhat more in JSON."""
+
+
+def longest_silence(seconds: float, *, has_bookmarks: bool) -> float:
+    """Return the seconds of silence after which the connection of a watch of so many `seconds` is dead."""
+    return SILENCE_SECONDS if has_bookmarks else seconds + _LATE_SECONDS
 
 
 async def events(content: aiohttp.StreamReader, silence: Callable[[], float]) -> AsyncIterator[dict[str, Any]]:

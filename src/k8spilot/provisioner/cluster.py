@@ -32,8 +32,6 @@ _SECONDS: Final = 30.0
 """Limit of a request."""
 _WATCH_SECONDS: Final = 300
 """Seconds after which the API server ends a watch, and another one follows."""
-_LATE_SECONDS: Final = 30.0
-"""Seconds after a watch's length in which the server must have ended it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _REMEMBERED: Final = 1000
 """Deleted objects whose versions are remembered at the least."""
@@ -244,7 +242,7 @@ class Reflector[Value]:
                 yield found["metadata"]["resourceVersion"]
 
     def _longest_silence(self) -> float:
-        return watch_stream.SILENCE_SECONDS if self._has_bookmarks else _WATCH_SECONDS + _LATE_SECONDS
+        return watch_stream.longest_silence(_WATCH_SECONDS, has_bookmarks=self._has_bookmarks)
 
     def _store(self, found: Json) -> None:
         """Store an object, unless a later version of it, or its deletion, has been seen."""

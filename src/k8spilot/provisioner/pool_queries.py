@@ -122,24 +122,33 @@ def demand_of(schedds: Sequence[Any], grouping: "Grouping", began: float) -> Dem
     is_complete = not missing
     for ad in schedds:
         name = str(ad.get("Name"))
-        if began < _access_points.silent.get(name, 0):
-            fault = f"the access point {name} did not answer, and is asked again in a minute"
-        elif time.monotonic() - began > _ASKING_SECONDS:
-            fault = f"the access point {name} was not asked in this turn, since others took too long"
+        try:
+            idle, more = _answer(name, ad, grouping, began)
+        except _SilentError as error:
+            missing.append(str(error))
+            is_complete = is_complete and not _access_points.is_missed(name, began)
         else:
-            try:
-                idle, more = _jobs(ad, grouping)
-            except htcondor2.HTCondorException as error:
-                fault = f"the access point {name} does not answer: {error}"
-                _access_points.silent[name] = time.monotonic() + _SILENT_SECONDS
-            else:
-                _access_points.answered(name, began)
-                groups += idle
-                running += more
-                continue
-        missing.append(fault)
-        is_complete = is_complete and not _access_points.is_missed(name, began)
+            _access_points.answered(name, began)
+            groups += idle
+            running += more
     return Demand(groups, running, missing, is_complete)
+
+
+class _SilentError(Exception):
+    """Raised when an access point does not answer, or is not asked."""
+
+
+def _answer(name: str, schedd: Any, grouping: "Grouping", began: float) -> tuple[list[JobGroup], int]:
+    """Return what `_jobs` does, unless the access point was silent lately or the look takes too long already."""
+    if began < _access_points.silent.get(name, 0):
+        raise _SilentError(f"the access point {name} did not answer, and is asked again in a minute")
+    if time.monotonic() - began > _ASKING_SECONDS:
+        raise _SilentError(f"the access point {name} was not asked in this turn, since others took too long")
+    try:
+        return _jobs(schedd, grouping)
+    except htcondor2.HTCondorException as error:
+        _access_points.silent[name] = time.monotonic() + _SILENT_SECONDS
+        raise _SilentError(f"the access point {name} does not answer: {error}") from error
 
 
 def _jobs(schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
@@ -219,18 +228,13 @@ def slots_of(ads: Sequence[Any]) -> Iterator[PilotSlot]:
     """Yield the slots in the ads of startds."""
     now = time.time()
     for ad in ads:
-        if ad.get("PartitionableSlot") is True:
-            running = int(number(ad, "NumDynamicSlots"))
-            activities = ad.eval("ChildActivity") if "ChildActivity" in ad else []
-        else:
-            running = int(ad.get("State") != "Unclaimed")
-            activities = [ad.get("Activity")] if ad.get("State") == "Claimed" else []
+        is_partitionable = ad.get("PartitionableSlot") is True
         ended = int(number(ad, "RecentJobBusyTimeCount"))
         yield PilotSlot(
             pod_uid=str(ad.get("K8SPodUID", "")),
             has_gpus=number(ad, "TotalSlotGPUs") > 0,
-            running=running,
-            idle_claims=activities.count("Idle") if isinstance(activities, list) else 0,
+            running=int(number(ad, "NumDynamicSlots")) if is_partitionable else int(ad.get("State") != "Unclaimed"),
+            idle_claims=_of_claims(ad, "Activity").count("Idle"),
             is_draining=ad.get("Draining") is True or ad.get("State") == "Drained",
             to_retire=number(ad, "GLIDEIN_ToRetire"),
             room=Resources(
@@ -245,10 +249,14 @@ def slots_of(ads: Sequence[Any]) -> Iterator[PilotSlot]:
 
 def _claimed_seconds(ad: Any) -> float:
     """Return for how long the slot's claims have lasted within the window; of several at a time, the sum."""
-    if ad.get("PartitionableSlot") is True:
-        since = ad.eval("ChildEnteredCurrentState") if "ChildEnteredCurrentState" in ad else []
-    else:
-        since = [ad.get("EnteredCurrentState")] if ad.get("State") == "Claimed" else []
     now = number(ad, "MyCurrentTime")
-    times = [one for one in since if isinstance(one, int | float)] if isinstance(since, list) else []
+    times = [one for one in _of_claims(ad, "EnteredCurrentState") if isinstance(one, int | float)]
     return sum(min(max(now - one, 0.0), _WINDOW_SECONDS) for one in times)
+
+
+def _of_claims(ad: Any, name: str) -> list[Any]:
+    """Return the values of an attribute for each claim: a partitionable slot has those of its dynamic slots."""
+    if ad.get("PartitionableSlot") is not True:
+        return [ad.get(name)] if ad.get("State") == "Claimed" else []
+    found = ad.eval(f"Child{name}") if f"Child{name}" in ad else []
+    return found if isinstance(found, list) else []
