@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -130,12 +131,30 @@ async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding
             message = f"the pod {name} cannot be read: {error}"
         return [fault("pod", message)]
     faults = list(shape_faults(facts.pod, settings))
-    warnings = [*shape_warnings(facts.pod, settings), *group_warnings(facts.pod, facts.version)]
+    warnings = [
+        *shape_warnings(facts.pod, settings),
+        *group_warnings(facts.pod, facts.version),
+        *image_warnings(facts.pod),
+    ]
     return [
         *judged("pod", (f"in the pod {name}, {message}" for message in faults), f"{name} has what a pilot needs"),
         *(warning("pod", f"in the pod {name}, {message}") for message in warnings),
         *[finding for slot in settings.slots for finding in await _processes(settings, slot, api, facts.pod)],
     ]
+
+
+def image_warnings(pod: Json) -> Iterator[str]:
+    """Yield a warning if the pilot's image is on the node without a digest: then no reference to it is ever new.
+
+    A reference that a container has used before has to wait for the kubelet's back-off (payload/idle_image.py).
+    """
+    view = container(pod, PILOT)
+    if view is not None and view.image_id and "@" not in view.image_id and "@" not in view.wanted:
+        yield (
+            f"the image {view.wanted} has no digest on the node, so that it was loaded by hand (`ctr images import`, "
+            "`kind load`); after each job that ends its container, such as one that runs out of memory, the slot waits "
+            "20 s or longer for the kubelet's back-off; push the image to a registry, and let the node pull it"
+        )
 
 
 async def _read_pod(settings: Settings, api: Api) -> Json:
