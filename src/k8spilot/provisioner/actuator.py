@@ -25,6 +25,8 @@ Json = dict[str, Any]
 
 _LASTING: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
 """Refusals that the next turn would meet again: quota, policies, an invalid pod."""
+_NOT_STARTED: Final = frozenset({PilotState.PENDING, PilotState.FAILING})
+"""States of pilots that may have begun to run since the plan was made."""
 _AT_A_TIME: Final = 10
 """Requests to the API server at a time."""
 _LEASE_LOST: Final = "another provisioner has the Lease, so that the rest of the plan is left to it"
@@ -96,7 +98,9 @@ class Actuator:
             if not self._may_act():
                 raise ClusterError(_LEASE_LOST)
             results = await asyncio.gather(*(self._make(found, one, pod) for pod in batch), return_exceptions=True)
-            for result in results:
+            for pod, result in zip(batch, results, strict=True):
+                if isinstance(result, Exception):
+                    self._used[1].discard(pod)  # if it was made and only the answer is lost, the server says so
                 if isinstance(result, Refused) and result.status in _LASTING:
                     done.refusals[name] = _refusal(result)
                 elif isinstance(result, BaseException):
@@ -149,7 +153,7 @@ class Actuator:
     async def _end(self, pilot: Pilot, why: str) -> None:
         """Delete a pod if it is still what the plan saw: a pending one may have begun to run since."""
         conditions = {"uid": pilot.uid}
-        if pilot.state is PilotState.PENDING:
+        if pilot.state in _NOT_STARTED:
             conditions["resourceVersion"] = pilot.resource_version
         try:
             options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}

@@ -1,14 +1,14 @@
 """When a template is closed: pilots of it fail, are stuck, or run jobs that fail.
 
 A template is closed after a failure for a time that doubles. Then one pilot is tried. A pilot that reaches the pool
-opens the template, and so does a change of the template.
+opens the template, and so does a change of the template. A record without a later trial is forgotten.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from k8spilot.provisioner.model import IN_POOL, PENDING, Closure, Pilot, PilotState, Template
+from k8spilot.provisioner.model import EXISTING, IN_POOL, PENDING, Closure, Pilot, PilotState, Template, Waiting
 
 FIRST_SECONDS: Final = 30.0
 LONGEST_SECONDS: Final = 3600.0
@@ -17,12 +17,15 @@ LONGEST_WAIT_SECONDS: Final = 60.0
 STUCK_SECONDS: Final = 60.0
 """Seconds after which a pending pilot with a trouble counts as stuck: a scheduler and a registry need their time."""
 LATE_SECONDS: Final = 600.0
-"""Seconds after which a pilot that has started and is not in the pool counts as stuck."""
+"""Seconds after which a pilot that has a node and is not in the pool counts as stuck, whatever it waits for."""
 UNSCHEDULABLE: Final = "Unschedulable"
 """Reason of the condition PodScheduled where no node has room."""
 IN_VAIN: Final = 3
 """Pilots that end without a job, after which the jobs that match are taken for jobs that do not start."""
 _SKEW_SECONDS: Final = 60.0
+"""Most by which the clocks of provisioner, API server and nodes are taken to differ."""
+NOBODY: Final = Waiting(0, 0.0)
+"""No idle jobs."""
 KEPT: Final = 3
 """Failed pilots of a template that are kept, to be looked at."""
 KEPT_SECONDS: Final = 24 * 3600.0
@@ -33,7 +36,12 @@ FAILING_SECONDS: Final = 600.0
 
 
 def judge(
-    before: Closure, template: Template, pilots: Sequence[Pilot], now: float, refusal: str = "", idle: int = 0
+    before: Closure,
+    template: Template,
+    pilots: Sequence[Pilot],
+    now: float,
+    refusal: str = "",
+    waiting: Waiting = NOBODY,
 ) -> Closure:
     """Return the record of a template after a turn.
 
@@ -43,31 +51,26 @@ def judge(
         pilots: its pilots.
         now: seconds since the epoch.
         refusal: why the API server refused the last pilot, in words; empty if it did not.
-        idle: idle jobs that match the template.
+        waiting: idle jobs that match the template.
     """
     pilots = [pilot for pilot in pilots if pilot.template_version == template.version]
-    if max(before.until - before.pause, before.last) > now + _SKEW_SECONDS:  # the clock was wrong
-        before = Closure(version=before.version)
-    if before.version != template.version:
-        before = Closure(version=template.version)
-    elif not refusal and any(_proves(pilot, before) for pilot in pilots):
-        before = Closure(version=template.version, last=before.last)  # pods that failed before may still be there
-    failed = [
-        pilot for pilot in pilots if pilot.state in (PilotState.FAILED, PilotState.FAILING) and not pilot.has_worked
-    ]
-    latest = max(failed, key=_failed_at, default=None)
-    if latest is not None and _failed_at(latest) > before.last:
-        return _closed(before, _failed_at(latest), now, f"the pilot {latest.name} failed: {latest.trouble}")
-    if idle and (ends := _in_vain(pilots, before)):
+    before = _still_true(before, template, pilots, now, is_refused=bool(refusal))
+    new = [pilot for pilot in _failed(pilots, now) if _failed_at(pilot) > before.last]
+    if new:
+        latest = max(new, key=_failed_at)
+        if not before.failures or any(pilot.created > before.closed_at for pilot in new):
+            return _closed(before, _failed_at(latest), now, f"the pilot {latest.name} failed: {latest.trouble}")
+        before = replace(before, last=_failed_at(latest))  # made before the template was closed: not another failure
+    if ends := _in_vain(pilots, before, waiting):
         reason = (
-            f"the last {len(ends)} pilots ended without a job, though {idle} idle jobs match; ask condor_q "
+            f"the last {len(ends)} pilots ended without a job, though {waiting.jobs} idle jobs match; ask condor_q "
             "-better-analyze why these jobs do not start"
         )
         return replace(_closed(before, max(ends), now, reason), needs_job=True)
     if now < before.until:
         return before
     if words := refusal or next(_without_room(pilots, now), ""):
-        return _closed(before, now, now, words, LONGEST_WAIT_SECONDS)
+        return _without_end(before, now, words)
     if words := next(_standing(pilots, now), ""):
         return _closed(before, now, now, words)
     return before
@@ -77,9 +80,9 @@ def is_stuck(pilot: Pilot, now: float) -> bool:
     """Return whether a pilot does not come into the pool, so that no job should be left to it."""
     if pilot.state not in PENDING:
         return False
-    if pilot.state is PilotState.STARTING and not pilot.trouble:
-        return now - max(pilot.started, pilot.created) > LATE_SECONDS
-    return bool(pilot.trouble) and now - max(pilot.trouble_since, pilot.created) > STUCK_SECONDS
+    if pilot.trouble:
+        return now - max(pilot.trouble_since, pilot.created) > STUCK_SECONDS
+    return now - max(pilot.awaited_since, pilot.created) > LATE_SECONDS
 
 
 def probes(record: Closure) -> bool:
@@ -87,10 +90,44 @@ def probes(record: Closure) -> bool:
     return record.failures > 0
 
 
-def _closed(before: Closure, when: float, now: float, reason: str, longest: float = LONGEST_SECONDS) -> Closure:
+def _still_true(
+    before: Closure, template: Template, pilots: Sequence[Pilot], now: float, *, is_refused: bool
+) -> Closure:
+    """Return the record as far as it still counts."""
+    version = template.closure_version
+    if before.version != version:
+        return Closure(version=version)
+    if max(before.closed_at, before.last) > now + _SKEW_SECONDS:  # the clock was wrong
+        return Closure(version=version, last=now)
+    # Pods that failed before may still be there.
+    if not is_refused and any(_proves(pilot, before) for pilot in pilots):
+        return Closure(version=version, last=before.last)
+    is_tried = any(pilot.state in EXISTING for pilot in pilots)
+    if before.failures and not is_tried and now - before.until > max(before.pause, LATE_SECONDS):
+        return Closure(version=version, last=before.last)
+    return before
+
+
+def _failed(pilots: Sequence[Pilot], now: float) -> Iterator[Pilot]:
+    """Yield the pilots whose failure says something of their template."""
+    for pilot in pilots:
+        is_failed = pilot.state in (PilotState.FAILED, PilotState.FAILING) and not pilot.has_worked
+        if is_failed and _failed_at(pilot) <= now + _SKEW_SECONDS:  # else the clock was wrong
+            yield pilot
+
+
+def _closed(before: Closure, when: float, now: float, reason: str) -> Closure:
+    """Return the record after a failure."""
     failures = before.failures + 1
-    pause = min(FIRST_SECONDS * 2 ** min(failures - 1, 20), longest)
-    return Closure(failures, now + pause, reason, max(when, before.last), before.version, pause=pause)
+    pause = min(FIRST_SECONDS * 2 ** min(failures - 1, 20), LONGEST_SECONDS)
+    return Closure(failures, now + pause, reason, max(when, before.last), before.version, before.needs_job, pause)
+
+
+def _without_end(before: Closure, now: float, reason: str) -> Closure:
+    """Return the record while there is no room or quota, which says nothing of the template: it does not add up."""
+    pause = LONGEST_WAIT_SECONDS if before.failures else FIRST_SECONDS
+    failures = max(before.failures, 1)
+    return Closure(failures, now + pause, reason, max(now, before.last), before.version, before.needs_job, pause)
 
 
 def _failed_at(pilot: Pilot) -> float:
@@ -98,14 +135,20 @@ def _failed_at(pilot: Pilot) -> float:
     return pilot.created if pilot.state is PilotState.FAILING else pilot.trouble_since
 
 
-def _in_vain(pilots: Sequence[Pilot], record: Closure) -> list[float]:
-    """Return the times at which pilots ended without ever having a job, if that is so of all the last ones."""
-    if any(pilot.had_job for pilot in pilots):
+def _in_vain(pilots: Sequence[Pilot], record: Closure, waiting: Waiting) -> list[float]:
+    """Return the times at which pilots ended without ever having a job, if that is so of all the last ones.
+
+    A pilot that existed before jobs waited says nothing: it may have been idle because none did.
+    """
+    if not waiting.jobs or any(pilot.had_job for pilot in pilots):
         return []
     ends = [
         pilot.trouble_since
         for pilot in pilots
-        if pilot.state is PilotState.SUCCEEDED and pilot.has_worked and pilot.trouble_since > record.last
+        if pilot.state is PilotState.SUCCEEDED
+        and pilot.has_worked
+        and pilot.created > waiting.since - _SKEW_SECONDS
+        and pilot.trouble_since > record.last
     ]
     return ends if len(ends) >= (1 if record.needs_job else IN_VAIN) else []
 
@@ -127,8 +170,9 @@ def _standing(pilots: Sequence[Pilot], now: float) -> Iterator[str]:
     """Yield troubles that last."""
     for pilot in pilots:
         if is_stuck(pilot, now):
-            late = f"it has run for more than {LATE_SECONDS / 60:.0f} minutes and is not in the pool; look at its log"
-            yield f"the pilot {pilot.name} does not start: {pilot.trouble or late}"
+            late = f"it has had a node for more than {LATE_SECONDS / 60:.0f} minutes and is not in the pool; look at "
+            where = "its log" if pilot.started else "its Events (kubectl describe pod)"
+            yield f"the pilot {pilot.name} does not start: {pilot.trouble or late + where}"
     in_pool = [pilot for pilot in pilots if pilot.state in IN_POOL]
     black_holes = [pilot for pilot in in_pool if pilot.is_black_hole]
     if black_holes and 2 * len(black_holes) >= len(in_pool):

@@ -6,6 +6,8 @@ Objects are plain dictionaries: a thousand pods of the client's classes take a h
 import asyncio
 import json
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
@@ -156,6 +158,8 @@ class Reflector[Value]:
         """Whether the server sends bookmarks. One without a watch cache does not: its watches are silent for long."""
         self.listed = asyncio.Event()
         """Set once there is a first copy."""
+        self.listed_at = -math.inf
+        """Time of the latest list, by the monotonic clock."""
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -196,7 +200,9 @@ class Reflector[Value]:
             ClusterError: the API server does not answer or refuses.
         """
         objects: dict[str, Value] = {}
+        versions: dict[str, int] = {}
         after, version = "", ""
+        began = time.monotonic()
         self._taken.clear()
         while True:
             query: Query = [("labelSelector", self._selector), ("limit", _PAGE), ("continue", after)]
@@ -204,14 +210,16 @@ class Reflector[Value]:
             for found in page.get("items") or ():
                 if (value := self._read(found)) is not None:
                     objects[found["metadata"]["name"]] = value
+                    versions[found["metadata"]["name"]] = version_of(found)
             version, after = str(page["metadata"]["resourceVersion"]), str(page["metadata"].get("continue") or "")
             if not after:
                 break
         self.objects, self.fault = objects, ""
-        self._versions.clear()
+        self._versions = versions  # a watch that goes on meanwhile may be behind
         for name, found in self._taken.items():  # created after the list began
             if name not in objects:
                 self._store(found)
+        self.listed_at = began
         self.listed.set()
         return version
 
@@ -233,13 +241,19 @@ class Reflector[Value]:
             async for event in watch_stream.events(answer.content, self._longest_silence):
                 found = event["object"]
                 if event["type"] == "DELETED":
-                    self._versions[found["metadata"]["name"]] = version_of(found)
-                    self.drop(found["metadata"]["name"])
+                    self._forget(found)
                 elif event["type"] == "BOOKMARK":
                     self._has_bookmarks = True
                 else:
                     self._store(found)
                 yield found["metadata"]["resourceVersion"]
+
+    def _forget(self, found: Json) -> None:
+        """Drop a deleted object, unless a later one of its name has been seen."""
+        name, version = found["metadata"]["name"], version_of(found)
+        if version >= self._versions.get(name, 0):
+            self._versions[name] = version
+            self.drop(name)
 
     def _longest_silence(self) -> float:
         return watch_stream.longest_silence(_WATCH_SECONDS, has_bookmarks=self._has_bookmarks)

@@ -13,7 +13,7 @@ from k8spilot.provisioner.actuator import Actuator, Done
 from k8spilot.provisioner.cluster import Cluster, Reflector, Refused
 from k8spilot.provisioner.leader import Leadership
 from k8spilot.provisioner.metrics import ProvisionerMetrics
-from k8spilot.provisioner.model import Closure, Pilot, Question
+from k8spilot.provisioner.model import Closure, Demand, Pilot, Question, Waiting
 from k8spilot.provisioner.plan import Plan, plan
 from k8spilot.provisioner.pool import Pool, PoolAway
 from k8spilot.provisioner.report import CONFIG_MAP, KEY, Turn
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+_FRESH_SECONDS: Final = 10.0
+"""Age of a copy of the pilots with which a new leader can begin."""
 _STATUS_SECONDS: Final = 10.0
 """Seconds between updates of a status in which only numbers have changed."""
 
@@ -48,8 +50,11 @@ class Controller:
         self._refusals: dict[str, str] = {}
         self._history = History(began=time.time())
         self._collector = CollectorMemory()
+        self._idle_since: dict[str, float] = {}
+        """Time since which jobs have waited that match a template, by its name."""
         self._status: Json = {}
-        self._written = 0.0
+        self._written = -_STATUS_SECONDS
+        """Time of the latest write of the status, by the monotonic clock."""
         self.has_reported = False
         """Whether a turn has ended."""
         self.last_end = time.monotonic()
@@ -61,16 +66,31 @@ class Controller:
         while True:
             began = time.monotonic()
             if self._leadership.is_held:
-                if is_new:
-                    await self.recall()
-                is_new = False
-                await self.turn()
+                is_new = is_new and not await self._take_over()
+                if not is_new:
+                    await self.turn()
             else:
                 is_new = True
                 self.metrics.plan = None  # that of another process counts
             self.metrics.is_leader = self._leadership.is_held
             self.last_end = time.monotonic()
             await asyncio.sleep(max(self._settings.interval_seconds - (self.last_end - began), 0.1))
+
+    async def _take_over(self) -> bool:
+        """Begin as the leader; return whether that was possible.
+
+        What pods did while another provisioner had the Lease is not known, and a watch may be dead without a sign.
+        """
+        self._history, self._collector = History(began=time.time()), CollectorMemory()
+        self._idle_since = {}
+        await self.recall()
+        try:
+            if time.monotonic() - self.pods.listed_at > _FRESH_SECONDS:
+                await self.pods.relist()
+        except ClusterError as error:
+            logger.warning("The pilots cannot be listed: %s.", error)
+            return False
+        return True
 
     async def turn(self) -> None:
         """Take one turn."""
@@ -118,7 +138,7 @@ class Controller:
                 own.get(template.name, []),
                 now,
                 self._refusals.get(template.name, ""),
-                sum(group.idle for group in view.demand.groups if template.name in group.matches),
+                self._waiting(template.name, view.demand, now),
             )
             for template in templates
         }
@@ -131,6 +151,12 @@ class Controller:
         self.metrics.plan = made
         self.metrics.last_turn = now
         return made, list(demand.missing)
+
+    def _waiting(self, template: str, demand: Demand, now: float) -> Waiting:
+        jobs = sum(group.idle for group in demand.groups if template in group.matches)
+        if not jobs:
+            self._idle_since.pop(template, None)
+        return Waiting(jobs, self._idle_since.setdefault(template, now) if jobs else now)
 
     def _count(self, done: Done) -> None:
         self._refusals = done.refusals
@@ -155,7 +181,7 @@ class Controller:
             logger.info("%s", line)
         await self._events.tell(turn, self.templates.objects)
         is_same = _essence(before) == _essence(self._status)
-        if is_same and turn.time - self._written < _STATUS_SECONDS:
+        if is_same and time.monotonic() - self._written < _STATUS_SECONDS:
             return
         body = {"data": {KEY: json.dumps(self._status, indent=1)}}
         try:
@@ -166,7 +192,7 @@ class Controller:
                     raise
                 new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, **body}
                 await self._cluster.request("POST", self._cluster.path("configmaps"), body=new)
-            self._written = turn.time
+            self._written = time.monotonic()
         except ClusterError as error:
             logger.warning("The status cannot be written: %s.", error)
 

@@ -1,9 +1,11 @@
 """Demand and supply, as the plan sees them."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from k8spilot.provisioner.access_points import AccessPoints
 from k8spilot.provisioner.limits import Limits
 from k8spilot.provisioner.resources import Resources
 
@@ -31,6 +33,13 @@ class Template:
     kinds: tuple[SlotKind, ...]
     version: str = ""
     """Digest of the pod in the template: pilots of an earlier version have another one."""
+
+    @property
+    def closure_version(self) -> str:
+        """Digest of all that decides whether its pilots work and which jobs match them."""
+        limits = self.limits
+        rules = repr((limits.jobs, limits.slot_attributes, limits.gpu_properties))
+        return f"{self.version}-{hashlib.sha256(rules.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,10 @@ class Pilot:
     """Creation of the pod, in seconds since the epoch."""
     started: float = 0.0
     """Latest start of its pilot container, in seconds since the epoch; 0 before the first one."""
+    awaited_since: float = 0.0
+    """Time since which it could come into the pool: it got its node then, or its container started again."""
+    failing_since: float = 0.0
+    """Time at which it was first seen failing; 0 if it does not."""
     resource_version: str = ""
     """resourceVersion of the pod."""
     template_version: str = ""
@@ -148,11 +161,25 @@ class Closure:
     last: float = 0.0
     """Time of the latest failure."""
     version: str = ""
-    """Version of the template that failed."""
+    """Template.closure_version of the template that failed."""
     needs_job: bool = False
     """Whether only a pilot that gets a job opens the template, because the last ones came in vain."""
     pause: float = 0.0
     """Seconds from the failure to `until`."""
+
+    @property
+    def closed_at(self) -> float:
+        """Time of the latest closure."""
+        return self.until - self.pause
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Idle jobs that match a template."""
+
+    jobs: int
+    since: float
+    """Time since which there have always been some, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +216,9 @@ class Question:
     """ClassAd expression over the ads of access points: those whose jobs count."""
     templates: Sequence[Template]
     suspects: Mapping[str, str] = field(default_factory=dict)
-    """Users whose jobs are not looked at, with the reason: they cost a worker process its life."""
+    """Users whose jobs are not looked at, with the reason: they cost a worker process its life (suspect.py)."""
+    access_points: AccessPoints = field(default_factory=AccessPoints)
+    """Memory of earlier looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +228,5 @@ class PoolView:
     demand: Demand
     slots: Sequence[PilotSlot]
     seconds: float
+    access_points: AccessPoints = field(default_factory=AccessPoints)
+    """The memory after this look."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from k8spilot.common.errors import PilotError
 from k8spilot.provisioner import pool_worker, suspect
+from k8spilot.provisioner.access_points import LEFT_OUT, LEFT_OUT_SECONDS, AccessPoints
 from k8spilot.provisioner.model import PoolView, Question
 from k8spilot.provisioner.pool_configuration import TOKENS, PoolConfiguration
 
@@ -37,7 +38,8 @@ class Pool:
         self._configuration = configuration
         self._worker: ProcessPoolExecutor | None = None
         self._suspects: dict[str, float] = {}
-        """Users whose jobs are left out, and until when (time.monotonic)."""
+        """Users and access points whose jobs are left out, and until when (time.monotonic)."""
+        self._access_points = AccessPoints()
 
     async def look(self, question: Question) -> PoolView:
         """Return what the pool says now.
@@ -59,8 +61,10 @@ class Pool:
             )
         try:
             async with asyncio.timeout(_SECONDS):
-                asked = replace(question, suspects=self._left_out())
-                return await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.look, asked)
+                asked = replace(question, suspects=self._left_out(), access_points=self._access_points)
+                view = await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.look, asked)
+                self._access_points = view.access_points
+                return view
         except TimeoutError:
             self.close()
             raise PoolAway(f"the pool did not answer within {_SECONDS:.0f} s{self._blame()}") from None
@@ -80,10 +84,13 @@ class Pool:
         return dict.fromkeys(self._suspects, reason)
 
     def _blame(self) -> str:
-        """Leave out the user at whose jobs the worker was when it died or hung; return words about that."""
+        """Leave out whose jobs the worker was at when it died or hung; return words about that."""
         user = suspect.read(self._configuration.suspect)
         if not user:
             return ""
+        if name := suspect.access_point_in(user):
+            self._suspects[user] = time.monotonic() + LEFT_OUT_SECONDS
+            return f"; the answer of the access point {name} took too much memory or time; {LEFT_OUT}"
         self._suspects[user] = time.monotonic() + _SUSPECT_SECONDS
         return f"; an expression of the jobs of {user} took too much memory or time, and they are left out for an hour"
 

@@ -15,6 +15,7 @@ SEC_CLIENT_ENCRYPTION = PREFERRED
 SEC_CLIENT_INTEGRITY = PREFERRED
 # pool_queries.py applies it to the collector.
 COLLECTOR_AUTHENTICATION = {security}
+COLLECTOR_AUTHENTICATION_METHODS = {methods}
 SEC_TOKEN_DIRECTORY = {tokens}
 SEC_TOKEN_SYSTEM_DIRECTORY = {tokens}
 QUERY_TIMEOUT = 20
@@ -54,7 +55,9 @@ class PoolConfiguration:
             copy.touch(mode=0o600)
             copy.write_bytes(text)
         security = "REQUIRED" if found else "PREFERRED"
-        values = {"host": self._condor_host, "tokens": self._copies, "security": security}
+        # ANONYMOUS satisfies REQUIRED, and anybody can offer it.
+        methods = "IDTOKENS, SSL" if found else "IDTOKENS, SSL, ANONYMOUS"
+        values = {"host": self._condor_host, "tokens": self._copies, "security": security, "methods": methods}
         self.file.write_text(_TEMPLATE.format(**values))
         self._known = found
         return True

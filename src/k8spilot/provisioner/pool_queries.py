@@ -13,6 +13,7 @@ import classad2
 import htcondor2
 
 from k8spilot.provisioner import suspect
+from k8spilot.provisioner.access_points import LEFT_OUT, LEFT_OUT_SECONDS, SILENT_SECONDS, AccessPoints
 from k8spilot.provisioner.matching import Matcher
 from k8spilot.provisioner.model import Demand, JobGroup, PilotSlot, PoolView, Question
 from k8spilot.provisioner.resources import Resources
@@ -46,46 +47,15 @@ _WINDOW_SECONDS: Final = 1200.0
 """Window of the startd's recent statistics (StartdStats in ResMgr.h)."""
 
 
-_AUTHENTICATION: Final = "SEC_CLIENT_AUTHENTICATION"
-_SILENT_SECONDS: Final = 60.0
-"""Time for which an access point that does not answer is left out: each one takes QUERY_TIMEOUT."""
-_KNOWN_SECONDS: Final = 1800.0
-"""Time after which an access point is taken for one without jobs: one that the collector no longer has, or that does
-not answer."""
+_AUTHENTICATION: Final = ("SEC_CLIENT_AUTHENTICATION", "SEC_CLIENT_AUTHENTICATION_METHODS")
+_OF_COLLECTOR: Final = ("COLLECTOR_AUTHENTICATION", "COLLECTOR_AUTHENTICATION_METHODS")
+"""The same for queries of the collector (pool_configuration.py)."""
 _ASKING_SECONDS: Final = 40.0
 """Time of a look after which no other access point is asked."""
 _USER_SECONDS: Final = 3.0
 """Time for the expressions of one user's jobs in a look: a single one can take seconds."""
 
 
-class AccessPoints:
-    """Memory of the access points. A collector or a schedd that was started again has none, and yet there are jobs."""
-
-    def __init__(self) -> None:
-        self.silent: dict[str, float] = {}
-        """Time from which one that did not answer is asked again, by its name (time.monotonic)."""
-        self._seen: dict[str, float] = {}
-        self._answered: dict[str, float] = {}
-        """When each one answered last, or was missed for the first time."""
-
-    def answered(self, name: str, now: float) -> None:
-        """Note that an access point has answered."""
-        self._answered[name] = now
-
-    def is_missed(self, name: str, now: float) -> bool:
-        """Return whether an access point that does not answer may have jobs: it answered lately, or is new."""
-        return now - self._answered.setdefault(name, now) < _KNOWN_SECONDS
-
-    def absent(self, names: set[str], now: float) -> list[str]:
-        """Return sentences about those that the collector had before and does not have any more."""
-        self._seen |= dict.fromkeys(names, now)
-        self._seen = {name: seen for name, seen in self._seen.items() if now - seen < _KNOWN_SECONDS}
-        gone = sorted(self._seen.keys() - names)
-        found = [f"the collector no longer has the access point {name}" for name in gone]
-        return found if names or gone else ["the collector has no access point"]
-
-
-_access_points = AccessPoints()
 _matcher: Matcher | None = None
 
 
@@ -100,35 +70,38 @@ def look(question: Question) -> PoolView:
         _matcher = Matcher(question.templates)
     began = time.monotonic()
     collector = htcondor2.Collector()
-    htcondor2.param[_AUTHENTICATION] = htcondor2.param["COLLECTOR_AUTHENTICATION"]
+    usual = {name: htcondor2.param[name] for name in _AUTHENTICATION}
+    for name, own in zip(_AUTHENTICATION, _OF_COLLECTOR, strict=True):
+        htcondor2.param[name] = htcondor2.param[own]
     try:
         slots = collector.query(htcondor2.AdType.Startd, _of_namespace(question.namespace), _SLOT)
         schedds = collector.query(
             htcondor2.AdType.Schedd, question.schedds, ["Name", "MyAddress", "CondorVersion", "AddressV1"]
         )
     except htcondor2.HTCondorException as error:
-        doubt = ", or refuses the token" if htcondor2.param[_AUTHENTICATION] == "REQUIRED" else ""
+        doubt = ", or refuses the token" if htcondor2.param[_OF_COLLECTOR[0]] == "REQUIRED" else ""
         raise RuntimeError(f"the collector does not answer{doubt}: {error}") from None
     finally:
-        htcondor2.param[_AUTHENTICATION] = "PREFERRED"
-    demand = demand_of(schedds, Grouping(_matcher, question.suspects), began)
-    return PoolView(demand, list(slots_of(slots)), time.monotonic() - began)
+        for name, value in usual.items():
+            htcondor2.param[name] = value
+    demand = demand_of(schedds, Grouping(_matcher, question.suspects), question.access_points, began)
+    return PoolView(demand, list(slots_of(slots)), time.monotonic() - began, question.access_points)
 
 
-def demand_of(schedds: Sequence[Any], grouping: "Grouping", began: float) -> Demand:
-    """Return the jobs of all access points."""
+def demand_of(schedds: Sequence[Any], grouping: "Grouping", memory: AccessPoints, began: float) -> Demand:
+    """Return the jobs of all access points. `memory` is changed."""
     groups: list[JobGroup] = []
-    running, missing = 0, _access_points.absent({str(ad.get("Name")) for ad in schedds}, began)
+    running, missing = 0, memory.absent({str(ad.get("Name")) for ad in schedds}, began)
     is_complete = not missing
     for ad in schedds:
         name = str(ad.get("Name"))
         try:
-            idle, more = _answer(name, ad, grouping, began)
+            idle, more = _answer(name, ad, grouping, memory, began)
         except _SilentError as error:
             missing.append(str(error))
-            is_complete = is_complete and not _access_points.is_missed(name, began)
+            is_complete = is_complete and not memory.is_missed(name, began)
         else:
-            _access_points.answered(name, began)
+            memory.answered(name, began)
             groups += idle
             running += more
     return Demand(groups, running, missing, is_complete)
@@ -138,26 +111,36 @@ class _SilentError(Exception):
     """Raised when an access point does not answer, or is not asked."""
 
 
-def _answer(name: str, schedd: Any, grouping: "Grouping", began: float) -> tuple[list[JobGroup], int]:
+def _answer(
+    name: str, schedd: Any, grouping: "Grouping", memory: AccessPoints, began: float
+) -> tuple[list[JobGroup], int]:
     """Return what `_jobs` does, unless the access point was silent lately or the look takes too long already."""
-    if began < _access_points.silent.get(name, 0):
+    if suspect.of_access_point(name) in grouping.suspects:
+        raise _SilentError(f"the answer of the access point {name} took too much memory or time; {LEFT_OUT}")
+    if began < memory.silent.get(name, 0):
         raise _SilentError(f"the access point {name} did not answer, and is asked again in a minute")
     if time.monotonic() - began > _ASKING_SECONDS:
         raise _SilentError(f"the access point {name} was not asked in this turn, since others took too long")
     try:
-        return _jobs(schedd, grouping)
+        return _jobs(name, schedd, grouping)
     except htcondor2.HTCondorException as error:
-        _access_points.silent[name] = time.monotonic() + _SILENT_SECONDS
+        memory.silent[name] = time.monotonic() + SILENT_SECONDS
         raise _SilentError(f"the access point {name} does not answer: {error}") from error
+    except MemoryError as error:
+        memory.silent[name] = time.monotonic() + LEFT_OUT_SECONDS
+        raise _SilentError(f"the answer of the access point {name} took too much memory; {LEFT_OUT}") from error
+    finally:
+        suspect.name("")
 
 
-def _jobs(schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
+def _jobs(name: str, schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
     """Return the idle jobs of an access point, and the number of running ones that match a template.
 
     The access point aggregates them (aggregate_jobs in the schedd's autocluster.cpp). It does not evaluate a constraint
     over the jobs there, so that the status is one of the attributes that tell groups apart.
     """
     attributes = ["JobStatus", *grouping.matcher.attributes]
+    suspect.name(suspect.of_access_point(name))
     found = htcondor2.Schedd(schedd).query("", attributes, opts=htcondor2.QueryOpts.GroupBy)
     of_status: dict[object, list[JobGroup]] = {_IDLE: [], _RUNNING: []}
     for ad in largest(found):
@@ -181,6 +164,7 @@ class Grouping:
 
     def __init__(self, matcher: Matcher, suspects: Mapping[str, str]) -> None:
         self.matcher = matcher
+        self.suspects = suspects
         self._refused = dict(suspects)
         self._seconds: defaultdict[str, float] = defaultdict(float)
 

@@ -43,6 +43,8 @@ class PilotPod:
     template: str
     template_version: str
     created: float
+    scheduled: float
+    """Time at which it got its node; 0 before."""
     phase: str
     is_deleted: bool
     started: float
@@ -68,11 +70,14 @@ class History:
     """Uids of pods that have been in the pool, and when they were seen there last."""
     worked: set[str] = field(default_factory=set)
     """Uids of pods in which a job has run."""
+    failing: dict[str, float] = field(default_factory=dict)
+    """Uids of pods that end again and again, and when that was noticed."""
 
     def keep(self, uids: set[str]) -> None:
         """Forget all other pods."""
         self.seen = {uid: when for uid, when in self.seen.items() if uid in uids}
         self.worked &= uids
+        self.failing = {uid: when for uid, when in self.failing.items() if uid in uids}
 
 
 def pod_facts(pod: Json) -> PilotPod:
@@ -93,6 +98,7 @@ def pod_facts(pod: Json) -> PilotPod:
         template=(metadata.get("labels") or {}).get(TEMPLATE, ""),
         template_version=(metadata.get("annotations") or {}).get(VERSION, ""),
         created=created,
+        scheduled=_scheduled(pod),
         phase=phase,
         is_deleted="deletionTimestamp" in metadata,
         started=started,
@@ -104,7 +110,7 @@ def pod_facts(pod: Json) -> PilotPod:
             for one in status.get("conditions") or ()
         ),
         worked_seconds=_worked(pilot),
-        is_ours=any(one.get("kind") == "CronJob" for one in metadata.get("ownerReferences") or ()),
+        is_ours=VERSION in (metadata.get("annotations") or {}),
     )
 
 
@@ -138,7 +144,8 @@ def _pilot(pod: PilotPod, template: Template | None, slots: Sequence[PilotSlot],
     is_older = pod.created < history.began  # its earlier life is not known
     if is_older and 0 < pod.started < history.began - _JOINED_SECONDS:
         history.seen.setdefault(pod.uid, history.began)
-    state = _state(pod, slots, now, seen=history.seen.get(pod.uid))
+    seen = history.seen.get(pod.uid)
+    state = _state(pod, slots, now, seen=seen)
     return Pilot(
         name=pod.name,
         uid=pod.uid,
@@ -146,6 +153,8 @@ def _pilot(pod: PilotPod, template: Template | None, slots: Sequence[PilotSlot],
         state=state,
         created=pod.created,
         started=pod.started,
+        awaited_since=pod.started if seen is not None else pod.scheduled,
+        failing_since=history.failing.setdefault(pod.uid, now) if state is PilotState.FAILING else 0.0,
         resource_version=pod.resource_version,
         template_version=pod.template_version,
         room=tuple(_room(template, slots)),
@@ -241,8 +250,15 @@ def _trouble(pod: Json, by_name: Mapping[str, Json], *, has_run: bool) -> tuple[
         if (name in _OURS or not has_run) and waiting.get("reason", "") not in _ORDINARY:
             last = (one.get("lastState") or {}).get("terminated") or {}
             words = f"{waiting.get('reason')}: {last.get('message') or waiting.get('message') or ''}"
-            return _line(f"the container {name} waits: {words}"), _time(last.get("finishedAt"))
+            return _line(f"the container {name} waits: {words}"), _time(last.get("finishedAt")) or _scheduled(pod)
     return "", 0.0
+
+
+def _scheduled(pod: Json) -> float:
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            return _time(condition.get("lastTransitionTime"))
+    return 0.0
 
 
 def _line(text: str) -> str:

@@ -43,7 +43,7 @@ def ended(template: Template | None, pilots: Sequence[Pilot], now: float) -> lis
     for pilot in pilots:
         if pilot.state is PilotState.SUCCEEDED and now - pilot.trouble_since > backoff.ENDED_SECONDS:
             found.append((pilot, "it has come to its end"))
-        elif pilot.state is PilotState.FAILING and now - pilot.created > backoff.FAILING_SECONDS:
+        elif pilot.state is PilotState.FAILING and now - pilot.failing_since > backoff.FAILING_SECONDS:
             found.append((pilot, f"it ends again and again: {pilot.trouble}"))
         elif template is None or pilot.template_version == template.version:
             continue

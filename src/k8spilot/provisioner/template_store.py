@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -30,7 +31,9 @@ class _Entry:
     version: str
     """resourceVersion of the object."""
     looked: float
+    """Time of the latest look at its ConfigMaps, by the monotonic clock."""
     made: float
+    """Time for which its slot ad was made, in seconds since the epoch."""
     sources: str
     """Digest of the object and the ConfigMaps."""
     template: Template | None
@@ -73,7 +76,7 @@ class TemplateStore:
         for name, found in objects.items():
             entry = self._entries.get(name)
             version = found["metadata"]["resourceVersion"]
-            if entry is not None and entry.version == version and now - entry.looked < _LOOK_SECONDS:
+            if entry is not None and entry.version == version and time.monotonic() - entry.looked < _LOOK_SECONDS:
                 continue
             try:
                 names = dict.fromkeys(config_map_names(found))
@@ -82,11 +85,11 @@ class TemplateStore:
                 logger.warning("The settings of template %s cannot be read: %s.", name, error)
                 continue
             sources = _digest([found, *maps])
-            if entry is not None and entry.sources == sources and now - entry.made < _OLD_SECONDS:
-                entry.version, entry.looked = version, now
+            if entry is not None and entry.sources == sources and abs(now - entry.made) < _OLD_SECONDS:
+                entry.version, entry.looked = version, time.monotonic()
                 continue
             template = await self._make(name, found, maps, now)
-            self._entries[name] = _Entry(version, now, now, sources, template)
+            self._entries[name] = _Entry(version, time.monotonic(), now, sources, template)
 
     async def _make(self, name: str, found: Json, maps: list[Json], now: float) -> Template | None:
         try:

@@ -26,7 +26,7 @@ FIRING = {
         'k8spilot_provisioner_pool_up{pod="p"}',
         "0x20",
     ],
-    "K8spilotTemplateClosed": ['k8spilot_provisioner_closed_until_timestamp_seconds{template="cpu"}', "9x20"],
+    "K8spilotTemplateClosed": ['k8spilot_provisioner_closed_until_timestamp_seconds{template="cpu"}', "60+60x20"],
     "K8spilotTemplateInvalid": ["k8spilot_provisioner_invalid_templates", "1x20"],
     "K8spilotJobsWait": [
         'k8spilot_provisioner_lacking_pilots{template="cpu"}',
@@ -39,6 +39,16 @@ FIRING = {
     "K8spilotEngineRestarts": ['k8spilot_engine_restarts_total{pod="p"}', "0+1x20"],
 }
 """Alerts, and series with which each fires."""
+SILENT = {
+    "K8spilotTemplateClosed": ['k8spilot_provisioner_closed_until_timestamp_seconds{template="cpu"}', "60x20"],
+    "K8spilotJobsWait": [
+        'k8spilot_provisioner_lacking_pilots{template="cpu"}',
+        "1x400",
+        'k8spilot_provisioner_closed_until_timestamp_seconds{template="cpu"}',
+        "60+60x400",
+    ],
+}
+"""Alerts, and series with which each does not fire: a closure that is over, and one that lasts."""
 SLOW = {"K8spilotJobsWait": "6h5m"}
 """When an alert fires that takes more than fifteen minutes."""
 
@@ -64,11 +74,13 @@ def test_each_alert_has_series_with_which_it_fires() -> None:
     assert set(FIRING) == {rule["alert"] for group in GROUPS for rule in group["rules"]}
 
 
-@pytest.mark.parametrize("name", FIRING)
-def test_an_alert_fires(lab: Lab, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "series", "fires"),
+    [*((name, series, True) for name, series in FIRING.items()), *((name, one, False) for name, one in SILENT.items())],
+)
+def test_an_alert_fires_when_it_should(lab: Lab, tmp_path: Path, name: str, series: list[str], fires: bool) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(yaml.safe_dump({"groups": GROUPS}))
-    series = FIRING[name]
     (rule,) = [rule for group in GROUPS for rule in group["rules"] if rule["alert"] == name]
     tests = {
         "rule_files": [str(rules)],
@@ -82,7 +94,7 @@ def test_an_alert_fires(lab: Lab, tmp_path: Path, name: str) -> None:
                     {
                         "expr": f'count(ALERTS{{alertname="{name}",alertstate="firing"}})',
                         "eval_time": SLOW.get(name, "15m"),
-                        "exp_samples": [{"labels": "{}", "value": 1}],
+                        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
                     }
                 ],
             }

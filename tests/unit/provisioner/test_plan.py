@@ -243,8 +243,8 @@ def test_pilots_that_ended_well_go_after_a_while_and_of_failed_ones_the_last_thr
 
 
 def test_a_pilot_that_ends_again_and_again_makes_room_for_another_trial() -> None:
-    old = pilot(PilotState.FAILING, age=700, trouble_since=NOW - 60, trouble="no pool")
-    new = pilot(PilotState.FAILING, age=100, trouble_since=NOW - 60, trouble="no pool")
+    old = pilot(PilotState.FAILING, age=2000, failing_since=NOW - 601, trouble="no pool")
+    new = pilot(PilotState.FAILING, age=2000, failing_since=NOW - 599, trouble="no pool")
     assert deleted(planned(demand(), pilots=[old, new])) == [old]
 
 

@@ -5,7 +5,8 @@ import time
 import classad2
 import pytest
 
-from k8spilot.provisioner import pool_queries
+from k8spilot.provisioner import pool_queries, suspect
+from k8spilot.provisioner.access_points import AccessPoints
 from k8spilot.provisioner.matching import Matcher
 from k8spilot.provisioner.pool_queries import largest, slots_of
 
@@ -45,7 +46,7 @@ def test_a_partitionable_slot_tells_for_how_long_its_claims_last() -> None:
 
 
 def test_an_access_point_that_the_collector_has_forgotten_is_missed() -> None:
-    memory = pool_queries.AccessPoints()
+    memory = AccessPoints()
     assert memory.absent(set(), 0) == ["the collector has no access point"]
     assert memory.absent({"a", "b"}, 10) == []
     assert memory.absent({"b"}, 20) == ["the collector no longer has the access point a"]
@@ -54,21 +55,20 @@ def test_an_access_point_that_the_collector_has_forgotten_is_missed() -> None:
 
 
 def test_an_access_point_that_is_silent_for_long_is_taken_for_one_without_jobs() -> None:
-    memory = pool_queries.AccessPoints()
+    memory = AccessPoints()
     memory.answered("a", 100)
     assert [memory.is_missed("a", now) for now in (200, 1899, 1901)] == [True, True, False]
     assert [memory.is_missed("new", now) for now in (200, 1999, 2001)] == [True, True, False]
 
 
 def test_once_a_look_takes_long_the_other_access_points_wait_for_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_queries, "_access_points", pool_queries.AccessPoints())
     monkeypatch.setattr(pool_queries, "_jobs", lambda *_: ([], 3))
     grouping = pool_queries.Grouping(Matcher(()), {})
     ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
     now = time.monotonic()
-    found = pool_queries.demand_of(ads, grouping, now)
+    found = pool_queries.demand_of(ads, grouping, AccessPoints(), now)
     assert (found.running, found.missing, found.is_complete) == (6, [], True)
-    late = pool_queries.demand_of(ads, grouping, now - 41)
+    late = pool_queries.demand_of(ads, grouping, AccessPoints(), now - 41)
     assert (late.running, len(late.missing), late.is_complete) == (0, 2, False)
 
 
@@ -91,3 +91,30 @@ def test_claims_without_a_job_are_told_apart() -> None:
     whole = {"PartitionableSlot": True, "NumDynamicSlots": 3, "ChildActivity": ["Busy", "Idle", "Idle"]}
     (one,) = slots_of([classad2.ClassAd(whole)])
     assert (one.running, one.idle_claims) == (3, 2)
+
+
+def refuse(*_: object) -> None:
+    """An answer that is too large."""
+    raise MemoryError
+
+
+def test_an_access_point_whose_answer_is_too_large_is_left_out_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_queries, "_jobs", lambda name, *_: refuse() if name == "a" else ([], 3))
+    ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
+    memory = AccessPoints()
+    found = pool_queries.demand_of(ads, pool_queries.Grouping(Matcher(()), {}), memory, time.monotonic())
+    assert (found.running, found.is_complete) == (3, False)
+    assert found.missing == ["the answer of the access point a took too much memory; it is left out for ten minutes"]
+    assert memory.silent["a"] > time.monotonic() + 500
+
+
+def test_an_access_point_that_cost_a_worker_its_life_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_queries, "_jobs", lambda *_: ([], 3))
+    grouping = pool_queries.Grouping(Matcher(()), {suspect.of_access_point("a"): "it ended a worker"})
+    ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
+    found = pool_queries.demand_of(ads, grouping, AccessPoints(), time.monotonic())
+    assert (found.running, len(found.missing)) == (3, 1)
+    assert suspect.access_point_in(suspect.of_access_point("a")) == "a"
+    assert suspect.access_point_in("alice@pool") == ""

@@ -174,11 +174,29 @@ def test_a_collector_that_forgets_most_pilots_is_not_believed_for_some_minutes()
 
 
 def test_a_pod_of_another_scaler_counts_and_is_not_ours() -> None:
+    """Pods that `kubectl delete --cascade=orphan` has left are ours, without an owner."""
     found = pod()
-    found["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "pilots", "uid": "x", "controller": True}]
-    assert not joined(found).is_ours
-    found["metadata"]["ownerReferences"] = [{"kind": "CronJob", "name": "cpu", "uid": "x", "controller": True}]
     assert joined(found).is_ours
+    del found["metadata"]["annotations"]
+    assert not joined(found).is_ours
+
+
+def test_a_pilot_is_awaited_from_the_time_at_which_it_got_its_node() -> None:
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": EARLY}]
+    began = datetime.fromisoformat(EARLY).timestamp()
+    assert joined(pod("Pending", conditions=conditions)).awaited_since == began
+    waiting = joined(pod("Pending", conditions=conditions, pilot=waits("ErrImagePull")))
+    assert waiting.trouble_since == began, "and not from its creation, after which it may have waited for a node"
+    again = joined(pod("Running", pilot=running(10)), seen={"u1": NOW - 100})
+    assert again.awaited_since == NOW - 10, "one that was in the pool has the same time again"
+
+
+def test_a_pilot_that_ends_again_and_again_does_so_from_the_first_look() -> None:
+    found, history = pod("Running", pilot=waits("CrashLoopBackOff", restartCount=5)), History()
+    looks = [next(iter(join([pod_facts(found)], {}, [], history, NOW + after))) for after in (0, 30)]
+    assert [(one.state, one.failing_since) for one in looks] == [(PilotState.FAILING, NOW)] * 2
+    history.keep(set())
+    assert history.failing == {}
 
 
 def test_a_pilot_that_had_a_job_once_is_remembered() -> None:
