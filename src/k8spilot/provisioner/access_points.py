@@ -18,7 +18,7 @@ not answer."""
 
 @dataclass(slots=True)
 class AccessPoints:
-    """What is known of them, by name. All times are those of the machine's monotonic clock."""
+    """Facts from earlier looks, by name. All times are those of the machine's monotonic clock."""
 
     silent: dict[str, float] = field(default_factory=dict)
     """Time from which one that did not answer is asked again."""
