@@ -1,11 +1,13 @@
 """Commands beside a job: docker exec, and with it condor_ssh_to_job."""
 
 import asyncio
+import socket
 
 import pytest
 
-from tests.engine.client import Failed
-from tests.engine.rings import Engine, eventually
+from k8spilot.docker.hijack import frame
+from tests.engine.client import VERSION, Failed
+from tests.engine.rings import Engine, Simulated, eventually
 
 LABELS = {"org.htcondorproject": "True"}
 
@@ -132,6 +134,31 @@ async def test_an_exec_is_started_once(engine: Engine) -> None:
     identifier, attached = await engine.begin_exec(name, "true")
     await attached.output()
     assert (await engine.ask("POST", f"/exec/{identifier}/start", {})).status == 409
+
+
+async def test_the_python_client_gets_the_headers_before_any_output(simulator: Simulated) -> None:
+    """It would lose what it reads together with them."""
+    name = await _job(simulator)
+    body = {"Cmd": ["echo", "out"], "AttachStdout": True}
+    identifier = (await simulator.call("POST", f"/containers/{name}/exec", body)).json["Id"]
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(simulator.path))
+        head = [
+            f"POST {VERSION}/exec/{identifier}/start HTTP/1.1",
+            "Host: docker",
+            "Connection: Upgrade",
+            "Upgrade: tcp",
+        ]
+        head += ["User-Agent: docker-sdk-python/7.1.0", "Content-Type: application/json", "Content-Length: 2"]
+        client.sendall("\r\n".join([*head, "", "{}"]).encode())
+        await asyncio.sleep(0.5)  # busy with something else
+        first = client.recv(65536)
+        client.setblocking(False)
+        rest = b""
+        while chunk := await asyncio.get_running_loop().sock_recv(client, 65536):
+            rest += chunk
+    assert (first.startswith(b"HTTP/1.1 101 "), first.endswith(b"\r\n\r\n")) == (True, True)
+    assert rest == frame(1, b"out\n")
 
 
 async def test_a_detached_one_runs_by_itself(engine: Engine) -> None:

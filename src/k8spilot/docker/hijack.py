@@ -5,8 +5,10 @@ length as a big-endian 32-bit number) and that many bytes.
 """
 
 import asyncio
+import fcntl
 import select
 import struct
+import termios
 from typing import Final
 
 from aiohttp import web
@@ -18,6 +20,10 @@ from k8spilot.docker.json_http import MEMORY, no_room
 RAW_STREAM: Final = "application/vnd.docker.raw-stream"
 MULTIPLEXED_STREAM: Final = "application/vnd.docker.multiplexed-stream"
 _HEADER: Final = struct.Struct(">BxxxI")
+_LOSING_CLIENT: Final = "docker-sdk-python"
+"""User-Agent of a client that loses what it has read together with the headers: the Python package docker reads the
+stream from the socket, past the buffer of its HTTP library (docker/api/client.py, _get_raw_response_socket)."""
+_LOOKS, _LOOK_SECONDS = 500, 0.002
 _LARGE: Final = 64 * 1024
 _INPUT_BYTES: Final = 64 * 1024
 
@@ -135,4 +141,17 @@ async def take_over(request: web.Request, *, framed: bool = True) -> tuple[web.S
     request.protocol.take_over(input_)
     response.force_close()
     await response.prepare(request)
+    if request.headers.get("User-Agent", "").startswith(_LOSING_CLIENT):
+        await _received(request.transport)
     return response, input_
+
+
+async def _received(transport: asyncio.Transport) -> None:
+    """Wait until the client has read all that was sent, which nothing tells of; for a second at most."""
+    connection = transport.get_extra_info("socket")
+    for _ in range(_LOOKS):
+        unread = bytearray(4)
+        fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, unread)  # of a Unix socket: what the peer has not read
+        if not any(unread):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
