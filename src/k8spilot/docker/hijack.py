@@ -22,7 +22,7 @@ MULTIPLEXED_STREAM: Final = "application/vnd.docker.multiplexed-stream"
 _HEADER: Final = struct.Struct(">BxxxI")
 _LOSING_CLIENT: Final = "docker-sdk-python"
 """User-Agent of a client that loses what it has read together with the headers: the Python package docker reads the
-stream from the socket, past the buffer of its HTTP library (docker/api/client.py, _get_raw_response_socket)."""
+stream from the socket, past the buffer of its HTTP library (APIClient._get_raw_response_socket)."""
 _LOOKS, _LOOK_SECONDS = 500, 0.002
 _LARGE: Final = 64 * 1024
 _INPUT_BYTES: Final = 64 * 1024
