@@ -22,7 +22,7 @@ from k8spilot.common import pilot_api
 from tests.engine.client import Failed, Job, unique_name
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.runner import ORDERS
-from tests.simulator.kubelet import Timing
+from tests.simulator.node import Timing
 from tests.simulator.programs import Programs
 
 JOB: Final[dict[str, Any]] = {"Labels": {"org.htcondorproject": "True"}}

@@ -11,7 +11,7 @@ from k8spilot.payload.run import Run
 from k8spilot.payload.state_machine import PayloadMachine
 from tests.engine.client import unique_name
 from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, simulated
-from tests.simulator.kubelet import Timing
+from tests.simulator.node import Timing
 from tests.simulator.programs import Programs
 
 LABEL = "org.htcondorproject=True"

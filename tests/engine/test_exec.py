@@ -136,21 +136,21 @@ async def test_an_exec_is_started_once(engine: Engine) -> None:
     assert (await engine.ask("POST", f"/exec/{identifier}/start", {})).status == 409
 
 
+async def _python_client(simulator: Simulated, name: str, *command: str) -> socket.socket:
+    """A connection of the Python package docker that has started a command, and has read nothing yet."""
+    body = {"Cmd": list(command), "AttachStdout": True}
+    identifier = (await simulator.call("POST", f"/containers/{name}/exec", body)).json["Id"]
+    head = [f"POST {VERSION}/exec/{identifier}/start HTTP/1.1", "Host: docker", "Connection: Upgrade", "Upgrade: tcp"]
+    head += ["User-Agent: docker-sdk-python/7.1.0", "Content-Type: application/json", "Content-Length: 2"]
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(simulator.path))
+    client.sendall("\r\n".join([*head, "", "{}"]).encode())
+    return client
+
+
 async def test_the_python_client_gets_the_headers_before_any_output(simulator: Simulated) -> None:
     """It would lose what it reads together with them."""
-    name = await _job(simulator)
-    body = {"Cmd": ["echo", "out"], "AttachStdout": True}
-    identifier = (await simulator.call("POST", f"/containers/{name}/exec", body)).json["Id"]
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(simulator.path))
-        head = [
-            f"POST {VERSION}/exec/{identifier}/start HTTP/1.1",
-            "Host: docker",
-            "Connection: Upgrade",
-            "Upgrade: tcp",
-        ]
-        head += ["User-Agent: docker-sdk-python/7.1.0", "Content-Type: application/json", "Content-Length: 2"]
-        client.sendall("\r\n".join([*head, "", "{}"]).encode())
+    with await _python_client(simulator, await _job(simulator), "echo", "out") as client:
         await asyncio.sleep(0.5)  # busy with something else
         first = client.recv(65536)
         client.setblocking(False)
@@ -159,6 +159,15 @@ async def test_the_python_client_gets_the_headers_before_any_output(simulator: S
             rest += chunk
     assert (first.startswith(b"HTTP/1.1 101 "), first.endswith(b"\r\n\r\n")) == (True, True)
     assert rest == frame(1, b"out\n")
+
+
+async def test_a_python_client_that_goes_before_it_has_read_the_headers_is_no_fault(simulator: Simulated) -> None:
+    """The fixture looks for faults in the log."""
+    name = await _job(simulator)
+    with await _python_client(simulator, name, "echo", "out"):
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)
+    assert (await simulator.exec(name, "true")).code == 0
 
 
 async def test_a_detached_one_runs_by_itself(engine: Engine) -> None:

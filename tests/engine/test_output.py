@@ -7,7 +7,7 @@ import pytest
 
 from k8spilot.payload.scrub.from_pilot import Leftovers
 from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, patched, simulated
-from tests.simulator.kubelet import Timing
+from tests.simulator.node import Timing
 from tests.simulator.programs import Programs
 
 MEGABYTE = 1 << 20

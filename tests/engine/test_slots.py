@@ -13,7 +13,7 @@ from k8spilot.kube.own_pod import Sidecar
 from k8spilot.payload import binder
 from tests.engine.client import Client
 from tests.engine.rings import Simulated, eventually, several_slots
-from tests.simulator.kubelet import Timing
+from tests.simulator.node import Timing
 from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 

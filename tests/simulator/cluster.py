@@ -21,7 +21,8 @@ from k8spilot.supervisor.supervisor import GONE
 from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import own_uid
 from tests.simulator.images import DEVICES, HOST, Images
-from tests.simulator.kubelet import Kubelet, Node, Timing, Volumes
+from tests.simulator.kubelet import Kubelet
+from tests.simulator.node import Node, Timing, Volumes
 from tests.simulator.pod import NAME, NAMESPACE, payload_status, pilot_pod
 from tests.simulator.programs import Programs
 

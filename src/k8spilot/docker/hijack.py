@@ -24,6 +24,7 @@ _LOSING_CLIENT: Final = "docker-sdk-python"
 """User-Agent of a client that loses what it has read together with the headers: the Python package docker reads the
 stream from the socket, past the buffer of its HTTP library (APIClient._get_raw_response_socket)."""
 _LOOKS, _LOOK_SECONDS = 500, 0.002
+"""Number and distance of looks at what that client has read."""
 _LARGE: Final = 64 * 1024
 _INPUT_BYTES: Final = 64 * 1024
 
@@ -147,7 +148,7 @@ async def take_over(request: web.Request, *, framed: bool = True) -> tuple[web.S
 
 
 async def _received(transport: asyncio.Transport) -> None:
-    """Wait until the client has read all that was sent, which nothing tells of; for a second at most."""
+    """Wait up to a second until the client has read all that was sent. The kernel has no event for that."""
     connection = transport.get_extra_info("socket")
     for _ in range(_LOOKS):
         unread = bytearray(4)

@@ -3,14 +3,14 @@
 The pool worker uses it in a look, and the provisioner keeps it between looks: a worker may be killed.
 """
 
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
-SILENT_SECONDS: Final = 60.0
+_SILENT_SECONDS: Final = 60.0
 """Time for which an access point that does not answer is left out: each one takes QUERY_TIMEOUT."""
-LEFT_OUT_SECONDS: Final = 600.0
+_LARGE_SECONDS: Final = 600.0
 """Time for which one is left out whose answer took too much memory, or so long that the worker was killed."""
-LEFT_OUT: Final = "it is left out for ten minutes"
 KNOWN_SECONDS: Final = 1800.0
 """Time after which an access point is taken for one without jobs: one that the collector no longer has, or that does
 not answer."""
@@ -20,12 +20,28 @@ not answer."""
 class AccessPoints:
     """Facts from earlier looks, by name. All times are those of the machine's monotonic clock."""
 
-    silent: dict[str, float] = field(default_factory=dict)
-    """Time from which one that did not answer is asked again."""
+    left_out: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Access points that are not asked: until when, and why."""
     seen: dict[str, float] = field(default_factory=dict)
     """When the collector had each one last."""
     answers: dict[str, float] = field(default_factory=dict)
     """When each one answered last, or was missed for the first time."""
+
+    def leave_out_silent(self, name: str) -> None:
+        """Leave out an access point that did not answer."""
+        why = f"the access point {name} did not answer, and is asked again in a minute"
+        self.left_out[name] = (time.monotonic() + _SILENT_SECONDS, why)
+
+    def leave_out_large(self, name: str, cost: str) -> str:
+        """Leave out an access point whose answer took too much of `cost`; return a sentence about that."""
+        why = f"the answer of the access point {name} took too much {cost}; it is left out for ten minutes"
+        self.left_out[name] = (time.monotonic() + _LARGE_SECONDS, why)
+        return why
+
+    def why_left_out(self, name: str, now: float) -> str:
+        """Return why an access point is not asked now; empty if it is asked."""
+        until, why = self.left_out.get(name, (0.0, ""))
+        return why if now < until else ""
 
     def answered(self, name: str, now: float) -> None:
         """Note that an access point has answered."""

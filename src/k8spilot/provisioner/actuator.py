@@ -14,7 +14,7 @@ from typing import Any, Final
 from k8spilot.common.errors import ClusterError
 from k8spilot.provisioner import budget, supply
 from k8spilot.provisioner.cluster import Cluster, Reflector, Refused, owner_of
-from k8spilot.provisioner.model import Pilot, PilotState
+from k8spilot.provisioner.model import NOT_STARTED, Pilot
 from k8spilot.provisioner.plan import Plan, TemplatePlan
 from k8spilot.provisioner.supply import PilotPod
 from k8spilot.provisioner.templates import pod_in
@@ -25,8 +25,6 @@ Json = dict[str, Any]
 
 _LASTING: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
 """Refusals that the next turn would meet again: quota, policies, an invalid pod."""
-_NOT_STARTED: Final = frozenset({PilotState.PENDING, PilotState.FAILING})
-"""States of pilots that may have begun to run since the plan was made."""
 _AT_A_TIME: Final = 10
 """Requests to the API server at a time."""
 _LEASE_LOST: Final = "another provisioner has the Lease, so that the rest of the plan is left to it"
@@ -153,7 +151,7 @@ class Actuator:
     async def _end(self, pilot: Pilot, why: str) -> None:
         """Delete a pod if it is still what the plan saw: a pending one may have begun to run since."""
         conditions = {"uid": pilot.uid}
-        if pilot.state in _NOT_STARTED:
+        if pilot.state in NOT_STARTED:
             conditions["resourceVersion"] = pilot.resource_version
         try:
             options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}

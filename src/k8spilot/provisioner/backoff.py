@@ -70,7 +70,7 @@ def judge(
     if now < before.until:
         return before
     if words := refusal or next(_without_room(pilots, now), ""):
-        return _without_end(before, now, words)
+        return _full(before, now, words)
     if words := next(_standing(pilots, now), ""):
         return _closed(before, now, now, words)
     return before
@@ -120,14 +120,15 @@ def _closed(before: Closure, when: float, now: float, reason: str) -> Closure:
     """Return the record after a failure."""
     failures = before.failures + 1
     pause = min(FIRST_SECONDS * 2 ** min(failures - 1, 20), LONGEST_SECONDS)
-    return Closure(failures, now + pause, reason, max(when, before.last), before.version, before.needs_job, pause)
+    last = max(when, before.last)
+    return replace(before, failures=failures, until=now + pause, reason=reason, last=last, pause=pause)
 
 
-def _without_end(before: Closure, now: float, reason: str) -> Closure:
-    """Return the record while there is no room or quota, which says nothing of the template: it does not add up."""
+def _full(before: Closure, now: float, reason: str) -> Closure:
+    """Return the record while room or quota is missing. That says nothing of the template, and adds no failure."""
     pause = LONGEST_WAIT_SECONDS if before.failures else FIRST_SECONDS
-    failures = max(before.failures, 1)
-    return Closure(failures, now + pause, reason, max(now, before.last), before.version, before.needs_job, pause)
+    last, failures = max(now, before.last), max(before.failures, 1)
+    return replace(before, failures=failures, until=now + pause, reason=reason, last=last, pause=pause)
 
 
 def _failed_at(pilot: Pilot) -> float:

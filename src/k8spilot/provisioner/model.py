@@ -97,6 +97,8 @@ EXISTING = frozenset(PilotState) - {PilotState.FAILED, PilotState.SUCCEEDED}
 """States of pilots that count for the limit of pilots."""
 PENDING = frozenset({PilotState.PENDING, PilotState.STARTING, PilotState.FAILING})
 """States of pilots that count for the limit of pending pilots."""
+NOT_STARTED = PENDING - {PilotState.STARTING}
+"""States of pilots whose pilot container does not run. It may have begun to run since the plan was made."""
 IN_POOL = frozenset({PilotState.IDLE, PilotState.BUSY})
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from k8spilot.common.errors import PilotError
 from k8spilot.provisioner import pool_worker, suspect
-from k8spilot.provisioner.access_points import LEFT_OUT, LEFT_OUT_SECONDS, AccessPoints
+from k8spilot.provisioner.access_points import AccessPoints
 from k8spilot.provisioner.model import PoolView, Question
 from k8spilot.provisioner.pool_configuration import TOKENS, PoolConfiguration
 
@@ -38,7 +38,7 @@ class Pool:
         self._configuration = configuration
         self._worker: ProcessPoolExecutor | None = None
         self._suspects: dict[str, float] = {}
-        """Users and access points whose jobs are left out, and until when (time.monotonic)."""
+        """Users whose jobs are left out, and until when (time.monotonic)."""
         self._access_points = AccessPoints()
 
     async def look(self, question: Question) -> PoolView:
@@ -89,8 +89,7 @@ class Pool:
         if not user:
             return ""
         if name := suspect.access_point_in(user):
-            self._suspects[user] = time.monotonic() + LEFT_OUT_SECONDS
-            return f"; the answer of the access point {name} took too much memory or time; {LEFT_OUT}"
+            return f"; {self._access_points.leave_out_large(name, 'memory or time')}"
         self._suspects[user] = time.monotonic() + _SUSPECT_SECONDS
         return f"; an expression of the jobs of {user} took too much memory or time, and they are left out for an hour"
 

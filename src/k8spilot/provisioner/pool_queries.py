@@ -13,7 +13,7 @@ import classad2
 import htcondor2
 
 from k8spilot.provisioner import suspect
-from k8spilot.provisioner.access_points import LEFT_OUT, LEFT_OUT_SECONDS, SILENT_SECONDS, AccessPoints
+from k8spilot.provisioner.access_points import AccessPoints
 from k8spilot.provisioner.matching import Matcher
 from k8spilot.provisioner.model import Demand, JobGroup, PilotSlot, PoolView, Question
 from k8spilot.provisioner.resources import Resources
@@ -114,33 +114,30 @@ class _SilentError(Exception):
 def _answer(
     name: str, schedd: Any, grouping: "Grouping", memory: AccessPoints, began: float
 ) -> tuple[list[JobGroup], int]:
-    """Return what `_jobs` does, unless the access point was silent lately or the look takes too long already."""
-    if suspect.of_access_point(name) in grouping.suspects:
-        raise _SilentError(f"the answer of the access point {name} took too much memory or time; {LEFT_OUT}")
-    if began < memory.silent.get(name, 0):
-        raise _SilentError(f"the access point {name} did not answer, and is asked again in a minute")
+    """Return what `_jobs` does, unless the access point is left out or the look takes too long already."""
+    if why := memory.why_left_out(name, began):
+        raise _SilentError(why)
     if time.monotonic() - began > _ASKING_SECONDS:
         raise _SilentError(f"the access point {name} was not asked in this turn, since others took too long")
+    suspect.name(suspect.of_access_point(name))
     try:
-        return _jobs(name, schedd, grouping)
+        return _jobs(schedd, grouping)
     except htcondor2.HTCondorException as error:
-        memory.silent[name] = time.monotonic() + SILENT_SECONDS
+        memory.leave_out_silent(name)
         raise _SilentError(f"the access point {name} does not answer: {error}") from error
     except MemoryError as error:
-        memory.silent[name] = time.monotonic() + LEFT_OUT_SECONDS
-        raise _SilentError(f"the answer of the access point {name} took too much memory; {LEFT_OUT}") from error
+        raise _SilentError(memory.leave_out_large(name, "memory")) from error
     finally:
         suspect.name("")
 
 
-def _jobs(name: str, schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
+def _jobs(schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
     """Return the idle jobs of an access point, and the number of running ones that match a template.
 
     The access point aggregates them (aggregate_jobs in the schedd's autocluster.cpp). It does not evaluate a constraint
     over the jobs there, so that the status is one of the attributes that tell groups apart.
     """
     attributes = ["JobStatus", *grouping.matcher.attributes]
-    suspect.name(suspect.of_access_point(name))
     found = htcondor2.Schedd(schedd).query("", attributes, opts=htcondor2.QueryOpts.GroupBy)
     of_status: dict[object, list[JobGroup]] = {_IDLE: [], _RUNNING: []}
     for ad in largest(found):
@@ -164,7 +161,6 @@ class Grouping:
 
     def __init__(self, matcher: Matcher, suspects: Mapping[str, str]) -> None:
         self.matcher = matcher
-        self.suspects = suspects
         self._refused = dict(suspects)
         self._seconds: defaultdict[str, float] = defaultdict(float)
 

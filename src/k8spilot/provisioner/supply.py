@@ -90,6 +90,8 @@ def pod_facts(pod: Json) -> PilotPod:
     started = _time(running.get("startedAt"))
     phase = status.get("phase") or "Pending"
     created = _time(metadata.get("creationTimestamp"))
+    scheduling = _condition(pod, "PodScheduled")
+    scheduled = _time(scheduling.get("lastTransitionTime")) if scheduling.get("status") == "True" else 0.0
     trouble, since = _trouble(pod, by_name, has_run=bool(started or pilot.get("restartCount")))
     return PilotPod(
         name=metadata["name"],
@@ -98,17 +100,14 @@ def pod_facts(pod: Json) -> PilotPod:
         template=(metadata.get("labels") or {}).get(TEMPLATE, ""),
         template_version=(metadata.get("annotations") or {}).get(VERSION, ""),
         created=created,
-        scheduled=_scheduled(pod),
+        scheduled=scheduled,
         phase=phase,
         is_deleted="deletionTimestamp" in metadata,
         started=started,
         crashes=int(pilot.get("restartCount") or 0),
         trouble=trouble,
-        trouble_since=since or created,
-        was_disrupted=any(
-            one.get("type") == "DisruptionTarget" and one.get("status") == "True"
-            for one in status.get("conditions") or ()
-        ),
+        trouble_since=since or scheduled or created,
+        was_disrupted=_condition(pod, "DisruptionTarget").get("status") == "True",
         worked_seconds=_worked(pilot),
         is_ours=VERSION in (metadata.get("annotations") or {}),
     )
@@ -240,25 +239,23 @@ def _trouble(pod: Json, by_name: Mapping[str, Json], *, has_run: bool) -> tuple[
     if status.get("phase") == "Succeeded":
         ends = [(one.get("state") or {}).get("terminated") or {} for one in by_name.values()]
         return "", max((_time(end.get("finishedAt")) for end in ends), default=0.0)
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return _line(f"{condition.get('reason')}: {condition.get('message')}"), _time(
-                condition.get("lastTransitionTime")
-            )
+    scheduling = _condition(pod, "PodScheduled")
+    if scheduling.get("status") == "False":
+        words = _line(f"{scheduling.get('reason')}: {scheduling.get('message')}")
+        return words, _time(scheduling.get("lastTransitionTime"))
     for name, one in by_name.items():
         waiting = (one.get("state") or {}).get("waiting") or {}
         if (name in _OURS or not has_run) and waiting.get("reason", "") not in _ORDINARY:
             last = (one.get("lastState") or {}).get("terminated") or {}
             words = f"{waiting.get('reason')}: {last.get('message') or waiting.get('message') or ''}"
-            return _line(f"the container {name} waits: {words}"), _time(last.get("finishedAt")) or _scheduled(pod)
+            return _line(f"the container {name} waits: {words}"), _time(last.get("finishedAt"))
     return "", 0.0
 
 
-def _scheduled(pod: Json) -> float:
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return _time(condition.get("lastTransitionTime"))
-    return 0.0
+def _condition(pod: Json, kind: str) -> Json:
+    """Return a condition of the pod; empty if it has none of that type."""
+    conditions: list[Json] = (pod.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one.get("type") == kind), {})
 
 
 def _line(text: str) -> str:

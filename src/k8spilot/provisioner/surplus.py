@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from k8spilot.provisioner import backoff
-from k8spilot.provisioner.model import Pilot, PilotState, Template
+from k8spilot.provisioner.model import NOT_STARTED, Pilot, PilotState, Template
 
 _SECONDS: Final = 60.0
 """Age from which a pending pilot that no job needs is deleted: jobs between two others are idle for a moment."""
 _STUCK_SECONDS: Final = 180.0
 """The same for one that cannot start: it costs nothing while it waits, and the next jobs may come soon."""
-_NOT_STARTED: Final = frozenset({PilotState.PENDING, PilotState.FAILING})
 
 
 def pending(unused: Sequence[Pilot], idle_jobs: int, most: int, now: float) -> list[tuple[Pilot, str]]:
@@ -47,6 +46,6 @@ def ended(template: Template | None, pilots: Sequence[Pilot], now: float) -> lis
             found.append((pilot, f"it ends again and again: {pilot.trouble}"))
         elif template is None or pilot.template_version == template.version:
             continue
-        elif pilot.state in _NOT_STARTED and pilot.trouble:
+        elif pilot.state in NOT_STARTED and pilot.trouble:
             found.append((pilot, "it does not start, and its template has changed"))
     return found

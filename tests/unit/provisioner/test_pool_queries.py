@@ -101,20 +101,22 @@ def refuse(*_: object) -> None:
 def test_an_access_point_whose_answer_is_too_large_is_left_out_and_hides_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pool_queries, "_jobs", lambda name, *_: refuse() if name == "a" else ([], 3))
+    monkeypatch.setattr(pool_queries, "_jobs", lambda ad, _: refuse() if ad["Name"] == "a" else ([], 3))
     ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
     memory = AccessPoints()
     found = pool_queries.demand_of(ads, pool_queries.Grouping(Matcher(()), {}), memory, time.monotonic())
     assert (found.running, found.is_complete) == (3, False)
     assert found.missing == ["the answer of the access point a took too much memory; it is left out for ten minutes"]
-    assert memory.silent["a"] > time.monotonic() + 500
+    assert memory.why_left_out("a", time.monotonic() + 500) == found.missing[0]
 
 
 def test_an_access_point_that_cost_a_worker_its_life_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_queries, "_jobs", lambda *_: ([], 3))
-    grouping = pool_queries.Grouping(Matcher(()), {suspect.of_access_point("a"): "it ended a worker"})
+    memory = AccessPoints()
+    why = memory.leave_out_large("a", "memory or time")
     ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
-    found = pool_queries.demand_of(ads, grouping, AccessPoints(), time.monotonic())
-    assert (found.running, len(found.missing)) == (3, 1)
+    found = pool_queries.demand_of(ads, pool_queries.Grouping(Matcher(()), {}), memory, time.monotonic())
+    assert (found.running, found.missing) == (3, [why])
+    assert memory.why_left_out("a", time.monotonic() + 601) == ""
     assert suspect.access_point_in(suspect.of_access_point("a")) == "a"
     assert suspect.access_point_in("alice@pool") == ""
