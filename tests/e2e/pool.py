@@ -9,6 +9,7 @@ from typing import Any
 
 from lab import pilot
 from lab.api import Lab
+from lab.errors import LabError
 from lab.faulty import FaultyRegistry
 from lab.jobs import PATIENCE_S, Event, Jobs, submit
 from lab.oci import Entry, OciImage, Pusher, layer, shell
@@ -25,6 +26,9 @@ FIT_SECONDS = 60.0
 
 No document promises less. A slot that is not fit is so for minutes: for as long as it is claimed, or avoids a registry.
 """
+
+KILLED = 137
+"""How a shell ends whose container was ended: by SIGKILL."""
 
 _SCRIPT = "job.sh"
 
@@ -206,6 +210,14 @@ class Pool:
     def beside_the_engine(self, script: str) -> str:
         """Run a shell script in the engine's container, which the pilot container is but where nobody is root."""
         return pilot.inside(self.lab, self.pod, script, self.lab.engine)
+
+    def ends_its_container(self, script: str, container: str = "pilot") -> None:
+        """Run a shell script in a container which that script ends: the script may be killed with its container."""
+        try:
+            pilot.inside(self.lab, self.pod, script, container)
+        except LabError as ended:
+            if f"exit code {KILLED}" not in str(ended):
+                raise
 
     def of_slot(self, attribute: str) -> str:
         """An attribute of the slot as the pool's users see it; `undefined` if there is none of that name."""

@@ -120,7 +120,7 @@ def test_an_htcondor_agent_that_is_killed_costs_nothing(pool: Pool) -> None:
 def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(pool: Pool) -> None:
     jobs = pool.shell(SLOW)
     runs(jobs, pool)
-    pool.beside_the_engine("pkill -KILL -U $(id -u) -f -o supervisor[.]py")
+    pool.ends_its_container("pkill -KILL -U $(id -u) -f -o supervisor[.]py", pool.lab.engine)
     ended_the_second_time(jobs, 120)
     statuses = {one["name"]: one for one in pool.status()["status"]["initContainerStatuses"]}
     assert statuses["engine"]["restartCount"] >= 1
