@@ -31,7 +31,7 @@ RUN python3 -m venv --without-pip /opt/k8spilot \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
 WORKDIR /source
 COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c src/k8spilot/condor/*.h ./
-RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c packet.c scope.c \
+RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c packet.c scope.c wear.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c unlock.c measure.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /docker-client docker-client.c engine.c sandbox.c

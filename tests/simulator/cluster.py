@@ -100,6 +100,8 @@ class Idle:
     """Of its resources."""
     groups: Sequence[int] = ()
     """That the node gives to it."""
+    read_only: bool = False
+    """Whether the spec of the payload container has a read-only root."""
 
 
 @asynccontextmanager
@@ -168,7 +170,7 @@ async def _put_together(
     parts.callback(os.environ.__setitem__, "PATH", path)
     idle = images.find("registry.test:5000/k8spilot:test")
     assert idle is not None
-    server = ApiServer(pilot_pod(idle, settings.slots, own.limits))
+    server = ApiServer(pilot_pod(idle, settings.slots, own.limits, read_only=own.read_only))
     await parts.enter_async_context(server.serve())
     containers = folder / "containers"
     containers.mkdir()

@@ -19,7 +19,11 @@ PAYLOAD: Final = "payload"
 
 
 def pilot_pod(
-    idle: LocalImage, slots: Sequence[SlotSettings], limits: Mapping[str, str] | None = None
+    idle: LocalImage,
+    slots: Sequence[SlotSettings],
+    limits: Mapping[str, str] | None = None,
+    *,
+    read_only: bool = False,
 ) -> dict[str, Any]:
     """The pod after its start: `install` has ended, `payload` is about to run the idle image, `pilot` runs."""
     pod = deepcopy(_manifest())
@@ -33,7 +37,11 @@ def pilot_pod(
     for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
         container["image"] = idle.reference
         if (uid := uids.get(container["name"])) is not None:
-            container["securityContext"] |= {"runAsUser": uid, "runAsGroup": uid}
+            container["securityContext"] |= {
+                "runAsUser": uid,
+                "runAsGroup": uid,
+                "readOnlyRootFilesystem": read_only,
+            }
             container["resources"]["limits"] |= limits or {}
     pod["status"] = {
         "phase": "Running",

@@ -10,7 +10,7 @@ from typing import Final
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = {
     "payload-init": tuple(
-        f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "packet", "scope")
+        f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "packet", "scope", "wear")
     ),
     "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock", "measure")),
     "docker-client": tuple(f"src/k8spilot/condor/{name}.c" for name in ("docker-client", "engine", "sandbox")),

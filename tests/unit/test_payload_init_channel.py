@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from k8spilot.common.errors import PayloadLost
 from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 
 
@@ -43,3 +44,33 @@ async def test_a_command_that_has_ended_takes_no_memory_and_has_no_second_end(tm
             assert channel.open
             peer.send(b"exit 1 256")
             await channel.closed
+
+
+@pytest.mark.parametrize("word", ["renewed", "worn limits"])
+async def test_an_answer_to_a_renewal_that_nobody_asked_for_ends_the_connection(tmp_path: Path, word: str) -> None:
+    async with PayloadInitServer(tmp_path / SOCKET, os.getuid()) as init_server:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(str(tmp_path / SOCKET))
+            peer.send(b"hello 4 fresh scoped -")
+            channel = await init_server.until(lambda _: True)
+            peer.send(word.encode())
+            await channel.closed
+
+
+async def test_a_renewed_container_can_be_swept_again_and_a_worn_one_says_why(tmp_path: Path) -> None:
+    async with PayloadInitServer(tmp_path / SOCKET, os.getuid()) as init_server:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(str(tmp_path / SOCKET))
+            peer.send(b"hello 4 fresh scoped -")
+            channel = await init_server.until(lambda _: True)
+            for _ in range(2):
+                peer.send(b"swept")
+                await channel.swept
+                peer.send(b"renewed")  # it arrives after the question
+                assert await channel.renew() == ""
+                assert not channel.swept.done()
+            peer.send(b"worn limits")
+            assert await channel.renew() == "limits"
+            peer.close()
+            with pytest.raises(PayloadLost):
+                await channel.renew()

@@ -17,6 +17,7 @@ from typing import Any, Final
 from k8spilot.condor.config import machine_name
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.tools import output_of
+from k8spilot.model.reuse import TENANT, Tenant, tenant_of
 from k8spilot.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,10 @@ class StartdAd(ABC):
     @abstractmethod
     async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Return attributes of each slot from the running startd, or None if it does not answer."""
+
+    async def tenant(self, slot: str) -> Tenant | None:
+        """Return the tenant of HTCondor's slot `slot`; None if the startd does not answer, or the slot has none."""
+        return tenant_of(await self.look(TENANT) or (), slot)
 
     async def vacate(self, job: str, slot: str) -> bool:
         """Make the startd end the job of a slot at once, which goes back to the queue. Return whether it will.

@@ -18,6 +18,7 @@ async def next_job(request: web.Request) -> web.Response:
     await clear_slot(store)
     if not store.payload.free:  # another client was faster, and must not see the files that arrive now
         raise Untimely(f"payload container {store.payload.name} is {store.payload.state.value}; no job can start in it")
+    store.payload.reuse.expect()
     await store.payload.scrubbing.before_files()
     await store.payload.scrubbing.remove_sandboxes()
     return web.Response(text="nothing is left of earlier jobs\n")

@@ -54,6 +54,8 @@ class ContainerView:
     restarts: int = 0
     volumes: frozenset[str] = frozenset()
     """Mount paths of its volumes."""
+    is_read_only: bool = False
+    """Whether its root file system is read-only."""
 
     @property
     def refused(self) -> str | None:
@@ -85,6 +87,7 @@ def container(pod: dict[str, Any], name: str) -> ContainerView | None:
         ended=state.get("terminated") or (status_part.get("lastState") or {}).get("terminated"),
         restarts=status_part.get("restartCount", 0),
         volumes=frozenset(mount["mountPath"] for mount in spec_part.get("volumeMounts") or ()),
+        is_read_only=bool((spec_part.get("securityContext") or {}).get("readOnlyRootFilesystem")),
     )
 
 

@@ -2,20 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
 from k8spilot.common import logs
+from k8spilot.common.aio import is_set
 from k8spilot.common.background import Background
 from k8spilot.model.image import Image
 from k8spilot.model.payload_state import PayloadEvent
 from k8spilot.model.reference import Reference
+from k8spilot.model.reuse import Tenant
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.image_change import ImageChange
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener, reported
+from k8spilot.payload.usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ class Bind:
         work: runs it.
         make: changes the image.
         ended: called with `BOUND` or `FAIL` in the moment in which `change` is done; not called on cancellation.
+        tenant: the startd's answer about the tenant of the slot; None if it was not asked.
     """
 
     def __init__(
@@ -52,11 +56,17 @@ class Bind:
         work: Background,
         make: Callable[["Bind"], Coroutine[Any, Any, ImageChange]],
         ended: Callable[["Bind", PayloadEvent], None],
+        tenant: asyncio.Future[Tenant | None] | None = None,
     ) -> None:
         self.reference = reference
         self.subject = subject
         self._make = make
         self._ended = ended
+        self.tenant = tenant
+        self.renewed: Usage | None = None
+        """Usage of the last job's container when this bind got it; None if it has a fresh container."""
+        self.confirmed: ImageChange | None = None
+        """Change whose container the pod's status has shown, which is not `change` if that container did not do."""
         self.change = work.start(self._run, "bind")
         """Change of the pod, as soon as payload-init runs in the image; raises the reason of a failure."""
 
@@ -69,6 +79,19 @@ class Bind:
     def is_bound(self) -> bool:
         """Whether payload-init runs in the image, or did."""
         return self.change.done() and not self.change.cancelled() and self.change.exception() is None
+
+    @property
+    def known_tenant(self) -> Tenant | None:
+        """Tenant of the slot; None if the startd has not answered, or knows none."""
+        tenant = self.tenant
+        if tenant is None or not is_set(tenant) or tenant.exception() is not None:
+            return None
+        return tenant.result()
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether the bind's job is another one than that of the tenant, or not HTCondor's at all."""
+        return self.known_tenant is None or self.known_tenant.job != self.subject.job
 
     @property
     def failed(self) -> bool:
@@ -86,7 +109,7 @@ class Bind:
 
 
 class BindSteps:
-    """The steps of a bind: find the image, wait until the node is free, change the pod."""
+    """The steps of a bind: find the image, and keep the last container or change the pod once the node is free."""
 
     def __init__(
         self,
@@ -96,8 +119,11 @@ class BindSteps:
         listener: SlotListener,
         work: Background,
         pace: Timeouts,
+        renew: Callable[[Image, Bind], Awaitable[ImageChange | None]],
     ) -> None:
         self._lookup = lookup
+        self._renew = renew
+        """Returns the change of the last container, if it can run the bind's job."""
         self._binder = binder
         self._abandoned_pull = abandoned_pull
         self._listener = listener
@@ -124,8 +150,10 @@ class BindSteps:
         began = asyncio.get_running_loop().time()
         async with reported(self._listener, reference, self._work.start):
             image = await self._lookup.find(reference)
-            await self._abandoned_pull.over(reference)
-            change = await self._binder.bind(image, bind.subject.attempt, self._longest)
+            change = await self._renew(image, bind)
+            if change is None:
+                await self._abandoned_pull.over(reference)
+                change = await self._binder.bind(image, bind.subject.attempt, self._longest)
         self._lookup.keep(image)
         logger.info("Bound %s in %.3f s.", reference, asyncio.get_running_loop().time() - began)
         return change

@@ -76,6 +76,8 @@ class Binder:
         self._requests = ImageRequests()
         self._changes = ChangeObserver(sidecar.name, pod, registry, self._requests, patience)
         self._unfinished: Reference | None = None
+        self._wanted = ""
+        """Reference of the last change that was requested, whether the pod shows it already or not."""
 
     @property
     def unfinished(self) -> Reference | None:
@@ -97,6 +99,11 @@ class Binder:
     def trouble(self) -> str:
         """Message about a Kubernetes API that fails or refuses; empty while it works."""
         return self.pod.connectivity.words
+
+    def keeps(self, change: ImageChange) -> bool:
+        """Return whether the pod is to keep the container of a change, whose job could not write to its image."""
+        view = self._changes.view(self.pod.pod)
+        return change.wanted == view.wanted == self._wanted and view.is_read_only and self._unfinished is None
 
     async def bind(self, image: Image, attempt: str, seconds: float) -> ImageChange:
         """Change to `image`, and return as soon as payload-init runs in it.
@@ -293,6 +300,7 @@ class Binder:
 
         `change` is called with the name of the change, and returns the result of set_image.
         """
+        self._wanted = wanted
         now, last, name = self._changes.view(self.pod.pod), self._init_server.current, uuid.uuid4().hex
         self._requests.add(wanted, last)
         binding = ImageChange(image, wanted, name, now, last, _now())

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -26,13 +26,28 @@ from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.disk_watch import DiskShare, DiskWatch
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
+from k8spilot.payload.reuse import ContainerReuse, Whose
 from k8spilot.payload.run import Run, RunTarget
 from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
 from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.usage import Usage
 from k8spilot.payload_init.channel import Channel
 
 _TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What differs between the jobs of a slot."""
+
+    sizes: ContainerSizes | None = None
+    """Gives the container the size of its job; None if all jobs of the slot have one size."""
+    whose: Whose | None = None
+    """Tells whose job it is, for the reuse of the container; None if each job has a fresh one."""
+
+
+_SAME: Final = Terms()
 
 
 class PayloadContainer:
@@ -52,11 +67,10 @@ class PayloadContainer:
         *,
         pace: Timeouts,
         listener: SlotListener,
-        sizes: ContainerSizes | None = None,
+        terms: Terms = _SAME,
     ) -> None:
         self.name = binder.name
-        self._sizes = sizes
-        """Gives the container the size of its job; None if all jobs of the slot have one size."""
+        self._sizes = sizes = terms.sizes
         self._machine = PayloadMachine(binder.name)
         self.subject = logs.Subject()
         """Last bind and its job, for log lines."""
@@ -69,7 +83,8 @@ class PayloadContainer:
             scrubber, lambda seconds: work.start(partial(listener.away, "remains", seconds), "notice")
         )
         self.abandoned_pull = AbandonedPull(binder, listener, work.start, pace.patience_seconds)
-        self._steps = BindSteps(lookup, binder, self.abandoned_pull, listener, work, pace)
+        self.reuse = ContainerReuse(terms.whose, binder, work)
+        self._steps = BindSteps(lookup, binder, self.abandoned_pull, listener, work, pace, self.reuse.renew)
         self._after_run = AfterRun(
             binder, self.scrubbing, self.abandoned_pull, work, listener, pace.idle_seconds, sizes
         )
@@ -128,7 +143,9 @@ class PayloadContainer:
         self._machine.advance(PayloadEvent.PULL)
         self._run = None
         self.subject = replace(logs.subject(), attempt=uuid.uuid4().hex[:12])
-        self._bind = Bind(reference, self.subject, self._work, self._steps.make, self._bind_ended)
+        self._bind = Bind(
+            reference, self.subject, self._work, self._steps.make, self._bind_ended, self.reuse.announced()
+        )
         self._work.start_later(self._steps.unclaimed_seconds, "unclaimed bind", self._drop_unclaimed)
         return self._bind
 
@@ -213,7 +230,9 @@ class PayloadContainer:
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
-        target = RunTarget(self.name, identity, self._patience, watch, self._after_run.tell_excess)
+        target = RunTarget(
+            self.name, identity, self._patience, watch, self._after_run.tell_excess, bind.renewed or Usage()
+        )
         self._run = run = Run(channel, self._binder.pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
         self._after_run.expect_end(run)
@@ -236,7 +255,7 @@ class PayloadContainer:
             await self._sizes.request(self.name)
 
     async def _confirmed(self, bind: Bind) -> tuple[Channel, str]:
-        """Wait until the pod's status shows the bound image, and the size of the job.
+        """Wait until the pod's status shows the bound image in a container for the job, of the job's size.
 
         Raises:
             PayloadLost: it does not; the job is not at fault.
@@ -244,11 +263,15 @@ class PayloadContainer:
         change = bind.change.result()
         for number in range(_TRIES):
             confirmed = await self._binder.confirm(change)
-            if self._sizes is None or await self._sizes.shown(self.name):
+            is_fit = bind.renewed is None or not bind.is_anothers
+            if is_fit and (self._sizes is None or await self._sizes.shown(self.name)):
+                bind.confirmed = change
                 return confirmed
-            # Made before the size was known, with more memory. The kubelet seldom takes memory from a new container.
+            # It was kept for another job, or made before the size was known, with more memory. The kubelet seldom takes
+            # memory from a new container.
             if bind is not self._bind:
                 raise Refused("the job was removed before it started")
+            bind.renewed = None
             attempt = f"{bind.subject.attempt}-size{number}"
             try:
                 change = await self._binder.bind(change.image, attempt, self._bind_seconds)
@@ -296,4 +319,5 @@ class PayloadContainer:
         if self._sizes is not None:
             self._sizes.release(self.name)
         self._machine.advance(PayloadEvent.REMOVE)
+        self.reuse.leave(bind, self._run)
         self._after_run.unbind(self._run)

@@ -46,6 +46,8 @@ class RunTarget:
     """Watch of the disk that the command uses, which the run closes."""
     tell_excess: Callable[[str], object] = lambda _: None
     """Called with a sentence when the command has used more than it may."""
+    before: Usage = Usage()
+    """Usage of the container's earlier jobs."""
 
 
 class Run:
@@ -89,7 +91,10 @@ class Run:
     @property
     def usage(self) -> Usage:
         """Present usage, or that at the end."""
-        return self._last_usage if self._has_exited else read_usage(self.channel.cgroup)
+        return self._last_usage if self._has_exited else self._read_usage()
+
+    def _read_usage(self) -> Usage:
+        return read_usage(self.channel.cgroup).since(self._place.before)
 
     @property
     def traffic(self) -> Traffic:
@@ -101,6 +106,17 @@ class Run:
     def exceeds(self) -> bool:
         """Whether the job has used more disk than it may."""
         return bool(self._excess)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the job has ended by itself or by a signal, and left no process: the container is as it was before.
+
+        A container that was out of memory, or was to be killed, is not.
+        """
+        has_result = self.ended.done() and not self.ended.cancelled() and self.ended.exception() is None
+        if not has_result or self.channel.killed or not self.channel.still_open():
+            return False
+        return is_set(self.channel.swept) and not self.ended.result().out_of_memory and not self.exceeds
 
     async def begun(self) -> None:
         """Wait until the command's process runs, or its execution failed.
@@ -220,7 +236,7 @@ class Run:
                 watching = self._work.start(self._watch_disk, "disk")
                 await first_of(process.exited, channel.closed)
                 watching.cancel()
-                self._last_usage = read_usage(channel.cgroup)
+                self._last_usage = self._read_usage()
                 outcome = self._reported(process) if is_set(process.exited) else await self._find_end()
                 self._machine.advance(PayloadEvent.EXIT)
                 await self._sweep()

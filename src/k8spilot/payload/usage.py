@@ -1,12 +1,12 @@
 """Resource usage of a job, from its container's own cgroup.
 
 payload-init opens the cgroup's files inside the container and passes their descriptors. Reading them here gives the
-kernel's figures, whatever the job does. Every bind is a new container, so that they start from zero for each job.
+kernel's figures, whatever the job does. They count from the container's start, and `Usage.since` from the job's.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ _VMSTAT: Final = Path("/proc/vmstat")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Usage since the container began; None where the kernel has no figure."""
+    """Usage since the container began, or since the job did; None where the kernel has no figure."""
 
     user_ns: int | None = None
     """CPU time in user mode, nanoseconds."""
@@ -30,6 +30,15 @@ class Usage:
     """Memory limit of the container in bytes."""
     oom_kills: int | None = None
     """Number of processes in this container that the kernel killed for lack of memory."""
+
+    def since(self, before: "Usage") -> "Usage":
+        """Return the usage without what had been used `before`. Present memory is what it is."""
+        return replace(
+            self,
+            user_ns=_without(self.user_ns, before.user_ns),
+            system_ns=_without(self.system_ns, before.system_ns),
+            oom_kills=_without(self.oom_kills, before.oom_kills),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,10 @@ def _table(cgroup: Mapping[str, int], name: str) -> dict[str, int]:
 def _number(cgroup: Mapping[str, int], name: str) -> int | None:
     text = _read(cgroup, name).strip()
     return int(text) if text.isdecimal() else None
+
+
+def _without(value: int | None, before: int | None) -> int | None:
+    return None if value is None else max(0, value - (before or 0))
 
 
 def _times(value: int | None, factor: int) -> int | None:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
+from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import PayloadLost
 from k8spilot.common.peer_credentials import supplementary_groups
 from k8spilot.payload_init.terminals import Terminal
@@ -84,6 +85,7 @@ class Channel:
         self._leash: Terminal | None = None
         """The terminal of its leash; None if it could not accept one."""
         self._cleared: asyncio.Future[None] | None = None
+        self._renewed: asyncio.Future[str] | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
         """Done when its end of the socket is closed, which may happen before the process ends."""
         self.killed = False
@@ -153,6 +155,25 @@ class Channel:
         self._cleared = asyncio.get_running_loop().create_future()
         self._send(b"clear")
         return self._cleared
+
+    async def renew(self) -> str:
+        """Make the container ready for another job, after a sweep. The caller sets the time limit.
+
+        Returns:
+            What the last job has changed or left, so that the container cannot run another job; empty if it can.
+
+        Raises:
+            PayloadLost: the container has ended.
+        """
+        renewed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._renewed = renewed
+        self._send(b"renew")
+        await first_of(renewed, self.closed)
+        if not is_set(renewed):
+            raise PayloadLost("the payload container has ended")
+        if not (worn := renewed.result()):
+            self.swept = asyncio.get_running_loop().create_future()
+        return worn
 
     def kill(self) -> None:
         """Kill payload-init and with it the container, even if the job has stopped it (SIGSTOP)."""
@@ -299,6 +320,10 @@ class Channel:
                 is_valid = _set_once(self.swept, None)
             case ["cleared"]:
                 is_valid = self._cleared is not None and _set_once(self._cleared, None)
+            case ["renewed"]:
+                is_valid = self._renewed is not None and _set_once(self._renewed, "")
+            case ["worn", what] if what:
+                is_valid = self._renewed is not None and _set_once(self._renewed, what)
             case [report, number, *values] if number.isdecimal() and int(number) in self._processes:
                 is_valid = _handle_report(self._processes[int(number)], report, values, descriptors)
                 if is_valid and report == "exit":  # the last message of a command

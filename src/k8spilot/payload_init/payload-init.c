@@ -14,6 +14,8 @@
  *                   swept                        this is the only process left in the container
  *                   leash ERRNO                  0: the end of the terminal kills this process
  *                   cleared                      this is the only process of this user left in the pod
+ *                   renewed                      the container can run another job
+ *                   worn WHAT                    it cannot, because of what its job has left or changed
  *   from the pilot  run NUMBER                   with command, stdin, stdout, stderr as descriptors
  *                   run NUMBER terminal          with command only: its streams are a terminal of the container
  *                   signal SIGNAL                to the job's own process
@@ -21,6 +23,7 @@
  *                   sweep                        kill all remaining processes
  *                   leash                        with a terminal, whose end should kill this process
  *                   clear                        kill all processes of this user, in other containers, too
+ *                   renew                        the next job of the same claim is to run here
  *
  * "scoped" means that the kernel isolates the container's processes from abstract sockets of the pod's other containers
  * (scope.c). BIND is the pilot's id of the change of image for which this container was created, from the variable
@@ -36,6 +39,7 @@
 #include "command.h"
 #include "packet.h"
 #include "scope.h"
+#include "wear.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,6 +54,7 @@
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,6 +65,7 @@
 #define PAUSE_AGAIN_MS 50
 #define BIND "K8SPILOT_BIND"
 #define BIND_SIZE 33
+#define JOIN_SESSION_KEYRING 1 /* KEYCTL_JOIN_SESSION_KEYRING of linux/keyctl.h */
 
 static sigset_t all_signals, original_mask;
 static int pilot = -1;            /* the socket; -1 without a pilot */
@@ -67,7 +73,7 @@ static pid_t processes[COMMANDS]; /* of the running commands, by place; 0 for a 
 static int numbers[COMMANDS];     /* their numbers; the job has place 0 */
 static char bind_name[BIND_SIZE] = "-";
 static int scoped = 0;
-static int used = 0;              /* a job has run here: the container cannot run another */
+static int used = 0;              /* a job has run here: the container runs no other unless it is renewed */
 static int sweeping = 0;
 static int paused = 0;            /* a job can continue itself (a timer's SIGCONT), so it is stopped repeatedly */
 
@@ -227,6 +233,22 @@ static void take_leash(int terminal) {
     send_message(text, NULL, 0);
 }
 
+/* Makes the container ready for another job, if its job has left no process, and nothing of this process is changed. A job
+ * that may use the kernel's keyrings can have keys in the session's, which its processes share with this one. */
+static void renew(void) {
+    char text[64];
+    siginfo_t info;
+    const char *what = changed_state();
+    if (sweeping || paused || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+        what = "processes";
+    if (!what) {
+        syscall(SYS_keyctl, JOIN_SESSION_KEYRING, NULL);
+        used = 0;
+    }
+    snprintf(text, sizeof text, what ? "worn %s" : "renewed", what);
+    send_message(text, NULL, 0);
+}
+
 /* --- events --------------------------------------------------------------------------------------- */
 
 /* Signals all processes of this uid but this one, if this process has children. Orphans become children of this process
@@ -328,6 +350,8 @@ static void handle_pilot(const char *path) {
     } else if (strcmp(text, "clear") == 0) {
         kill(-1, SIGKILL); /* the kernel does this at once: no fork can escape */
         send_message("cleared", NULL, 0);
+    } else if (strcmp(text, "renew") == 0) {
+        renew();
     }
     while (count > 0)
         close(descriptors[--count]);
@@ -362,6 +386,7 @@ int main(int argc, char **argv) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     scoped = enter_scope();
     take_bind();
+    note_state();
     sigfillset(&all_signals);
     sigprocmask(SIG_SETMASK, &all_signals, &original_mask);
     int signals = signalfd(-1, &all_signals, SFD_CLOEXEC);

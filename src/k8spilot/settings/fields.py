@@ -180,6 +180,11 @@ class Settings:
     idle_after_seconds: float = _of(parsers.number(least=0), 5.0)
     """The payload container returns to the idle image this many seconds after the end of the last job."""
 
+    reuse: bool = _of(parsers.flag, False)
+    """Run consecutive jobs of one claim, and so of one user, in the same container if they have the same image. Needs a
+    payload container with a read-only root file system, as the components `restricted` and `read-only-payload` make
+    it. `docs/explanation/isolation.md` says what jobs of one user can leave each other then."""
+
     bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
     """Time limit for a bind and its pull in seconds, from the registry's answer. If the image is the cause, HTCondor
     holds the job; otherwise the job goes back to the queue."""

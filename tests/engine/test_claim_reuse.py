@@ -1,0 +1,225 @@
+"""K8SPILOT_REUSE: the next job of a claim has the container of the last one, if nothing of that job is left in it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from k8spilot.condor.agent_link import RemoteStartdAd
+from tests.engine.client import Client, Result
+from tests.engine.rings import Simulated, simulated
+from tests.simulator.cluster import Idle
+from tests.simulator.pod import payload_image, payload_status
+from tests.simulator.programs import Programs
+
+LABELS: Final = {"org.htcondorproject": "True"}
+READ_ONLY: Final = Idle(read_only=True)
+
+
+@dataclass
+class Slot:
+    """A slot whose startd tells whose job it has, and HTCondor's door to its engine."""
+
+    simulator: Simulated
+    door: Client
+    claim: str = "<192.0.2.1:9618>#1#1#..."
+    user: str = "alice@pool"
+    job: int = 0
+    starts: list[str] = field(default_factory=list)
+    """Container ids of the jobs."""
+
+    async def look(self, _attributes: Sequence[str]) -> list[dict[str, Any]]:
+        """Answer as the startd does."""
+        other = {"Name": "slot2@pod", "PublicClaimId": "<192.0.2.1:9618>#1#9#...", "JobId": "7.7"}
+        own = {"Name": "slot1@pod", "PublicClaimId": self.claim, "JobId": f"{self.job}.0"}
+        users = {"RemoteUser": self.user, "RemoteOwner": self.user}
+        return [other | users, own | users]
+
+    async def announce(self) -> None:
+        """HTCondor has started the starter of the next job."""
+        self.job += 1
+        answer = await self.simulator.ask("GET", "/k8spilot/next-job", version="")
+        assert answer.status == 200, answer.body
+
+    async def shell(self, script: str, image: str = "busybox") -> Result:
+        """Run a job of the slot's present tenant."""
+        await self.announce()
+        return await self.unannounced(script, image)
+
+    async def unannounced(self, script: str, image: str = "busybox", job: int | None = None) -> Result:
+        """Run a job for which no starter has come."""
+        name = f"HTCJob{self.job if job is None else job}_0_slot1_PID{self.job}"
+        result = await self.door.shell(self.simulator.image(image), script, name=name, Labels=LABELS)
+        self.starts.append(payload_status(self.simulator.cluster.server.pod)["containerID"])
+        return result
+
+    @property
+    def containers(self) -> int:
+        """How many containers the jobs had."""
+        return len(set(self.starts))
+
+
+@asynccontextmanager
+async def _slot(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, idle: Idle = READ_ONLY, **settings: Any
+) -> AsyncIterator[Slot]:
+    async with AsyncExitStack() as ends:
+        simulator = await ends.enter_async_context(simulated(programs, idle=idle, **{"reuse": True, **settings}))
+        door = await ends.enter_async_context(Client(simulator.cluster.settings.slots[0].htcondor_socket))
+        found = Slot(simulator, door)
+        monkeypatch.setattr(RemoteStartdAd, "look", lambda _, attributes: found.look(attributes))
+        yield found
+
+
+@pytest.fixture
+async def slot(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Slot]:
+    """One whose containers are reused."""
+    async with _slot(programs, monkeypatch) as found:
+        yield found
+
+
+async def test_jobs_of_one_claim_and_image_have_one_container_and_ask_for_one_change(slot: Slot) -> None:
+    requests = slot.simulator.cluster.server.requests
+    for number in range(5):
+        result = await slot.shell(f"echo {number}; exit {number}")
+        assert (result.code, result.stdout) == (number, f"{number}\n".encode())
+    assert slot.containers == 1
+    assert requests["patch"] == 1
+
+
+async def test_each_has_the_environment_the_input_and_the_signals_of_its_own(slot: Slot) -> None:
+    assert (await slot.shell("export LEFT=1; ulimit -n 100; umask 077; cd /tmp; exit 0")).code == 0
+    assert (await slot.shell("echo ${LEFT-none} $(ulimit -n) $(umask) $PWD; kill -TERM $$")).code == 143
+    assert slot.containers == 1
+
+
+@pytest.mark.parametrize("change", ["claim", "user"])
+async def test_a_job_of_another_claim_or_user_has_a_fresh_container(slot: Slot, change: str) -> None:
+    await slot.shell("exit 0")
+    setattr(slot, change, "another")
+    await slot.shell("exit 0")
+    assert slot.containers == 2
+    await slot.shell("exit 0")
+    assert slot.containers == 2
+
+
+async def test_a_job_with_another_image_has_a_fresh_container(slot: Slot) -> None:
+    for image in ("busybox", "debian", "busybox"):
+        assert (await slot.shell("exit 4", image)).code == 4
+    assert slot.containers == 3
+
+
+async def test_a_container_that_nobody_announced_is_fresh_and_serves_nobody_after_it(slot: Slot) -> None:
+    await slot.shell("exit 0")
+    await slot.unannounced("exit 0")
+    await slot.shell("exit 0")
+    assert slot.containers == 3
+
+
+async def test_another_job_than_the_startds_has_a_fresh_container(slot: Slot) -> None:
+    await slot.shell("exit 0")
+    await slot.announce()
+    assert (await slot.unannounced("echo fine", job=99)).stdout == b"fine\n"
+    assert slot.containers == 2
+    await slot.shell("exit 0")
+    assert slot.containers == 3
+
+
+async def test_a_startd_that_does_not_answer_costs_fresh_containers_only(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(RemoteStartdAd, "look", silent)
+    for _ in range(2):
+        assert (await slot.shell("exit 5")).code == 5
+    assert slot.containers == 2
+
+
+LEAVINGS: Final = {
+    "a process": "(trap '' TERM HUP; sleep 60) >/dev/null 2>&1 & exit 0",
+    "many processes": "for i in 1 2 3 4 5 6 7 8; do setsid sleep 60 >/dev/null 2>&1 & done; exit 0",
+    "files": "echo secret >/tmp/left; mkfifo /tmp/fifo; echo x >/var/tmp/left; exit 0",
+}
+
+
+@pytest.mark.parametrize("left", LEAVINGS)
+async def test_what_a_job_leaves_is_gone_before_the_next_one_of_its_claim(slot: Slot, left: str) -> None:
+    await slot.shell(LEAVINGS[left])
+    result = await slot.shell("ls -A /tmp /var/tmp | grep -v :; ps -o args | grep '[s]leep 60' || true")
+    assert result.stdout.split() == []
+    assert slot.containers == 1
+
+
+CHANGES: Final = {
+    "limits": "resource.prlimit(first, resource.RLIMIT_NOFILE, (64, 64))",
+    "affinity": "os.sched_setaffinity(first, {max(os.sched_getaffinity(first))})",
+    "priority": "os.setpriority(os.PRIO_PROCESS, first, 19)",
+    "io-priority": "ctypes.CDLL(None).syscall(251, 1, first, 3 << 13)",  # ioprio_set(2) of x86-64
+}
+CHANGE: Final = "python3 -c 'import ctypes, os, resource, sys; first = int(sys.argv[1]); {}' $PPID; exit $?"
+
+
+@pytest.mark.parametrize("what", CHANGES)
+async def test_a_container_whose_job_has_changed_payload_init_serves_no_other(
+    slot: Slot, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert (await slot.shell(CHANGE.format(CHANGES[what]), "debian")).code == 0
+    assert (await slot.shell("ulimit -n; exit 6", "debian")).code == 6
+    assert slot.containers == 2
+    assert f"has changed or left: {what}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "script", ["kill -STOP $PPID; exit 0", "kill -KILL $PPID; sleep 60"], ids=["has stopped it", "has killed it"]
+)
+async def test_a_container_whose_payload_init_cannot_answer_is_replaced(slot: Slot, script: str) -> None:
+    await slot.announce()
+    name = f"HTCJob{slot.job}_0_slot1_PID{slot.job}"
+    job = await slot.door.begin_shell(slot.simulator.image("busybox"), script, name=name, Labels=LABELS)
+    await job.kill("KILL")
+    await job.result()
+    await slot.door.remove(name)
+    assert (await slot.shell("exit 7")).code == 7
+
+
+async def test_usage_counts_from_the_jobs_own_start(slot: Slot) -> None:
+    seen = []
+    for _ in range(2):
+        await slot.announce()
+        name = f"HTCJob{slot.job}_0_slot1_PID{slot.job}"
+        job = await slot.door.begin_shell(slot.simulator.image("busybox"), "exit 0", name=name, Labels=LABELS)
+        await job.result()
+        answer = await slot.door.call("GET", f"/containers/{name}/stats", params={"stream": "0"})
+        seen.append(answer.json["cpu_stats"]["cpu_usage"]["usage_in_usermode"])
+        await slot.door.remove(name)
+    assert seen == [1_500_000_000, 0]  # the simulator's figures stand still
+
+
+async def test_the_idle_image_comes_as_ever_and_the_next_job_has_a_fresh_container(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _slot(programs, monkeypatch, idle_after_seconds=0.1) as slot:
+        cluster = slot.simulator.cluster
+        idle = payload_image(cluster.server.pod)
+        await slot.shell("exit 0")
+        await cluster.server.until(lambda pod: payload_image(pod).startswith(f"{idle}-"))
+        assert (await slot.shell("exit 3")).code == 3
+        assert slot.containers == 2
+        assert cluster.kubelet.back_offs == 0
+
+
+@pytest.mark.parametrize(
+    ("reuse", "idle"), [(False, READ_ONLY), (True, Idle())], ids=["without the setting", "with a writable root"]
+)
+async def test_each_job_has_a_fresh_container(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, reuse: bool, idle: Idle
+) -> None:
+    async with _slot(programs, monkeypatch, idle, reuse=reuse) as slot:
+        for _ in range(3):
+            await slot.shell("exit 0")
+        assert slot.containers == 3
