@@ -175,7 +175,9 @@ async def test_a_container_whose_job_has_changed_payload_init_serves_no_other(
 
 
 @pytest.mark.parametrize(
-    "script", ["kill -STOP $PPID; exit 0", "kill -KILL $PPID; sleep 60"], ids=["has stopped it", "has killed it"]
+    "script",
+    ["kill -STOP $PPID; exit 0", "sleep 0.3; kill -KILL $PPID; sleep 60"],
+    ids=["has stopped it", "has killed it"],
 )
 async def test_a_container_whose_payload_init_cannot_answer_is_replaced(slot: Slot, script: str) -> None:
     await slot.announce()

@@ -72,3 +72,11 @@ def test_traffic_is_counted_without_the_loopback() -> None:
     traffic = read_traffic()
     assert traffic.received >= 0
     assert traffic.sent >= 0
+
+
+def test_usage_since_a_moment_is_without_what_was_used_before_and_has_the_memory_of_now() -> None:
+    before = Usage(user_ns=1_000_000_000, system_ns=250_000_000, resident=4096, limit=70000, oom_kills=3)
+    used = BOTH.since(before)
+    assert used == Usage(user_ns=500_000_000, system_ns=0, resident=12288, limit=77777, oom_kills=0)
+    assert Usage().since(before) == Usage()
+    assert BOTH.since(Usage()) == BOTH
