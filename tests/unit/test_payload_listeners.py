@@ -24,6 +24,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "excess": ("it has used too much disk",),
     "still_pulling": (IMAGE, "it takes long"),
     "bind_ended": (IMAGE, 1.5, None),
+    "reused": (),
     "ended": (Outcome(0, datetime.now(UTC)),),
     "lost": ("the node is gone",),
     "held": (Refused("not here"), "create"),

@@ -181,6 +181,15 @@ def test_what_no_job_can_leave_anything_in_is_no_fault(mounted: Json) -> None:
     assert shape_faults(pod, settings()) == []
 
 
+def test_containers_that_are_reused_need_a_read_only_root() -> None:
+    pod = copy.deepcopy(POD)
+    (fault,) = shape_faults(pod, settings(reuse=True))
+    assert "readOnlyRootFilesystem: true for payload" in fault
+    container(pod, "payload")["securityContext"]["readOnlyRootFilesystem"] = True
+    assert shape_faults(pod, settings(reuse=True)) == []
+    assert shape_faults(restricted(copy.deepcopy(POD)), settings(reuse=True, services=("engine",))) == []
+
+
 def test_a_longer_vacate_time_wants_a_longer_grace_period() -> None:
     (fault,) = shape_faults(POD, settings(vacate_seconds=600))
     assert "640" in fault

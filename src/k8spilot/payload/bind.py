@@ -63,8 +63,10 @@ class Bind:
         self._make = make
         self._ended = ended
         self.tenant = tenant
-        self.renewed: Usage | None = None
-        """Usage of the last job's container when this bind got it; None if it has a fresh container."""
+        self.is_renewed = False
+        """Whether it has the container of the last job, and no fresh one."""
+        self.before = Usage()
+        """Usage of that container before this bind."""
         self.confirmed: ImageChange | None = None
         """Change whose container the pod's status has shown, which is not `change` if that container did not do."""
         self.change = work.start(self._run, "bind")
@@ -151,7 +153,9 @@ class BindSteps:
         async with reported(self._listener, reference, self._work.start):
             image = await self._lookup.find(reference)
             change = await self._renew(image, bind)
-            if change is None:
+            if change is not None:
+                self._listener.reused()
+            else:
                 await self._abandoned_pull.over(reference)
                 change = await self._binder.bind(image, bind.subject.attempt, self._longest)
         self._lookup.keep(image)

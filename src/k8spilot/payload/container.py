@@ -39,7 +39,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What differs between the jobs of a slot."""
+    """Differences between the jobs of a slot."""
 
     sizes: ContainerSizes | None = None
     """Gives the container the size of its job; None if all jobs of the slot have one size."""
@@ -230,9 +230,8 @@ class PayloadContainer:
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
-        target = RunTarget(
-            self.name, identity, self._patience, watch, self._after_run.tell_excess, bind.renewed or Usage()
-        )
+        tell = self._after_run.tell_excess
+        target = RunTarget(self.name, identity, self._patience, bind.before, watch, tell)
         self._run = run = Run(channel, self._binder.pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
         self._after_run.expect_end(run)
@@ -263,7 +262,7 @@ class PayloadContainer:
         change = bind.change.result()
         for number in range(_TRIES):
             confirmed = await self._binder.confirm(change)
-            is_fit = bind.renewed is None or not bind.is_anothers
+            is_fit = not (bind.is_renewed and bind.is_anothers)
             if is_fit and (self._sizes is None or await self._sizes.shown(self.name)):
                 bind.confirmed = change
                 return confirmed
@@ -271,7 +270,7 @@ class PayloadContainer:
             # memory from a new container.
             if bind is not self._bind:
                 raise Refused("the job was removed before it started")
-            bind.renewed = None
+            bind.is_renewed, bind.before = False, Usage()
             attempt = f"{bind.subject.attempt}-size{number}"
             try:
                 change = await self._binder.bind(change.image, attempt, self._bind_seconds)

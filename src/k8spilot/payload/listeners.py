@@ -79,6 +79,9 @@ class SlotListener:
         `error` is the reason of a failure: CancelledError if no job needs the image any more.
         """
 
+    def reused(self) -> None:
+        """Handle a job that has the container of the last one."""
+
     def ended(self, outcome: Outcome) -> None:
         """Handle the result of a job."""
 

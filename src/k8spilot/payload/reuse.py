@@ -94,7 +94,7 @@ class ContainerReuse:
             async with asyncio.timeout(_RENEW_SECONDS):
                 worn = await left.channel.renew()
             if not worn:
-                bind.renewed = read_usage(left.channel.cgroup)
+                bind.is_renewed, bind.before = True, read_usage(left.channel.cgroup)
                 logger.info("Container %s runs another job of its claim.", self._binder.name)
                 return replace(left.change, image=image)
             logger.info("Container %s is replaced, because its job has changed or left: %s.", self._binder.name, worn)

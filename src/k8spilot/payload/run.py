@@ -42,12 +42,12 @@ class RunTarget:
     """Container id of the runtime."""
     patience: float
     """Seconds to wait for an unavailable API server, to learn how the container ended."""
+    before: Usage
+    """Usage of the container's earlier jobs."""
     disk: DiskWatch | None = None
     """Watch of the disk that the command uses, which the run closes."""
     tell_excess: Callable[[str], object] = lambda _: None
     """Called with a sentence when the command has used more than it may."""
-    before: Usage = Usage()
-    """Usage of the container's earlier jobs."""
 
 
 class Run:

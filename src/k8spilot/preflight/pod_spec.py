@@ -187,7 +187,16 @@ def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Set
             f"{correction}, or correct K8SPILOT_GPU_CONTAINERS and K8SPILOT_CONTAINER_GPUS; `k8spilot slots` makes "
             "such a manifest"
         )
-    security = security_context(payload, spec)
+    yield from _security_faults(name, security_context(payload, spec), slot, settings)
+    for shared in ("hostNetwork", "hostIPC"):
+        if spec.get(shared):
+            yield f"remove {shared}; otherwise jobs can reach the node's own programs"
+    for secret in _secrets_in(payload, spec):
+        yield f"remove the secret {secret} from {name}, where every job could read it"
+
+
+def _security_faults(name: str, security: Json, slot: SlotSettings, settings: Settings) -> Iterator[str]:
+    """Check the rights of the jobs' processes."""
     if security.get("privileged") or security.get("capabilities", {}).get("add"):
         yield f"remove all privileges from {name}, which runs other people's programs"
     if security.get("allowPrivilegeEscalation") is not False:
@@ -200,16 +209,16 @@ def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Set
             f"set seccompProfile: {{type: RuntimeDefault}} for {name}; otherwise a job could leave keys in the kernel "
             "for the next job"
         )
-    for shared in ("hostNetwork", "hostIPC"):
-        if spec.get(shared):
-            yield f"remove {shared}; otherwise jobs can reach the node's own programs"
     if (security.get("runAsUser"), security.get("runAsGroup")) != (slot.uid, slot.gid):
         yield (
             f"set runAsUser: {slot.uid} and runAsGroup: {slot.gid} for {name}, or set "
             "K8SPILOT_PAYLOAD_UID and K8SPILOT_PAYLOAD_GID to its own"
         )
-    for secret in _secrets_in(payload, spec):
-        yield f"remove the secret {secret} from {name}, where every job could read it"
+    if settings.reuse and not security.get("readOnlyRootFilesystem"):
+        yield (
+            f"set readOnlyRootFilesystem: true for {name}, as the components restricted and read-only-payload do, or "
+            "remove K8SPILOT_REUSE; otherwise each job gets a fresh container"
+        )
 
 
 def _secrets_in(container: Json, spec: Json) -> Iterator[str]:

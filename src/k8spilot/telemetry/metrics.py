@@ -103,6 +103,11 @@ class Metrics:
         self._binds = self._counter(
             "binds", "Binds: changes of the payload container's image to that of a job", "result", BIND_RESULTS
         )
+        self._reuses = Counter(
+            "k8spilot_containers_reused_total",
+            "Jobs that had the container of the last job of their claim (K8SPILOT_REUSE)",
+            registry=self._registry,
+        )
         self._exits = self._counter("payload_exits", "Jobs that have ended, by reason", "reason", EXIT_REASONS)
         self._holds = self._counter("holds", "Requests refused so that HTCondor holds the job", "class", HOLD_CLASSES)
         self._seconds = Histogram(
@@ -123,6 +128,10 @@ class Metrics:
         self._binds.labels(result).inc()
         if result == "bound":
             self._seconds.observe(seconds)
+
+    def reuse(self) -> None:
+        """Count a job that has the container of the last one."""
+        self._reuses.inc()
 
     def exit(self, reason: ExitReason) -> None:
         """Count the end of a job's container."""

@@ -89,6 +89,10 @@ class SlotRecorder(SlotListener):
         elif isinstance(error, NotNow):
             self._blame("NotBound", str(error))
 
+    def reused(self) -> None:
+        """Count a reused container."""
+        self._metrics.reuse()
+
     def ended(self, outcome: Outcome) -> None:
         """Count the end of a job. It is too frequent for an Event."""
         self._metrics.exit(_exit_reason(outcome))
