@@ -182,8 +182,7 @@ class Settings:
 
     reuse: bool = _of(parsers.flag, False)
     """Run consecutive jobs of one claim, and so of one user, in the same container if they have the same image. Needs a
-    payload container with a read-only root file system, as the components `restricted` and `read-only-payload` make
-    it. `docs/explanation/isolation.md` says what jobs of one user can leave each other then."""
+    payload container with a read-only root file system (components `restricted` and `read-only-payload`)."""
 
     bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
     """Time limit for a bind and its pull in seconds, from the registry's answer. If the image is the cause, HTCondor
