@@ -16,6 +16,7 @@ from lab.jobs import words as describe
 from lab.settings import PILOT_NAMESPACE, POOL_NAMESPACE
 
 K8SPILOT = "k8spilot"
+REUSING = "k8spilot with K8SPILOT_REUSE"
 DOCKER = "docker universe on dockerd"
 APPTAINER = "nested apptainer in a privileged pod"
 
@@ -119,6 +120,18 @@ def k8spilot(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
         pilot.deploy(lab, name, overlay=_resources(slots) if slots > 1 else None, slots=slots)
         wait_in_pool(lab, name)
         yield ExecutionPoint(lab, K8SPILOT, name, PILOT_NAMESPACE, "pilot")
+    finally:
+        pilot.delete(lab, name)
+
+
+@contextlib.contextmanager
+def reusing(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
+    """A pilot pod whose jobs of one claim have one container."""
+    assert slots == 1
+    try:
+        pilot.deploy(lab, name, {"K8SPILOT_REUSE": "true"}, {"components": ["read-only-payload"]})
+        wait_in_pool(lab, name)
+        yield ExecutionPoint(lab, REUSING, name, PILOT_NAMESPACE, "pilot")
     finally:
         pilot.delete(lab, name)
 

@@ -69,6 +69,20 @@ SLOTS_RATE: Final = Goal("slots", "0 s jobs on eight slots, jobs a second", at_l
 SLOTS_START: Final = Goal("slots", "isolated job: first instruction later than with one slot, s", at_most=0.3)
 SLOTS_MEMORY: Final = Goal("slots", "k8spilot alone with eight slots, memory, MiB", at_most=70)
 SLOTS_REQUESTS: Final = Goal("slots", "API requests a job with eight slots, by the API server's count", at_most=3)
+REUSE_NEXT: Final = Goal("reuse", "0 s jobs of a claim in one container, s", at_most=0.35)
+REUSE_APPTAINER: Final = Goal("reuse", "... to nested apptainer", at_most=1, of_ratio=True, needs="apptainer")
+REUSE_PODS: Final = Goal("reuse", "... to a pod per job", at_most=1 / 6, of_ratio=True)
+REUSE_START: Final = Goal("reuse", "starter begins -> first instruction, in one container, s", at_most=0.25)
+REUSE_PROCESSOR_DOCKER: Final = Goal(
+    "reuse",
+    "processor for a job in one container, to docker universe on dockerd",
+    at_most=0.5,
+    of_ratio=True,
+    needs=DOCKER,
+)
+REUSE_PROCESSOR_APPTAINER: Final = Goal(
+    "reuse", "processor for a job in one container, to nested apptainer", at_most=0.5, of_ratio=True, needs="apptainer"
+)
 CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
 RETURN: Final[Mapping[int, Goal]] = {
     size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)
@@ -93,6 +107,12 @@ GOALS: Final = (
     SLOTS_START,
     SLOTS_MEMORY,
     SLOTS_REQUESTS,
+    REUSE_NEXT,
+    REUSE_APPTAINER,
+    REUSE_PODS,
+    REUSE_START,
+    REUSE_PROCESSOR_DOCKER,
+    REUSE_PROCESSOR_APPTAINER,
     CROWD,
     *RETURN.values(),
 )

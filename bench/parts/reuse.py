@@ -1,0 +1,61 @@
+"""Part `reuse`: empty jobs of one claim in one container (K8SPILOT_REUSE), beside the other execution points."""
+
+from collections.abc import Mapping, Sequence
+
+from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, REUSING, ExecutionPoint
+from bench.goals import (
+    REUSE_APPTAINER,
+    REUSE_NEXT,
+    REUSE_PODS,
+    REUSE_PROCESSOR_APPTAINER,
+    REUSE_PROCESSOR_DOCKER,
+    REUSE_START,
+    Goal,
+)
+from bench.native import POD_PER_JOB, PodPerJob
+from bench.run import Run
+from bench.statistics import Measurement, gaps
+from bench.used import Used
+from lab.errors import LabError
+
+ROUNDS, JOBS, PODS = 5, 14, 4
+
+
+def measure(run: Run) -> None:
+    """From the begin of one job to the begin of the next, the jobs' starts, and the processor time of each job."""
+    if (ours := run.point(REUSING)) is None:
+        raise LabError("the pilot that reuses containers could not be deployed")
+    points = {REUSING: ours, **run.points()}
+    starts: dict[str, list[float]] = {name: [] for name in points}
+    processor: dict[str, list[float]] = {name: [] for name in points}
+    count = run.times(JOBS, 6)
+
+    def of(point: ExecutionPoint) -> Measurement:
+        def measurement() -> list[float]:
+            before = Used.by(point)
+            cluster, said = point.run(run.image, count=count)
+            after = Used.by(point)
+            processor[point.name].append((after.seconds + after.node - before.seconds - before.node) / count)
+            seen = point.starts(cluster)
+            starts[point.name] += [one["start"] - seen[proc] for proc, one in enumerate(said) if proc in seen and proc]
+            return gaps([one["start"] for one in said])
+
+        return measurement
+
+    pods = PodPerJob(run.lab, run.pod("reuse-pods"), run.image)
+    contestants: dict[str, Measurement] = {name: of(point) for name, point in points.items()}
+    contestants[POD_PER_JOB] = lambda: gaps([one["start"] for one in pods.run(PODS)])
+    found = run.in_turn(contestants, run.times(ROUNDS, 1))
+    goals = {REUSING: REUSE_NEXT, APPTAINER: REUSE_APPTAINER, POD_PER_JOB: REUSE_PODS}
+    _compare(run, "0 s job to the next of its claim", found, goals)
+    _compare(run, "a claim's next job: starter begins -> first instruction", starts, {REUSING: REUSE_START})
+    goals = {DOCKER: REUSE_PROCESSOR_DOCKER, APPTAINER: REUSE_PROCESSOR_APPTAINER}
+    _compare(run, "processor for a 0 s job of a claim, HTCondor and who starts its containers", processor, goals)
+
+
+def _compare(run: Run, what: str, found: Mapping[str, Sequence[float]], goals: Mapping[str, Goal]) -> None:
+    """Add a figure for the pilot that reuses containers, and one for each other with the ratio to it."""
+    ours = run.figures.add(f"{what}: {REUSING}", found[REUSING], "s", goal=goals.get(REUSING))
+    for name in (K8SPILOT, DOCKER, APPTAINER, POD_PER_JOB):
+        if found.get(name):
+            run.figures.add(f"{what}: {name}", found[name], "s", ours=ours, goal=goals.get(name))
