@@ -41,7 +41,10 @@ def battlefield(lease: Callable[[Configuration, Level], str], level: Level) -> s
 
     Its jobs have little time to end: attackers' jobs do not end when they are asked to.
     """
-    return lease(Configuration("attacks", {"K8SPILOT_VACATE_SECONDS": "10"}), level)
+    environment = {"K8SPILOT_VACATE_SECONDS": "10"}
+    if level == "restricted":  # whose image is read-only
+        environment["K8SPILOT_REUSE"] = "true"
+    return lease(Configuration("attacks", environment), level)
 
 
 @pytest.fixture
