@@ -9,9 +9,9 @@ import pytest
 
 from k8spilot.condor.agent_link import RemoteStartdAd
 from tests.engine.client import Client, Result
-from tests.engine.rings import Simulated, simulated
+from tests.engine.rings import Simulated, several_slots, simulated
 from tests.simulator.cluster import Idle
-from tests.simulator.pod import payload_image, payload_status
+from tests.simulator.pod import PAYLOAD, payload_image, payload_status
 from tests.simulator.programs import Programs
 
 LABELS: Final = {"org.htcondorproject": "True"}
@@ -24,6 +24,8 @@ class Slot:
 
     simulator: Simulated
     door: Client
+    name: str = "slot1"
+    container: str = PAYLOAD
     claim: str = "<192.0.2.1:9618>#1#1#..."
     user: str = "alice@pool"
     job: int = 0
@@ -33,7 +35,7 @@ class Slot:
     async def look(self, _attributes: Sequence[str]) -> list[dict[str, Any]]:
         """Answer as the startd does."""
         other = {"Name": "slot2@pod", "PublicClaimId": "<192.0.2.1:9618>#1#9#...", "JobId": "7.7"}
-        own = {"Name": "slot1@pod", "PublicClaimId": self.claim, "JobId": f"{self.job}.0"}
+        own = {"Name": f"{self.name}@pod", "PublicClaimId": self.claim, "JobId": f"{self.job}.0"}
         users = {"RemoteUser": self.user, "RemoteOwner": self.user}
         return [other | users, own | users]
 
@@ -48,11 +50,11 @@ class Slot:
         await self.announce()
         return await self.unannounced(script, image)
 
-    async def unannounced(self, script: str, image: str = "busybox", job: int | None = None) -> Result:
+    async def unannounced(self, script: str, image: str = "busybox", job: int | None = None, **options: Any) -> Result:
         """Run a job for which no starter has come."""
-        name = f"HTCJob{self.job if job is None else job}_0_slot1_PID{self.job}"
-        result = await self.door.shell(self.simulator.image(image), script, name=name, Labels=LABELS)
-        self.starts.append(payload_status(self.simulator.cluster.server.pod)["containerID"])
+        name = f"HTCJob{self.job if job is None else job}_0_{self.name}_PID{self.job}"
+        result = await self.door.shell(self.simulator.image(image), script, name=name, Labels=LABELS, **options)
+        self.starts.append(payload_status(self.simulator.cluster.server.pod, self.container)["containerID"])
         return result
 
     @property
@@ -225,3 +227,19 @@ async def test_each_job_has_a_fresh_container(
         for _ in range(3):
             await slot.shell("exit 0")
         assert slot.containers == 3
+
+
+@pytest.mark.parametrize(("sizes", "containers"), [((256, 256, 256), 1), ((256, 512), 1), ((512, 256), 2)])
+async def test_jobs_of_a_partitionable_slot_have_one_container_unless_the_next_needs_less_memory(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int], containers: int
+) -> None:
+    async with several_slots(programs, 2, slot_sizes="requested", reuse=True, idle=READ_ONLY) as simulators:
+        simulator = simulators[1]
+        async with Client(simulator.cluster.settings.slots[1].htcondor_socket) as door:
+            slot = Slot(simulator, door, name="slot1_2", container="payload-2")
+            monkeypatch.setattr(RemoteStartdAd, "look", lambda _, attributes: slot.look(attributes))
+            for mebibytes in sizes:
+                await slot.announce()
+                size: dict[str, Any] = {"HostConfig": {"CpuShares": 100, "Memory": mebibytes << 20}}
+                assert (await slot.unannounced("exit 9", **size)).code == 9
+            assert slot.containers == containers
