@@ -43,7 +43,7 @@ def battlefield(lease: Callable[[Configuration, Level], str], level: Level) -> s
     """
     environment = {"K8SPILOT_VACATE_SECONDS": "10"}
     if level == "restricted":  # whose image is read-only
-        environment["K8SPILOT_REUSE"] = "true"
+        environment |= {"K8SPILOT_REUSE": "true", "K8SPILOT_IDLE_AFTER_SECONDS": "60"}
     return lease(Configuration("attacks", environment), level)
 
 

@@ -195,8 +195,9 @@ class Ground(Pool):
         return Facts(**json.loads(self.inside(f"exec python3 -S -E - <<'END'\n{FACTS}\nEND")))
 
     def in_turn(self, attacks: Mapping[str, Attack], timeout: float = 120) -> dict[str, Outcome | LabError]:
-        """Make attacks one after the other, by alice and bob in turn: each job first looks for what another has left.
+        """Make attacks one after the other: each job first looks for what the one before has left.
 
+        They are of alice and bob in turn, and twice of each where jobs of one claim have one container.
         No attack may be one whose job begins again. The last one is alice's: bob is to come after it (`is_fit`). The
         next job waits in the queue while one runs.
 
@@ -206,7 +207,8 @@ class Ground(Pool):
         """
         outcomes: dict[str, Outcome | LabError] = {}
         facts, last, ahead = self.facts(), "", [*attacks]
-        coming = {name: ("alice", "bob")[(len(attacks) - 1 - at) % 2] for at, name in enumerate(attacks)}
+        users = ("alice", "bob") if self.lab.level == "baseline" else ("alice", "alice", "bob", "bob")
+        coming = {name: users[(len(attacks) - 1 - at) % len(users)] for at, name in enumerate(attacks)}
         waiting = {name: self.watching(attacks[name], coming[name]) for name in ahead[:1]}
         for at, name in enumerate(ahead):
             jobs = waiting.pop(name)

@@ -84,7 +84,7 @@ def test_processes_that_replace_themselves_do_not_reach_the_next_job(ground: Gro
 
 CHANGES = {
     "limits": "resource.prlimit(first, resource.RLIMIT_NOFILE, (0, 0))",
-    "processor": "os.sched_setaffinity(first, {min(os.sched_getaffinity(first))})",
+    "affinity": "os.sched_setaffinity(first, {min(os.sched_getaffinity(first))})",
     "priority": "os.setpriority(os.PRIO_PROCESS, first, 19)",
 }
 FIRST = "import os, resource\nfirst = os.getppid()\nwhile first_of(first): first = first_of(first)\n"
@@ -99,4 +99,5 @@ PARENT = (
 def test_a_payload_init_that_its_job_has_changed_runs_no_other_job(ground: Ground, name: str) -> None:
     left, containers = _looks(ground, python(PARENT + FIRST + CHANGES[name]))
     assert (left, containers) == ([], 2)
+    assert f"has changed or left: {name}" in ground.log(120)
     ground.is_fit()

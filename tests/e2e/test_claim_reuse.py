@@ -56,19 +56,23 @@ def test_another_user_has_a_fresh_container(slot: Pool) -> None:
 
 
 def test_a_job_after_one_that_was_out_of_memory_has_a_fresh_container(slot: Pool) -> None:
+    before = slot.restarts()
     eats = slot.shell("[ $1 = 1 ] && exec tail /dev/zero; exit $1", count=3)
     held = eats.held(1)
     assert (held.attributes["HoldReasonCode"], held.attributes["HoldReasonSubCode"]) == (34, 102)
     for proc in (0, 2):
         assert eats.ended(proc).attributes["ReturnValue"] == proc
+    assert slot.restarts() >= before + 2
 
 
 def test_each_job_has_its_own_processor_time(slot: Pool) -> None:
     busy = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"
+    before = slot.restarts()
     jobs = slot.shell(f"[ $1 = 0 ] && {busy}; exit 0", count=2)
     used = [jobs.ended(proc).attributes["RunRemoteUsage"] for proc in (0, 1)]
     seconds = [_seconds(str(one)) for one in used]
     assert seconds[1] < seconds[0] / 2, used
+    assert slot.restarts() == before + 1
 
 
 def _seconds(usage: str) -> float:

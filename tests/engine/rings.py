@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.engine.client import Client
+from tests.simulator.api_server import ApiServer
 from tests.simulator.cluster import Cluster, simulate
 from tests.simulator.images import REGISTRY
 from tests.simulator.programs import Programs
@@ -104,3 +105,12 @@ async def patched(simulator: Simulated) -> bool:
 def read(path: Path) -> str:
     """A file's text; empty when there is none."""
     return path.read_text() if path.exists() else ""
+
+
+async def set_image(server: ApiServer, image: str) -> None:
+    """Change the payload container's image as somebody else does."""
+
+    def change(pod: dict[str, Any]) -> None:
+        next(one for one in pod["spec"]["initContainers"] if one["name"] == "payload")["image"] = image
+
+    await server.update(change)

@@ -1,16 +1,19 @@
 """K8SPILOT_REUSE: the next job of a claim has the container of the last one, if nothing of that job is left in it."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from k8spilot.condor.agent_link import RemoteStartdAd
-from tests.engine.client import Client, Result
-from tests.engine.rings import Simulated, several_slots, simulated
+from k8spilot.payload import reuse
+from tests.engine.client import Client, Job, Result
+from tests.engine.rings import Simulated, set_image, several_slots, simulated
 from tests.simulator.cluster import Idle
+from tests.simulator.images import REGISTRY
 from tests.simulator.pod import PAYLOAD, payload_image, payload_status
 from tests.simulator.programs import Programs
 
@@ -54,8 +57,23 @@ class Slot:
         """Run a job for which no starter has come."""
         name = f"HTCJob{self.job if job is None else job}_0_{self.name}_PID{self.job}"
         result = await self.door.shell(self.simulator.image(image), script, name=name, Labels=LABELS, **options)
-        self.starts.append(payload_status(self.simulator.cluster.server.pod, self.container)["containerID"])
+        self.note()
         return result
+
+    async def begin(self, script: str, **options: Any) -> Job:
+        """Start a job of the slot's present tenant."""
+        await self.announce()
+        name = f"HTCJob{self.job}_0_{self.name}_PID{self.job}"
+        return await self.door.begin_shell(self.simulator.image("busybox"), script, name=name, Labels=LABELS, **options)
+
+    def note(self) -> None:
+        """Remember the container that runs."""
+        self.starts.append(payload_status(self.simulator.cluster.server.pod, self.container)["containerID"])
+
+    async def user_nanoseconds(self, name: str) -> int:
+        """Processor time of a job, as HTCondor asks for it."""
+        answer = await self.door.call("GET", f"/containers/{name}/stats", params={"stream": "0"})
+        return int(answer.json["cpu_stats"]["cpu_usage"]["usage_in_usermode"])
 
     @property
     def containers(self) -> int:
@@ -176,32 +194,102 @@ async def test_a_container_whose_job_has_changed_payload_init_serves_no_other(
     assert f"has changed or left: {what}" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "script",
-    ["kill -STOP $PPID; exit 0", "sleep 0.3; kill -KILL $PPID; sleep 60"],
-    ids=["has stopped it", "has killed it"],
-)
-async def test_a_container_whose_payload_init_cannot_answer_is_replaced(slot: Slot, script: str) -> None:
-    await slot.announce()
-    name = f"HTCJob{slot.job}_0_slot1_PID{slot.job}"
-    job = await slot.door.begin_shell(slot.simulator.image("busybox"), script, name=name, Labels=LABELS)
+async def test_a_container_whose_payload_init_was_stopped_is_replaced_after_its_job_was_ended(slot: Slot) -> None:
+    job = await slot.begin("trap '' TERM; kill -STOP $PPID; echo stopped; sleep 60")
+    await job.until_output(b"stopped")
     await job.kill("KILL")
     await job.result()
-    await slot.door.remove(name)
+    await slot.door.remove(job.name)
     assert (await slot.shell("exit 7")).code == 7
+
+
+async def test_a_container_that_does_not_answer_a_renewal_in_time_is_replaced(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reuse, "_RENEW_SECONDS", 0.2)
+    await slot.shell("exit 0")
+    container = slot.simulator.cluster.kubelet.container
+    assert container is not None
+    first = psutil.Process(container.pid)
+    await slot.announce()
+    first.suspend()
+    try:
+        assert (await slot.unannounced("exit 7")).code == 7
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            first.resume()
+    assert slot.containers == 2
+
+
+async def test_a_container_that_ends_after_its_renewal_counts_from_its_next_start(slot: Slot) -> None:
+    await slot.shell("exit 0")
+    await slot.announce()
+    name = f"HTCJob{slot.job}_0_slot1_PID{slot.job}"
+    await slot.door.create(slot.simulator.image("busybox"), "sh", "-c", "exit 8", name=name, Labels=LABELS)
+    container = slot.simulator.cluster.kubelet.container
+    assert container is not None
+    container.kill_first()
+    job = await slot.door.start(name)
+    assert (await job.result()).code == 8
+    assert await slot.user_nanoseconds(name) == 1_500_000_000
+    await slot.door.remove(name)
 
 
 async def test_usage_counts_from_the_jobs_own_start(slot: Slot) -> None:
     seen = []
     for _ in range(2):
-        await slot.announce()
-        name = f"HTCJob{slot.job}_0_slot1_PID{slot.job}"
-        job = await slot.door.begin_shell(slot.simulator.image("busybox"), "exit 0", name=name, Labels=LABELS)
+        job = await slot.begin("exit 0")
         await job.result()
-        answer = await slot.door.call("GET", f"/containers/{name}/stats", params={"stream": "0"})
-        seen.append(answer.json["cpu_stats"]["cpu_usage"]["usage_in_usermode"])
-        await slot.door.remove(name)
+        seen.append(await slot.user_nanoseconds(job.name))
+        await slot.door.remove(job.name)
     assert seen == [1_500_000_000, 0]  # the simulator's figures stand still
+
+
+async def test_a_process_that_the_kernel_killed_for_memory_does_not_count_for_the_next_job(slot: Slot) -> None:
+    job = await slot.begin("echo ready; read line; exit 0", OpenStdin=True, AttachStdin=True)
+    await job.until_output(b"ready")
+    container = slot.simulator.cluster.kubelet.container
+    assert container is not None
+    container.count_oom_kill()
+    await job.kill("KILL")
+    await job.result()
+    assert (await slot.door.inspect(job.name))["State"]["OOMKilled"]
+    await slot.door.remove(job.name)
+    following = await slot.begin("exit 0")
+    await following.result()
+    assert not (await slot.door.inspect(following.name))["State"]["OOMKilled"]
+    await slot.door.remove(following.name)
+
+
+async def test_an_image_with_a_folder_that_is_a_volume_runs_each_job_in_a_fresh_container(slot: Slot) -> None:
+    slot.simulator.cluster.images.add("volume:latest", command=["sh"], volumes=["/data"])
+    for _ in range(2):
+        assert (await slot.shell("exit 3", "volume")).code == 3
+    assert slot.containers == 2
+
+
+async def test_a_session_beside_a_job_has_an_end_and_a_number_of_its_own_in_each_job(slot: Slot) -> None:
+    for number in range(2):
+        job = await slot.begin("echo ready; exec sleep 60")
+        await job.until_output(b"ready")
+        found = await slot.door.exec(job.name, "sh", "-c", f"echo {number}; exit {number}")
+        assert (found.code, found.stdout) == (number, f"{number}\n".encode())
+        _, attached = await slot.door.begin_exec(job.name, "sh", "-c", "echo session; exec sleep 60")
+        assert await attached.frame() == (1, b"session\n")
+        await job.kill("KILL")
+        assert (await job.result()).code == 137
+        await slot.door.remove(job.name)
+        slot.note()
+    assert slot.containers == 1
+
+
+async def test_an_image_that_somebody_else_has_set_ends_the_reuse(slot: Slot) -> None:
+    await slot.shell("exit 0")
+    server, other = slot.simulator.cluster.server, f"{REGISTRY}/debian:forky"
+    await set_image(server, other)
+    await server.until(lambda pod: payload_status(pod)["image"] == other)
+    assert (await slot.shell("exit 4")).code == 4
+    assert slot.containers == 2
 
 
 async def test_the_idle_image_comes_as_ever_and_the_next_job_has_a_fresh_container(

@@ -10,7 +10,7 @@ import pytest
 
 from k8spilot.payload import binder
 from tests.engine.client import Answer
-from tests.engine.rings import Engine, Simulated, simulated
+from tests.engine.rings import Engine, Simulated, set_image, simulated
 from tests.simulator.api_server import ApiServer
 from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
@@ -27,13 +27,6 @@ async def _goes_back_to_the_queue(engine: Engine, name: str, words: str) -> None
     await engine.remove(name)
 
 
-async def _set_image(server: ApiServer, image: str) -> None:
-    def change(pod: dict[str, Any]) -> None:
-        next(one for one in pod["spec"]["initContainers"] if one["name"] == "payload")["image"] = image
-
-    await server.update(change)
-
-
 async def _asked_for(server: ApiServer, image: str) -> None:
     await server.until(lambda pod: payload_image(pod).startswith(image))
 
@@ -45,7 +38,7 @@ async def _stubborn(server: ApiServer, image: str) -> AsyncIterator[None]:
     async def insist() -> None:
         while True:
             await server.until(lambda pod: not payload_image(pod).startswith(image), seconds=1e9)
-            await _set_image(server, f"{image}-{uuid.uuid4().hex[:8]}")
+            await set_image(server, f"{image}-{uuid.uuid4().hex[:8]}")
 
     insisting = asyncio.create_task(insist())
     try:
@@ -60,7 +53,7 @@ async def test_an_image_that_somebody_sets_during_a_bind_is_changed_again(simula
     running = asyncio.create_task(simulator.shell(debian, "echo right; exit 3", **JOB))
     await _asked_for(server, debian)
     by_hand = f"{simulator.image('busybox')}-by-hand"
-    await _set_image(server, by_hand)
+    await set_image(server, by_hand)
     await server.until(lambda pod: payload_image(pod) != by_hand)
     pulled.set()
     result = await running
@@ -98,7 +91,7 @@ async def test_an_image_that_cannot_be_had_set_during_a_bind_harms_no_job(simula
     pulled = simulator.cluster.kubelet.hold(debian.rpartition(":")[0])
     running = asyncio.create_task(simulator.shell(debian, "exit 3", **JOB))
     await _asked_for(server, debian)
-    await _set_image(server, "registry.test:5000/nothing:here")
+    await set_image(server, "registry.test:5000/nothing:here")
     pulled.set()
     assert (await running).code == 3
 
@@ -112,7 +105,7 @@ async def test_a_job_whose_image_somebody_changes_all_the_time_goes_back_to_the_
 
 async def test_an_image_that_somebody_sets_before_the_start_loses_the_job_to_the_queue(simulator: Simulated) -> None:
     name = await simulator.create(simulator.image("busybox"), "true", **JOB)
-    await _set_image(simulator.cluster.server, f"{simulator.image('debian')}-by-hand")
+    await set_image(simulator.cluster.server, f"{simulator.image('debian')}-by-hand")
     await _asked_for(simulator.cluster.server, simulator.image("debian"))
     await asyncio.sleep(0.3)  # the kubelet has done it
     await _goes_back_to_the_queue(simulator, name, "goes back to the queue")
@@ -121,7 +114,7 @@ async def test_an_image_that_somebody_sets_before_the_start_loses_the_job_to_the
 
 async def test_an_image_that_somebody_sets_between_jobs_is_of_no_account(simulator: Simulated) -> None:
     for image in (f"{simulator.image('debian')}-by-hand", "registry.test:5000/nothing:here"):
-        await _set_image(simulator.cluster.server, image)
+        await set_image(simulator.cluster.server, image)
         await asyncio.sleep(0.3)
         assert (await simulator.shell(simulator.image("busybox"), "exit 4", **JOB)).code == 4
 

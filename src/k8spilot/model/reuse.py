@@ -13,10 +13,11 @@ class Tenant:
     """The job of a slot and its owner, as the startd knows them."""
 
     claim: str
-    """HTCondor's public id of the claim: the promise of the slot to one user, for one job after another."""
+    """HTCondor's public id of the claim: the promise of the slot to an access point, for one job after another."""
     user: str
-    """User whose share of the pool the job uses."""
+    """User of this job (RemoteUser). An access point can give a claim to several users of one accounting group."""
     owner: str
+    """User for whom the slot was claimed (RemoteOwner)."""
     job: str
     """HTCondor's cluster.proc."""
 

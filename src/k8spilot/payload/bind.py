@@ -19,6 +19,7 @@ from k8spilot.payload.image_change import ImageChange
 from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener, reported
 from k8spilot.payload.usage import Usage
+from k8spilot.payload_init.channel import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,15 @@ class Timeouts:
     """Seconds that it keeps the last job's image without a new job."""
     patience_seconds: float
     """Seconds to wait for an unavailable API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptContainer:
+    """A container in which earlier jobs have run, and which payload-init has renewed."""
+
+    channel: Channel
+    before: Usage
+    """Usage before the renewal."""
 
 
 class Bind:
@@ -63,10 +73,8 @@ class Bind:
         self._make = make
         self._ended = ended
         self.tenant = tenant
-        self.is_renewed = False
-        """Whether it has the container of the last job, and no fresh one."""
-        self.before = Usage()
-        """Usage of that container before this bind."""
+        self.kept: KeptContainer | None = None
+        """Container of the last job, if this bind keeps it."""
         self.confirmed: ImageChange | None = None
         """Change whose container the pod's status has shown, which is not `change` if that container did not do."""
         self.change = work.start(self._run, "bind")
@@ -153,9 +161,7 @@ class BindSteps:
         async with reported(self._listener, reference, self._work.start):
             image = await self._lookup.find(reference)
             change = await self._renew(image, bind)
-            if change is not None:
-                self._listener.reused()
-            else:
+            if change is None:
                 await self._abandoned_pull.over(reference)
                 change = await self._binder.bind(image, bind.subject.attempt, self._longest)
         self._lookup.keep(image)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import uuid
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Usage
 from k8spilot.payload_init.channel import Channel
+
+logger = logging.getLogger(__name__)
 
 _TRIES: Final = 3
 
@@ -70,6 +73,7 @@ class PayloadContainer:
         terms: Terms = _SAME,
     ) -> None:
         self.name = binder.name
+        self._listener = listener
         self._sizes = sizes = terms.sizes
         self._machine = PayloadMachine(binder.name)
         self.subject = logs.Subject()
@@ -221,7 +225,8 @@ class PayloadContainer:
         self._machine.advance(PayloadEvent.PREPARE)
         try:
             channel, identity = await self._confirmed(bind)
-            # Only now the previous container is proven gone, and with it every process that could write there.
+            # Only now the previous container is proven gone, and with it every process that could write there. In a
+            # container that is kept, payload-init has ended them.
             await self.scrubbing.clean(channel)
         except PilotError:
             if bind is self._bind:
@@ -230,8 +235,9 @@ class PayloadContainer:
         if bind is not self._bind:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
+        before = Usage() if bind.kept is None else bind.kept.before
         tell = self._after_run.tell_excess
-        target = RunTarget(self.name, identity, self._patience, bind.before, watch, tell)
+        target = RunTarget(self.name, identity, self._patience, before, watch, tell)
         self._run = run = Run(channel, self._binder.pod, target, stdio, self._scrubber, self._machine, self._work)
         self._machine.advance(PayloadEvent.RELEASE)
         self._after_run.expect_end(run)
@@ -262,28 +268,38 @@ class PayloadContainer:
         change = bind.change.result()
         for number in range(_TRIES):
             confirmed = await self._binder.confirm(change)
-            is_fit = not (bind.is_renewed and bind.is_anothers)
+            if bind.kept is not None and bind.kept.channel is not confirmed[0]:
+                bind.kept = None  # it has ended meanwhile, and the kubelet has made another one
+            is_fit = bind.kept is None or not bind.is_anothers
             if is_fit and (self._sizes is None or await self._sizes.shown(self.name)):
                 bind.confirmed = change
+                self._tell_of(bind)
                 return confirmed
             # It was kept for another job, or made before the size was known, with more memory. The kubelet seldom takes
             # memory from a new container.
             if bind is not self._bind:
                 raise Refused("the job was removed before it started")
-            bind.is_renewed, bind.before = False, Usage()
             attempt = f"{bind.subject.attempt}-size{number}"
             try:
                 change = await self._binder.bind(change.image, attempt, self._bind_seconds)
             except BindError as error:  # the image has run, so that the job is not at fault
                 raise PayloadLost(f"{error}; the job goes back to the queue") from error
-        raise PayloadLost(f"container {self.name} did not get the size of the job, which goes back to the queue")
+        raise PayloadLost(f"container {self.name} is not as the job needs it, and the job goes back to the queue")
+
+    def _tell_of(self, bind: Bind) -> None:
+        if bind.kept is not None:
+            logger.info("Container %s runs another job of its claim.", self.name)
+            self._listener.reused()
 
     def return_to_idle(self) -> None:
         """Bind the idle image unless a job comes soon: an earlier engine has died with a job's image bound."""
         self._after_run.unbind(None)
 
     def _renew_idle(self) -> None:
-        """Make the container anew, which has no job, and is smaller from now on. A bind in progress does that, too."""
+        """Make the container anew, which has no job, and is smaller from now on.
+
+        A bind in progress does that, too, or asks for its own job's size if it keeps the container.
+        """
         if self.state is PayloadState.IDLE:
             self._after_run.unbind_now()
 

@@ -16,7 +16,7 @@ from k8spilot.common.background import Background
 from k8spilot.common.errors import PayloadLost
 from k8spilot.model.image import Image
 from k8spilot.model.reuse import Tenant
-from k8spilot.payload.bind import Bind
+from k8spilot.payload.bind import Bind, KeptContainer
 from k8spilot.payload.binder import Binder
 from k8spilot.payload.image_change import ImageChange
 from k8spilot.payload.run import Run
@@ -93,11 +93,13 @@ class ContainerReuse:
         with suppress(PayloadLost, TimeoutError):
             async with asyncio.timeout(_RENEW_SECONDS):
                 worn = await left.channel.renew()
-            if not worn:
-                bind.is_renewed, bind.before = True, read_usage(left.channel.cgroup)
-                logger.info("Container %s runs another job of its claim.", self._binder.name)
+            if worn:
+                logger.info(
+                    "Container %s is replaced, because its job has changed or left: %s.", self._binder.name, worn
+                )
+            elif self._binder.keeps(left.change):
+                bind.kept = KeptContainer(left.channel, read_usage(left.channel.cgroup))
                 return replace(left.change, image=image)
-            logger.info("Container %s is replaced, because its job has changed or left: %s.", self._binder.name, worn)
         return None
 
 

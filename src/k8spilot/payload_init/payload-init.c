@@ -233,16 +233,25 @@ static void take_leash(int terminal) {
     send_message(text, NULL, 0);
 }
 
-/* Makes the container ready for another job, if its job has left no process, and nothing of this process is changed. A job
- * that may use the kernel's keyrings can have keys in the session's, which its processes share with this one. */
+/* Leaves the session keyring, which a job's processes share with this one. Jobs usually may not use keyrings, nor may this
+ * process then. */
+static int leave_keyring(void) {
+    return syscall(SYS_keyctl, JOIN_SESSION_KEYRING, NULL) >= 0 || errno == EPERM || errno == ENOSYS;
+}
+
+/* Makes the container ready for another job, if its job has left no process, and nothing of this process is changed. A
+ * process that somebody started in the container from outside is not a child. HTCondor has transferred the next job's
+ * files by now, so that it needs no helper of this uid either. */
 static void renew(void) {
     char text[64];
     siginfo_t info;
     const char *what = changed_state();
     if (sweeping || paused || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
         what = "processes";
+    else if (!what && !leave_keyring())
+        what = "keys";
     if (!what) {
-        syscall(SYS_keyctl, JOIN_SESSION_KEYRING, NULL);
+        kill(-1, SIGKILL);
         used = 0;
     }
     snprintf(text, sizeof text, what ? "worn %s" : "renewed", what);

@@ -2,12 +2,15 @@
  *
  * The same uid suffices for prlimit(2), sched_setaffinity(2), sched_setattr(2), setpriority(2) and ioprio_set(2), also on
  * a process that is not dumpable. Children inherit all of it: without this check a job could slow or limit the next one.
- * The files in /proc of a process that is not dumpable belong to root (proc(5)), so that oom_score_adj needs no check.
+ * Priorities must be the usual ones and not only those of the start: another process of the uid, a transfer plugin in the
+ * pilot container, could have changed them before main(). The files in /proc of a process that is not dumpable belong to
+ * root (proc(5)), so that oom_score_adj needs no check.
  */
 #define _GNU_SOURCE
 #include "wear.h"
 
 #include <sched.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,8 +19,13 @@
 #define IOPRIO_WHO_PROCESS 1
 #define CPU_BYTES 1024 /* 8192 CPUs, the most that Linux is built for (NR_CPUS) */
 
-struct attributes { /* of sched_getattr(2): policy, nice value, priority, utilization clamps, and what kernels add */
-    unsigned int words[32];
+#define BEST_EFFORT_4 ((2 << 13) | 4) /* what ioprio_get(2) says of a process without a priority of its own, or 0 */
+
+struct attributes { /* struct sched_attr of linux/sched/types.h, with room for what later kernels add */
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t others[27]; /* priority, deadline, utilization clamps */
 };
 
 static struct state {
@@ -32,7 +40,7 @@ static void read_state(struct state *now) {
     for (int limit = 0; limit < RLIM_NLIMITS; limit++)
         getrlimit(limit, &now->limits[limit]);
     syscall(SYS_sched_getaffinity, 0, sizeof now->cpus, now->cpus);
-    syscall(SYS_sched_getattr, 0, &now->scheduler, sizeof now->scheduler, 0);
+    syscall(SYS_sched_getattr, 0, &now->scheduler, sizeof now->scheduler, 0U);
     now->io_priority = syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
 }
 
@@ -47,9 +55,9 @@ const char *changed_state(void) {
         return "limits";
     if (memcmp(now.cpus, first.cpus, sizeof now.cpus))
         return "affinity";
-    if (memcmp(&now.scheduler, &first.scheduler, sizeof now.scheduler))
+    if (memcmp(&now.scheduler, &first.scheduler, sizeof now.scheduler) || now.scheduler.policy || now.scheduler.nice)
         return "priority";
-    if (now.io_priority != first.io_priority)
+    if (now.io_priority != 0 && now.io_priority != BEST_EFFORT_4)
         return "io-priority";
     return NULL;
 }

@@ -217,7 +217,7 @@ def _security_faults(name: str, security: Json, slot: SlotSettings, settings: Se
     if settings.reuse and not security.get("readOnlyRootFilesystem"):
         yield (
             f"set readOnlyRootFilesystem: true for {name}, as the components restricted and read-only-payload do, or "
-            "remove K8SPILOT_REUSE; otherwise each job gets a fresh container"
+            "remove K8SPILOT_REUSE; otherwise jobs of one claim could leave each other files in their image"
         )
 
 
