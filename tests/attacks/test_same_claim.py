@@ -1,13 +1,17 @@
 """Attacks on the next job of the same claim, which has the same container (K8SPILOT_REUSE)."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from lab.jobs import BAD_NEWS
-from tests.attacks.ground import MARK, RESTRICTED, WITNESS, Ground, python
+from tests.attacks.arsenal import ATTACKS
+from tests.attacks.ground import ARSENAL, MARK, RESTRICTED, WITNESS, Ground, packed, python
 
 pytestmark = [RESTRICTED]
+
+EMPTY: Mapping[str, bytes] = {}
 
 LEAVE = python(
     f"""
@@ -56,12 +60,13 @@ while True:  # a process whose id changes before it can be signalled
 """Replaces its own processes without end."""
 
 
-def _looks(ground: Ground, attack: str) -> tuple[list[str], int]:
+def _looks(ground: Ground, attack: str, files: Mapping[str, bytes] = EMPTY) -> tuple[list[str], int]:
     """What the witness has found that comes after `attack` in one claim, and how many containers both had."""
     before = ground.restarts()
     script = f"if [ $1 = 0 ]; then\n{attack}\nelse python3 ./witness.py; fi; true"
-    files = {"witness.py": WITNESS}
-    jobs = ground.shell(script, files=files, count=2, transfer_input_files="witness.py", **ground.python)
+    inputs: dict[str, str | bytes] = {"witness.py": WITNESS, **files}
+    commands = {"transfer_input_files": ", ".join(inputs), **ground.python}
+    jobs = ground.shell(script, files=inputs, count=2, **commands)  # type: ignore[arg-type]
     for proc in (0, 1):
         jobs.ended(proc, timeout=240, ignore=BAD_NEWS)
     found = jobs.files()
@@ -79,6 +84,15 @@ def test_processes_that_replace_themselves_do_not_reach_the_next_job(ground: Gro
     left, containers = _looks(ground, f"({STAY}) >/dev/null 2>&1 & sleep 2")
     assert left == []
     assert containers in (1, 2)  # one that could not be swept is replaced
+    ground.is_fit()
+
+
+def test_after_all_quiet_attacks_the_next_job_of_the_claim_finds_nothing(ground: Ground) -> None:
+    address = ground.inside("echo https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").strip()
+    attacks = f"ATTACK_API={address} ATTACK_LEVEL=restricted python3 ./{ARSENAL} {' '.join(ATTACKS)} >/dev/null 2>&1"
+    left, containers = _looks(ground, attacks, {ARSENAL: packed()})
+    assert left == []
+    assert containers in (1, 2)  # payload-init may have been changed
     ground.is_fit()
 
 
