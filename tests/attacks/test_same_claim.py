@@ -66,7 +66,7 @@ def _looks(ground: Ground, attack: str, files: Mapping[str, bytes] = EMPTY) -> t
     script = f"if [ $1 = 0 ]; then\n{attack}\nelse python3 ./witness.py; fi; true"
     inputs: dict[str, str | bytes] = {"witness.py": WITNESS, **files}
     commands = {"transfer_input_files": ", ".join(inputs), **ground.python}
-    jobs = ground.shell(script, files=inputs, count=2, **commands)  # type: ignore[arg-type]
+    jobs = ground.shell(script, files=inputs, count=2, **commands)
     for proc in (0, 1):
         jobs.ended(proc, timeout=240, ignore=BAD_NEWS)
     found = jobs.files()
