@@ -66,12 +66,12 @@ def test_a_job_after_one_that_was_out_of_memory_has_a_fresh_container(slot: Pool
 
 
 def test_each_job_has_its_own_processor_time(slot: Pool) -> None:
-    busy = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"
+    busy = "exec perl -e '1 while (times)[0] < 8'"
     before = slot.restarts()
-    jobs = slot.shell(f"[ $1 = 0 ] && {busy}; exit 0", count=2)
+    jobs = slot.shell(f"[ $1 = 0 ] && {busy}; sleep 6", image="debian:forky", count=2)
     used = [jobs.ended(proc).attributes["RunRemoteUsage"] for proc in (0, 1)]
     seconds = [_seconds(str(one)) for one in used]
-    assert seconds[1] < seconds[0] / 2, used
+    assert seconds[1] + 4 < seconds[0], used
     assert slot.restarts() == before + 1
 
 
