@@ -64,7 +64,7 @@ while True:  # a process whose id changes before it can be signalled
 def _looks(ground: Ground, attack: str, files: Mapping[str, bytes] = EMPTY) -> tuple[list[str], int]:
     """What the witness has found that comes after `attack` in one claim, and how many containers both had."""
     before = ground.restarts()
-    script = f"if [ $1 = 0 ]; then\n{attack}\nelse python3 ./witness.py; fi; true"
+    script = f"sleep 1; if [ $1 = 0 ]; then\n{attack}\nelse python3 ./witness.py; fi; true"
     inputs: dict[str, str | bytes] = {"witness.py": WITNESS, **files}
     commands = {"transfer_input_files": ", ".join(inputs), **ground.python}
     jobs = ground.shell(script, files=inputs, count=2, **commands)

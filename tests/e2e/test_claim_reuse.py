@@ -18,6 +18,8 @@ CONFIGURATIONS: Final = {
     "restricted": Configuration("reuse", REUSE),
 }
 WRITES: Final = "echo left >/tmp/left; echo left >/dev/shm/left; (sleep 300 >/dev/null 2>&1 &); "
+WAITS: Final = "sleep 1; "
+"""A claim ends where a job ends before its shadow has seen the end of the input transfer (lab/jobs.py, SLOW_SHADOW)."""
 LOOKS: Final = "ls -A /tmp /dev/shm | grep left; ps -o args | grep '[s]leep 300'; "
 
 
@@ -43,7 +45,7 @@ def _outputs(jobs: Jobs) -> list[str]:
 
 def test_jobs_of_one_claim_have_one_container_and_find_nothing_of_each_other(slot: Pool) -> None:
     before = slot.restarts()
-    assert _outputs(slot.shell(f"{LOOKS}{WRITES}exit $1", count=5)) == [""] * 5
+    assert _outputs(slot.shell(f"{WAITS}{LOOKS}{WRITES}exit $1", count=5)) == [""] * 5
     assert slot.restarts() == before + 1
 
 
@@ -57,7 +59,7 @@ def test_another_user_has_a_fresh_container(slot: Pool) -> None:
 
 def test_a_job_after_one_that_was_out_of_memory_has_a_fresh_container(slot: Pool) -> None:
     before = slot.restarts()
-    eats = slot.shell("[ $1 = 1 ] && exec tail /dev/zero; exit $1", count=3)
+    eats = slot.shell(f"{WAITS}[ $1 = 1 ] && exec tail /dev/zero; exit $1", count=3)
     held = eats.held(1)
     assert (held.attributes["HoldReasonCode"], held.attributes["HoldReasonSubCode"]) == (34, 102)
     for proc in (0, 2):
