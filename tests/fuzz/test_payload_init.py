@@ -92,7 +92,7 @@ def _last_words(stderr: IO[bytes] | None) -> str:
 MESSAGES = st.one_of(
     st.sampled_from(
         b"run 0,run 1,run 1 terminal,run -1,run 99999999999999999999,run 7 terminal ,signal 0,signal -9,signal 64,"
-        b"signal 99999999999,pause,resume,sweep,clear,run,sweep\0,leash,hello 4 fresh scoped -".split(b",")
+        b"signal 99999999999,pause,resume,sweep,clear,renew,run,sweep\0,leash,hello 4 fresh scoped -".split(b",")
     ),
     st.binary(min_size=1, max_size=1500),
 )
@@ -144,7 +144,8 @@ def test_a_pilot_that_means_no_good_does_not_break_it(programs: Programs) -> Non
     built.chmod(0o755)
     try:
         program = compile_checked(
-            built / "payload-init", *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "packet", "scope"))
+            built / "payload-init",
+            *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "packet", "scope", "wear")),
         )
         _meet(programs, program, folder)
     finally:
