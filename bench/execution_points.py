@@ -113,25 +113,31 @@ class ExecutionPoint:
         return self.inside(f"cat {_LOGS}")
 
 
-@contextlib.contextmanager
-def k8spilot(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
+def k8spilot(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextManager[ExecutionPoint]:
     """A pilot pod from the project's manifests; with several payload containers, as `k8spilot slots` makes it."""
-    try:
-        pilot.deploy(lab, name, overlay=_resources(slots) if slots > 1 else None, slots=slots)
-        wait_in_pool(lab, name)
-        yield ExecutionPoint(lab, K8SPILOT, name, PILOT_NAMESPACE, "pilot")
-    finally:
-        pilot.delete(lab, name)
+    return _pilot(lab, name, K8SPILOT, overlay=_resources(slots) if slots > 1 else None, slots=slots)
+
+
+def reusing(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextManager[ExecutionPoint]:
+    """A pilot pod whose jobs of one claim have one container."""
+    components = {"components": ["read-only-payload"]}
+    return _pilot(lab, name, REUSING, {"K8SPILOT_REUSE": "true"}, components, slots=slots)
 
 
 @contextlib.contextmanager
-def reusing(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
-    """A pilot pod whose jobs of one claim have one container."""
-    assert slots == 1
+def _pilot(
+    lab: Lab,
+    name: str,
+    contestant: str,
+    environment: Mapping[str, str] | None = None,
+    overlay: Mapping[str, Any] | None = None,
+    *,
+    slots: int,
+) -> Iterator[ExecutionPoint]:
     try:
-        pilot.deploy(lab, name, {"K8SPILOT_REUSE": "true"}, {"components": ["read-only-payload"]})
+        pilot.deploy(lab, name, environment, overlay, slots=slots)
         wait_in_pool(lab, name)
-        yield ExecutionPoint(lab, REUSING, name, PILOT_NAMESPACE, "pilot")
+        yield ExecutionPoint(lab, contestant, name, PILOT_NAMESPACE, "pilot")
     finally:
         pilot.delete(lab, name)
 

@@ -70,8 +70,12 @@ SLOTS_START: Final = Goal("slots", "isolated job: first instruction later than w
 SLOTS_MEMORY: Final = Goal("slots", "k8spilot alone with eight slots, memory, MiB", at_most=70)
 SLOTS_REQUESTS: Final = Goal("slots", "API requests a job with eight slots, by the API server's count", at_most=3)
 REUSE_NEXT: Final = Goal("reuse", "0 s jobs of a claim in one container, s", at_most=0.35)
-REUSE_APPTAINER: Final = Goal("reuse", "... to nested apptainer", at_most=1, of_ratio=True, needs="apptainer")
-REUSE_PODS: Final = Goal("reuse", "... to a pod per job", at_most=1 / 6, of_ratio=True)
+REUSE_APPTAINER: Final = Goal(
+    "reuse", "0 s jobs of a claim in one container, to nested apptainer", at_most=1, of_ratio=True, needs="apptainer"
+)
+REUSE_PODS: Final = Goal(
+    "reuse", "0 s jobs of a claim in one container, to a pod per job", at_most=1 / 6, of_ratio=True
+)
 REUSE_START: Final = Goal("reuse", "starter begins -> first instruction, in one container, s", at_most=0.25)
 REUSE_PROCESSOR_DOCKER: Final = Goal(
     "reuse",

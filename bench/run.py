@@ -147,11 +147,16 @@ class Run:
         return in_turn(contestants, rounds, self.lose)
 
     def compare(
-        self, what: str, found: Mapping[str, Sequence[float]], unit: str, goals: Mapping[str, Goal] | None = None
+        self,
+        what: str,
+        found: Mapping[str, Sequence[float]],
+        unit: str,
+        goals: Mapping[str, Goal] | None = None,
+        own: str = K8SPILOT,
     ) -> None:
-        """A figure for k8spilot, then one for each other contestant with the ratio of k8spilot's to it."""
+        """A figure for the contestant `own`, then one for each other one with the ratio of that figure to it."""
         goals = goals or {}
-        ours = self.figures.add(f"{what}: {K8SPILOT}", found[K8SPILOT], unit, goal=goals.get(K8SPILOT))
+        ours = self.figures.add(f"{what}: {own}", found[own], unit, goal=goals.get(own))
         for name, samples in found.items():
-            if name != K8SPILOT and samples:
+            if name != own and samples:
                 self.figures.add(f"{what}: {name}", samples, unit, ours=ours, goal=goals.get(name))

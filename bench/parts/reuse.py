@@ -1,8 +1,6 @@
 """Part `reuse`: empty jobs of one claim in one container (K8SPILOT_REUSE), beside the other execution points."""
 
-from collections.abc import Mapping, Sequence
-
-from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, REUSING, ExecutionPoint
+from bench.execution_points import APPTAINER, DOCKER, REUSING, ExecutionPoint
 from bench.goals import (
     REUSE_APPTAINER,
     REUSE_NEXT,
@@ -10,7 +8,6 @@ from bench.goals import (
     REUSE_PROCESSOR_APPTAINER,
     REUSE_PROCESSOR_DOCKER,
     REUSE_START,
-    Goal,
 )
 from bench.native import POD_PER_JOB, PodPerJob
 from bench.run import Run
@@ -47,15 +44,9 @@ def measure(run: Run) -> None:
     contestants[POD_PER_JOB] = lambda: gaps([one["start"] for one in pods.run(PODS)])
     found = run.in_turn(contestants, run.times(ROUNDS, 1))
     goals = {REUSING: REUSE_NEXT, APPTAINER: REUSE_APPTAINER, POD_PER_JOB: REUSE_PODS}
-    _compare(run, "0 s job to the next of its claim", found, goals)
-    _compare(run, "a claim's next job: starter begins -> first instruction", starts, {REUSING: REUSE_START})
+    run.compare("0 s job to the next of its claim", found, "s", goals, REUSING)
+    what = "a claim's next job: starter begins -> first instruction"
+    run.compare(what, {name: starts[name] for name in found if name in starts}, "s", {REUSING: REUSE_START}, REUSING)
+    what = "processor for a 0 s job of a claim, HTCondor and who starts its containers"
     goals = {DOCKER: REUSE_PROCESSOR_DOCKER, APPTAINER: REUSE_PROCESSOR_APPTAINER}
-    _compare(run, "processor for a 0 s job of a claim, HTCondor and who starts its containers", processor, goals)
-
-
-def _compare(run: Run, what: str, found: Mapping[str, Sequence[float]], goals: Mapping[str, Goal]) -> None:
-    """Add a figure for the pilot that reuses containers, and one for each other with the ratio to it."""
-    ours = run.figures.add(f"{what}: {REUSING}", found[REUSING], "s", goal=goals.get(REUSING))
-    for name in (K8SPILOT, DOCKER, APPTAINER, POD_PER_JOB):
-        if found.get(name):
-            run.figures.add(f"{what}: {name}", found[name], "s", ours=ours, goal=goals.get(name))
+    run.compare(what, {name: processor[name] for name in found if name in processor}, "s", goals, REUSING)

@@ -62,7 +62,7 @@ while True:  # a process whose id changes before it can be signalled
 
 
 def _looks(ground: Ground, attack: str, files: Mapping[str, bytes] = EMPTY) -> tuple[list[str], int]:
-    """What the witness has found that comes after `attack` in one claim, and how many containers both had."""
+    """Run the witness after `attack` in one claim. Return its findings, and the number of containers of both jobs."""
     before = ground.restarts()
     script = f"sleep 1; if [ $1 = 0 ]; then\n{attack}\nelse python3 ./witness.py; fi; true"
     inputs: dict[str, str | bytes] = {"witness.py": WITNESS, **files}

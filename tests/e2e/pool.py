@@ -1,6 +1,7 @@
 """What the stories are told with: jobs of users, and a look at the pod that runs them."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -325,3 +326,9 @@ def until[T](look: Callable[[], T], what: str, timeout: float = 30) -> T:
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
         time.sleep(0.2)
     return found
+
+
+def cpu_seconds(usage: str) -> list[int]:
+    """Of HTCondor's `Usr 0 00:00:05, Sys 0 00:00:01`: user and system."""
+    parts = re.findall(r"(\d+) (\d+):(\d+):(\d+)", usage)
+    return [int(d) * 86400 + int(h) * 3600 + int(m) * 60 + int(s) for d, h, m, s in parts]

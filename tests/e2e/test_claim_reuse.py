@@ -9,7 +9,7 @@ import pytest
 from lab.api import Lab
 from lab.jobs import BAD_NEWS, Jobs
 from lab.levels import NAMESPACES, Level
-from tests.e2e.pool import Pool, result, until
+from tests.e2e.pool import Pool, cpu_seconds, result, until
 from tests.runner.pilots import Configuration
 
 REUSE: Final = {"K8SPILOT_REUSE": "true", "K8SPILOT_IDLE_AFTER_SECONDS": "60"}
@@ -73,19 +73,9 @@ def test_each_job_has_its_own_processor_time(slot: Pool) -> None:
     before = slot.restarts()
     jobs = slot.shell(f"[ $1 = 0 ] && {busy}; sleep 6", image="debian:forky", count=2)
     used = [jobs.ended(proc, timeout=200).attributes["RunRemoteUsage"] for proc in (0, 1)]
-    seconds = [_seconds(str(one)) for one in used]
+    seconds = [sum(cpu_seconds(str(one))) for one in used]
     assert seconds[1] + 2 < seconds[0], used
     assert slot.restarts() == before + 1
-
-
-def _seconds(usage: str) -> float:
-    """Processor seconds of an event's usage: `Usr 0 00:00:02, Sys 0 00:00:00`."""
-    total = 0.0
-    for part in usage.split(","):
-        _, days, clock = part.split()
-        hours, minutes, seconds = map(int, clock.split(":"))
-        total += int(days) * 86400 + hours * 3600 + minutes * 60 + seconds
-    return total
 
 
 def test_a_job_that_is_removed_while_it_runs_leaves_nothing_to_the_next_of_its_claim(slot: Pool) -> None:

@@ -1,14 +1,13 @@
 """What a job uses, as HTCondor tells it, and what it must not use."""
 
 import json
-import re
 import urllib.request
 
 import pytest
 
 from lab.api import Lab
 from lab.http import opened
-from tests.e2e.pool import Pool, ads, result
+from tests.e2e.pool import Pool, ads, cpu_seconds, result
 
 BUSY = r"""exec perl -e '
 use IO::Socket::INET;
@@ -41,12 +40,6 @@ def _largest_blob(lab: Lab, repository: str, tag: str) -> str:
     return f"/v2/{repository}/blobs/{max(layers, key=lambda layer: int(layer['size']))['digest']}"
 
 
-def _cpu_seconds(usage: str) -> list[int]:
-    """Of HTCondor's `Usr 0 00:00:05, Sys 0 00:00:01`: user and system."""
-    parts = re.findall(r"(\d+) (\d+):(\d+):(\d+)", usage)
-    return [int(d) * 86400 + int(h) * 3600 + int(m) * 60 + int(s) for d, h, m, s in parts]
-
-
 def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
     megabytes, seconds = 300, 15
     repository, _, tag = pool.lab.pool_image.removeprefix(f"{pool.lab.registry}/").partition(":")
@@ -64,7 +57,7 @@ def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
     assert told["ResidentSetSize_RAW"] == pytest.approx(megabytes * 1024, rel=0.1)
     assert told["DiskUsage_RAW"] == pytest.approx(megabytes * 1024, rel=0.1)
     # And in the event log.
-    assert _cpu_seconds(done.event["RunRemoteUsage"]) == pytest.approx([user, system], rel=0.1, abs=1)
+    assert cpu_seconds(done.event["RunRemoteUsage"]) == pytest.approx([user, system], rel=0.1, abs=1)
     assert done.event["MemoryUsage"] == pytest.approx(megabytes, rel=0.1)
 
 

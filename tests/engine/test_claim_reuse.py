@@ -11,7 +11,7 @@ import pytest
 from k8spilot.condor.agent_link import RemoteStartdAd
 from k8spilot.payload import reuse
 from tests.engine.client import Client, Job, Result
-from tests.engine.rings import Simulated, set_image, several_slots, simulated
+from tests.engine.rings import Simulated, eventually, set_image, several_slots, simulated
 from tests.simulator.cluster import Idle
 from tests.simulator.images import REGISTRY
 from tests.simulator.pod import PAYLOAD, payload_image, payload_status
@@ -35,6 +35,11 @@ class Slot:
     starts: list[str] = field(default_factory=list)
     """Container ids of the jobs."""
 
+    @property
+    def container_name(self) -> str:
+        """Docker's name of the present job's container, as HTCondor makes it."""
+        return f"HTCJob{self.job}_0_{self.name}_PID{self.job}"
+
     async def look(self, _attributes: Sequence[str]) -> list[dict[str, Any]]:
         """Answer as the startd does."""
         other = {"Name": "slot2@pod", "PublicClaimId": "<192.0.2.1:9618>#1#9#...", "JobId": "7.7"}
@@ -55,7 +60,7 @@ class Slot:
 
     async def unannounced(self, script: str, image: str = "busybox", job: int | None = None, **options: Any) -> Result:
         """Run a job for which no starter has come."""
-        name = f"HTCJob{self.job if job is None else job}_0_{self.name}_PID{self.job}"
+        name = self.container_name if job is None else f"HTCJob{job}_0_{self.name}_PID{self.job}"
         result = await self.door.shell(self.simulator.image(image), script, name=name, Labels=LABELS, **options)
         self.note()
         return result
@@ -63,8 +68,8 @@ class Slot:
     async def begin(self, script: str, **options: Any) -> Job:
         """Start a job of the slot's present tenant."""
         await self.announce()
-        name = f"HTCJob{self.job}_0_{self.name}_PID{self.job}"
-        return await self.door.begin_shell(self.simulator.image("busybox"), script, name=name, Labels=LABELS, **options)
+        image, name = self.simulator.image("busybox"), self.container_name
+        return await self.door.begin_shell(image, script, name=name, Labels=LABELS, **options)
 
     def note(self) -> None:
         """Remember the container that runs."""
@@ -195,8 +200,9 @@ async def test_a_container_whose_job_has_changed_payload_init_serves_no_other(
 
 
 async def test_a_container_whose_payload_init_was_stopped_is_replaced_after_its_job_was_ended(slot: Slot) -> None:
-    job = await slot.begin("trap '' TERM; kill -STOP $PPID; echo stopped; sleep 60")
-    await job.until_output(b"stopped")
+    await slot.announce()
+    image, name = slot.simulator.image("busybox"), slot.container_name
+    job = await slot.door.begin_stopping(image, name=name, Labels=LABELS)
     await job.kill("KILL")
     await job.result()
     await slot.door.remove(job.name)
@@ -224,11 +230,16 @@ async def test_a_container_that_does_not_answer_a_renewal_in_time_is_replaced(
 async def test_a_container_that_ends_after_its_renewal_counts_from_its_next_start(slot: Slot) -> None:
     await slot.shell("exit 0")
     await slot.announce()
-    name = f"HTCJob{slot.job}_0_slot1_PID{slot.job}"
+    name = slot.container_name
     await slot.door.create(slot.simulator.image("busybox"), "sh", "-c", "exit 8", name=name, Labels=LABELS)
     container = slot.simulator.cluster.kubelet.container
     assert container is not None
     container.kill_first()
+
+    async def has_ended() -> bool:
+        return not container.running
+
+    await eventually(has_ended)
     job = await slot.door.start(name)
     assert (await job.result()).code == 8
     assert await slot.user_nanoseconds(name) == 1_500_000_000

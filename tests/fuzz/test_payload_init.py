@@ -20,6 +20,7 @@ from k8spilot.model.command import Command
 from tests.fuzz.drawing import drawn
 from tests.simulator.container import own_uid
 from tests.simulator.programs import CHECKOUT, Programs
+from tests.simulator.programs import SOURCES as PROGRAMS
 
 SOURCES: Final = CHECKOUT / "src/k8spilot/payload_init"
 CHECKS: Final = ["-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -143,10 +144,7 @@ def test_a_pilot_that_means_no_good_does_not_break_it(programs: Programs) -> Non
     built.mkdir()
     built.chmod(0o755)
     try:
-        program = compile_checked(
-            built / "payload-init",
-            *(SOURCES / f"{name}.c" for name in ("payload-init", "command", "packet", "scope", "wear")),
-        )
+        program = compile_checked(built / "payload-init", *PROGRAMS["payload-init"])
         _meet(programs, program, folder)
     finally:
         shutil.rmtree(folder)

@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Final
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
-_SOURCES: Final = {
-    "payload-init": tuple(
-        f"src/k8spilot/payload_init/{name}.c" for name in ("payload-init", "command", "packet", "scope", "wear")
-    ),
-    "tidy": tuple(f"src/k8spilot/payload_init/{name}.c" for name in ("tidy", "unlock", "measure")),
-    "docker-client": tuple(f"src/k8spilot/condor/{name}.c" for name in ("docker-client", "engine", "sandbox")),
-    "container": ("tests/simulator/container.c",),
-    "hello": ("lab/images/hello/hello.c",),
+
+
+def _in(folder: str, *names: str) -> tuple[Path, ...]:
+    return tuple(CHECKOUT / folder / f"{name}.c" for name in names)
+
+
+SOURCES: Final = {
+    "payload-init": _in("src/k8spilot/payload_init", "payload-init", "command", "packet", "scope", "wear"),
+    "tidy": _in("src/k8spilot/payload_init", "tidy", "unlock", "measure"),
+    "docker-client": _in("src/k8spilot/condor", "docker-client", "engine", "sandbox"),
+    "container": _in("tests/simulator", "container"),
+    "hello": _in("lab/images/hello", "hello"),
 }
+"""Source files of each program."""
 _OPTIONS: Final = {"docker-client": ("-DPAUSE_MS=50",)}
 """The programs' own: a client that asks again soon."""
 
@@ -45,9 +50,9 @@ def build(folder: Path) -> Programs:
     """Compile the programs into `folder`, unless they are there."""
     compiler = _compiler()
     assert compiler is not None
-    for name, sources in _SOURCES.items():
+    for name, sources in SOURCES.items():
         if not (folder / name).exists():
-            _compile(compiler, folder / name, *_OPTIONS.get(name, ()), *(CHECKOUT / source for source in sources))
+            _compile(compiler, folder / name, *_OPTIONS.get(name, ()), *sources)
     folder.chmod(0o755)
     return Programs(*(folder / name for name in ("payload-init", "tidy", "docker-client", "container", "hello")))
 
@@ -59,7 +64,7 @@ def build_tidy(target: Path, define: str, *additions: Path) -> None:
     others = [target.with_suffix(f".{addition.stem}.o") for addition in additions]
     for other, addition in zip(others, additions, strict=True):
         _compile(compiler, other, "-c", addition)
-    _compile(compiler, target, define, *others, *(CHECKOUT / source for source in _SOURCES["tidy"]))
+    _compile(compiler, target, define, *others, *SOURCES["tidy"])
 
 
 def _compile(compiler: str, target: Path, *arguments: str | Path) -> None:
