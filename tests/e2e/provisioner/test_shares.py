@@ -10,13 +10,16 @@ from lab.api import Lab
 from lab.factory import Factory, factory
 from lab.jobs import submit
 from tests.e2e.pool import until
-from tests.e2e.provisioner.pilots import SMALL, commands
+from tests.e2e.provisioner.pilots import SMALL, commands, told
 
 JOBS = 6
+MANY = 20
+
+Sites = tuple[Factory, Factory]
 
 
 @pytest.fixture(scope="module")
-def sites(lab: Lab, owner: str) -> Iterator[tuple[Factory, Factory]]:
+def sites(lab: Lab, owner: str) -> Iterator[Sites]:
     """Two namespaces. Each would make a pilot for each job if it were alone."""
     many = replace(SMALL, annotations={**SMALL.annotations, "max-pilots": str(JOBS)})
     with ExitStack() as ends:
@@ -28,9 +31,32 @@ def sites(lab: Lab, owner: str) -> Iterator[tuple[Factory, Factory]]:
         yield found[0], found[1]
 
 
+def allow(sites: Sites, pilots: int) -> None:
+    """Let each make so many pilots."""
+    for site in sites:
+        site.kubectl("annotate", "cronjob", "small", f"k8spilot/max-pilots={pilots}", "--overwrite")
+
+
+def either(sites: Sites) -> str:
+    """Requirements of jobs that both could run."""
+    return " || ".join(f'TARGET.K8SNamespace == "{site.namespace}"' for site in sites)
+
+
+def test_each_of_twenty_jobs_waits_for_one_of_two_clusters(lab: Lab, sites: Sites) -> None:
+    allow(sites, 0)
+    with submit(lab, "alice", commands(lab, "true", either(sites)), count=MANY):
+
+        def each() -> list[int]:
+            return [told(site, "small").get("idleJobs", 0) for site in sites]
+
+        until(lambda: sum(each()) == MANY, "both count their part, and no job twice", 60)
+        assert min(each()) >= MANY // 2 - 1
+
+
 @pytest.mark.timeout(400)
-def test_two_clusters_do_not_both_serve_the_same_jobs(lab: Lab, sites: tuple[Factory, Factory]) -> None:
-    where = " || ".join(f'TARGET.K8SNamespace == "{site.namespace}"' for site in sites)
+def test_two_clusters_do_not_both_make_pilots_for_the_same_jobs(lab: Lab, sites: Sites) -> None:
+    allow(sites, JOBS)
+    where = either(sites)
     with submit(lab, "alice", commands(lab, "sleep 45", where), count=JOBS) as waiting:
         for proc in range(JOBS):
             waiting.wait("ExecuteEvent", proc=proc)
