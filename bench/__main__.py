@@ -12,7 +12,7 @@ from bench.execution_points import APPTAINER, DOCKER
 from bench.failures import contained, into
 from bench.figures import Figures, say, short
 from bench.goals import State, judge
-from bench.parts import bind, cost, reuse, scale, slots, slowdown, transfer, turnaround
+from bench.parts import bind, cost, relist, reuse, scale, slots, slowdown, transfer, turnaround
 from bench.run import Run
 from lab.api import Lab
 from lab.errors import LabError
@@ -41,6 +41,7 @@ PARTS: dict[str, Part] = {
     "cost": Part(cost.measure, 3),
     "slots": Part(slots.measure, 6),
     "reuse": Part(reuse.measure, 5),
+    "relist": Part(relist.measure, 9),
     "scale": Part(scale.measure, 21),
 }
 QUICK = ("bind", "turnaround")

@@ -17,6 +17,7 @@ from lab.settings import PILOT_NAMESPACE, POOL_NAMESPACE
 
 K8SPILOT = "k8spilot"
 REUSING = "k8spilot with K8SPILOT_REUSE"
+RELISTING = "k8spilot with the component relist"
 DOCKER = "docker universe on dockerd"
 APPTAINER = "nested apptainer in a privileged pod"
 
@@ -122,6 +123,11 @@ def reusing(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextMa
     """A pilot pod whose jobs of one claim have one container."""
     components = {"components": ["read-only-payload"]}
     return _pilot(lab, name, REUSING, {"K8SPILOT_REUSE": "true"}, components, slots=slots)
+
+
+def relisting(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextManager[ExecutionPoint]:
+    """A pilot pod that has the kubelet look at once where jobs follow each other within a second."""
+    return _pilot(lab, name, RELISTING, overlay={"components": ["relist"]}, slots=slots)
 
 
 @contextlib.contextmanager

@@ -87,6 +87,15 @@ REUSE_PROCESSOR_DOCKER: Final = Goal(
 REUSE_PROCESSOR_APPTAINER: Final = Goal(
     "reuse", "processor for a job in one container, to nested apptainer", at_most=0.5, of_ratio=True, needs="apptainer"
 )
+RELIST_NEXT: Final = Goal("relist", "0 s jobs back to back, with relist, s", at_most=0.9)
+RELIST_DOCKER: Final = Goal(
+    "relist",
+    "0 s jobs back to back, with relist, to docker universe on dockerd",
+    at_most=1,
+    of_ratio=True,
+    needs=DOCKER,
+)
+RELIST_TAIL: Final = Goal("relist", "0 s jobs back to back, with relist: longest of 200, times the median", at_most=2)
 CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
 RETURN: Final[Mapping[int, Goal]] = {
     size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)
@@ -117,6 +126,9 @@ GOALS: Final = (
     REUSE_START,
     REUSE_PROCESSOR_DOCKER,
     REUSE_PROCESSOR_APPTAINER,
+    RELIST_NEXT,
+    RELIST_DOCKER,
+    RELIST_TAIL,
     CROWD,
     *RETURN.values(),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import execution_points, images
-from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, REUSING, ExecutionPoint
+from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, RELISTING, REUSING, ExecutionPoint
 from bench.failures import contained, into
 from bench.figures import Figures, say
 from bench.goals import Goal
@@ -22,6 +22,7 @@ from lab.processes import Daemons
 _MAKE: Final[Mapping[str, tuple[str, Callable[[Lab, str, int], AbstractContextManager[ExecutionPoint]]]]] = {
     K8SPILOT: ("k8spilot", execution_points.k8spilot),
     REUSING: ("reusing", execution_points.reusing),
+    RELISTING: ("relisting", execution_points.relisting),
     DOCKER: ("docker", execution_points.docker_universe),
     APPTAINER: ("apptainer", execution_points.apptainer),
 }
@@ -101,7 +102,7 @@ class Run:
 
     def points(self, slots: int = 1) -> dict[str, ExecutionPoint]:
         """All available execution points that run so many jobs at a time, each job in a container of its own."""
-        found = {name: self.point(name, slots) for name in _MAKE if name != REUSING}
+        found = {name: self.point(name, slots) for name in _MAKE if name not in (REUSING, RELISTING)}
         return {name: point for name, point in found.items() if point is not None}
 
     def forget(self, *names: str) -> None:

@@ -380,8 +380,9 @@ def resized(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
                 part[last] = one["value"]
             else:
                 raise _Unprocessable("only cpu and memory resources are mutable")
-        for name in ("cpu", "memory"):
-            whole = quantity(pod["spec"]["resources"]["requests"][name])
+        requests = (pod["spec"].get("resources") or {}).get("requests") or {}
+        for name in requests.keys() & {"cpu", "memory"}:
+            whole = quantity(requests[name])
             taken = sum(
                 quantity(one["resources"]["requests"][name])
                 for one in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])

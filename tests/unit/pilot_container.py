@@ -51,7 +51,8 @@ class Cluster:
         body = await request.json()
         wanted = body["spec"]["resourceAttributes"]
         assert wanted["namespace"] == "pilots"
-        allowed = (wanted["resource"], wanted["verb"]) in self.rights
+        resource = "/".join(part for part in (wanted["resource"], wanted.get("subresource")) if part)
+        allowed = (resource, wanted["verb"]) in self.rights
         return web.json_response({**body, "status": {"allowed": allowed}}, status=201)
 
     async def tell_rules(self, request: web.Request) -> web.Response:

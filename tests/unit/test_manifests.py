@@ -185,6 +185,13 @@ def rendered(folder: Path, component: str, *others: str) -> list[dict[str, Any]]
 
 
 @KUBECTL
+def test_the_component_relist_has_the_setting_and_the_right_for_it(tmp_path: Path) -> None:
+    text = yaml.safe_dump_all(rendered(tmp_path, "relist"))
+    assert "K8SPILOT_RELIST: 'true'" in text
+    assert not [one.words for one in manifest_findings(text) if "RELIST" in one.words]
+
+
+@KUBECTL
 @pytest.mark.parametrize(
     ("component", "kind", "policy"), [("job", "Job", "OnFailure"), ("deployment", "Deployment", "Always")]
 )

@@ -28,6 +28,8 @@ from k8spilot.preflight.report import as_json, as_lines
 from k8spilot.settings import Settings
 from tests.unit.pilot_container import ROOTS_STATUS, Here, Json
 
+OWN = {"POD_NAME": "pilot", "POD_NAMESPACE": "pilots", "K8SPILOT_SERVICES": "engine"}
+
 
 @pytest.fixture
 async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Here]:
@@ -357,10 +359,11 @@ async def test_a_payload_container_that_ended_a_moment_ago_hides_nothing(
             "no such host; give the pod network access to its images' registries",
         ),
         (lambda here: here.cluster.rights.discard(("events", "create")), "may not create events"),
+        (set_variable("K8SPILOT_RELIST", "true"), "may not patch pods/resize in the namespace pilots"),
         (set_variable("PAYLOAD_DISK_MB", "1000000000"), "less than the 1000000000 MiB"),
         (set_variable("K8SPILOT_IDLE_AFTR", "5"), "K8SPILOT_IDLE_AFTR is not a setting"),
     ],
-    ids=["pool", "registry", "events", "disk", "misspelt"],
+    ids=["pool", "registry", "events", "relist", "disk", "misspelt"],
 )
 async def test_what_a_pilot_can_do_without_is_a_warning(
     here: Here, change: Callable[[Here], object], words: str
@@ -369,6 +372,12 @@ async def test_what_a_pilot_can_do_without_is_a_warning(
     found = [one for one in await checks.look_around() if one.verdict is not Verdict.GOOD]
     assert [one.verdict for one in found] == [Verdict.WARNING]
     assert words in found[0].words
+
+
+@pytest.mark.parametrize(("version", "number"), [("v1.35.4", 1), ("v1.36.0", 0), ("v1.37.2-eks-1", 0), ("", 0)])
+def test_a_kubernetes_whose_kubelets_know_no_relist_on_demand_is_told(version: str, number: int) -> None:
+    assert len(list(cluster_checks.relist_warnings(Settings.of({"K8SPILOT_RELIST": "true", **OWN}), version))) == number
+    assert not list(cluster_checks.relist_warnings(Settings.of(OWN), version))
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,21 @@ WRONG: dict[str, tuple[Change, Verdict, str]] = {
     "a pilot with little memory": (limits(PILOT, memory="40Mi"), WARNING, "of the container pilot to 256Mi or more"),
     "the order of the init containers": (lambda one: one.spec["initContainers"].reverse(), FAULT, "before payload"),
     "no access to the API": (no_token, FAULT, "mount a projected serviceAccountToken at"),
+    "relist without its right": (
+        sets(K8SPILOT_RELIST="true"),
+        WARNING,
+        "lacks patch pods/resize, so that K8SPILOT_RELIST has no effect; use the component relist",
+    ),
+    "relist of a container that is restarted by it": (
+        lambda one: (
+            sets(K8SPILOT_RELIST="true")(one),
+            one.spec["initContainers"][PAYLOAD].update(
+                resizePolicy=[{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
+            ),
+        ),
+        WARNING,
+        "remove K8SPILOT_RELIST, which has no effect here: the resizePolicy of the container payload restarts it",
+    ),
     "a service account without rights": (
         lambda one: one.spec.update(serviceAccountName="default"),
         WARNING,

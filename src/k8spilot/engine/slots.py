@@ -241,7 +241,8 @@ def build_binder(settings: Settings, pod: OwnPod, heard: HeardSlot, shared: Shar
         return groups_of(pod.pod, slot.container) | frozenset(gpus.evidence.groups)
 
     shared.idle_image()  # stores the digest, which the pod's status has for as long as the node has the image
-    sidecar = Sidecar(slot.container, slot.bind_annotation)
+    # A container of a partitionable slot gets the size of its job by a resize in any case.
+    sidecar = Sidecar(slot.container, slot.bind_annotation, relists=settings.relist and not slot.is_dynamic)
     return Binder(
         sidecar, pod, heard.init_server, shared.registry, shared.idle_image, groups, settings.patience_seconds
     )

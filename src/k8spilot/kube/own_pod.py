@@ -41,6 +41,8 @@ class Sidecar:
     name: str
     annotation: str
     """Annotation of the pod that names the last change."""
+    relists: bool = False
+    """Whether the kubelet is asked to begin a change at once (kube/relist.py)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

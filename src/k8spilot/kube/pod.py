@@ -148,16 +148,26 @@ def groups_of(pod: dict[str, Any], name: str) -> frozenset[int]:
     return frozenset(group for group in groups if group is not None)
 
 
-def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
-    """Return the place of the native sidecar `name`'s image in a pod (a JSON pointer), and the image.
+def sidecar_of(pod: dict[str, Any], name: str) -> tuple[str, dict[str, Any]]:
+    """Return the place of the native sidecar `name` in a pod (a JSON pointer), and its specification.
 
     Raises:
         ClusterError: the pod has no such sidecar.
     """
     for number, item in enumerate(pod["spec"].get("initContainers", [])):
         if item["name"] == name:
-            return f"/spec/initContainers/{number}/image", str(item["image"])
+            return f"/spec/initContainers/{number}", item
     raise ClusterError(f"the pod has no native sidecar {name}; its manifest is not k8spilot's")
+
+
+def image_of(pod: dict[str, Any], name: str) -> tuple[str, str]:
+    """Return the place of the native sidecar `name`'s image in a pod (a JSON pointer), and the image.
+
+    Raises:
+        ClusterError: the pod has no such sidecar.
+    """
+    place, sidecar = sidecar_of(pod, name)
+    return f"{place}/image", str(sidecar["image"])
 
 
 def set_bind_operations(annotation: str, bind: str, *, is_first: bool) -> dict[str, Any]:

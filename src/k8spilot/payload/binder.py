@@ -29,6 +29,7 @@ from k8spilot.common.errors import (
 from k8spilot.kube.backoff import BackOff, retry
 from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import IDLE_COST, bind_of
+from k8spilot.kube.relist import Relist
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.model.start_errors import plain
@@ -75,6 +76,7 @@ class Binder:
         """Seconds to wait for an unavailable API server, and for a registry that the kubelet cannot reach."""
         self._requests = ImageRequests()
         self._changes = ChangeObserver(sidecar.name, pod, registry, self._requests, patience)
+        self._relist = Relist(pod, sidecar.name) if sidecar.relists else None
         self._unfinished: Reference | None = None
         self._wanted = ""
         """Reference of the last change that was requested, whether the pod shows it already or not."""
@@ -328,13 +330,21 @@ class Binder:
             self._changes.displaced(binding),
             self.pod.connectivity.lasting(self._patience),
             self._end_last(binding),
-        ) as (arrived, refused, displaced, away, _):
+            self._hasten(),
+        ) as (arrived, refused, displaced, away, *_):
             await first_of(arrived, refused, displaced, away)
             if displaced.done():
                 raise displaced.result()
             if not arrived.done():
                 raise refused.result() if refused.done() else away.result()
             arrived.result()  # raises if the container is not usable
+            if self._relist is not None:
+                self._relist.container_started()
+
+    async def _hasten(self) -> None:
+        """Request that the kubelet begins the change at once, if the settings say so."""
+        if self._relist is not None:
+            await self._relist.request()
 
     async def _end_last(self, binding: ImageChange) -> None:
         """Wait for the end of the previous container, and end it if the kubelet does not."""

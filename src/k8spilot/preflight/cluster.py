@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,6 +29,8 @@ CLOCK_SECONDS: Final = 300
 others accept five minutes."""
 
 _API_SECONDS: Final = 20.0
+_RELIST_SINCE: Final = 36
+"""Minor version of Kubernetes in which the feature gate PLEGOnDemandRelist is on by default."""
 _VISIBLE_SECONDS: Final = 5.0
 """Time limit for a process of the payload container. The pod's status shows a container's end a second late."""
 _LOOK_SECONDS: Final = 0.25
@@ -135,12 +138,20 @@ async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding
         *shape_warnings(facts.pod, settings),
         *group_warnings(facts.pod, facts.version),
         *image_warnings(facts.pod),
+        *relist_warnings(settings, facts.version),
     ]
     return [
         *judged("pod", (f"in the pod {name}, {message}" for message in faults), f"{name} has what a pilot needs"),
         *(warning("pod", f"in the pod {name}, {message}") for message in warnings),
         *[finding for slot in settings.slots for finding in await _processes(settings, slot, api, facts.pod)],
     ]
+
+
+def relist_warnings(settings: Settings, version: str) -> Iterator[str]:
+    """Yield a warning if kubelets of this cluster (`version`, as v1.36.3) do not look at a pod when it is resized."""
+    match = re.match(r"v1\.(\d+)", version)
+    if settings.relist and match is not None and int(match[1]) < _RELIST_SINCE:
+        yield f"K8SPILOT_RELIST has no effect before Kubernetes 1.{_RELIST_SINCE}; remove the component relist"
 
 
 def image_warnings(pod: Json) -> Iterator[str]:

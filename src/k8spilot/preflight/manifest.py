@@ -17,7 +17,7 @@ from k8spilot.kube.client import ACCOUNT
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
 from k8spilot.preflight.pilot_container import CAPABILITIES
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
-from k8spilot.preflight.rights import RIGHTS, WISHES
+from k8spilot.preflight.rights import RELIST, RIGHTS, WISHES
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.preflight.slot_size import is_placeholder, quantity
 from k8spilot.settings import ENGINE, PILOT, Settings, variables
@@ -155,7 +155,7 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     yield from judged(about, faults, "it has what a pilot needs")
     yield from (warning(about, words) for words in shape_warnings(pod, settings))
     yield from _job_faults(pod)
-    yield from _rights(pod, objects)
+    yield from _rights(pod, settings, objects)
     yield from _missing(pod, objects)
 
 
@@ -254,7 +254,7 @@ def _job_faults(pod: Json) -> Iterator[Finding]:
         )
 
 
-def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
+def _rights(pod: Json, settings: Settings, objects: _Objects) -> Iterator[Finding]:
     account = pod["spec"].get("serviceAccountName", "default")
     bindings = [
         item
@@ -273,7 +273,7 @@ def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
     rules = [rule for role in roles if role is not None for rule in role.get("rules") or ()]
     missing = [
         (resource, verb)
-        for resource, verbs in {**RIGHTS, **WISHES}.items()
+        for resource, verbs in {**RIGHTS, **WISHES, **(RELIST if settings.relist else {})}.items()
         for verb in verbs
         if not any(_allows(rule, resource, verb, pod) for rule in rules)
     ]
@@ -282,6 +282,12 @@ def _rights(pod: Json, objects: _Objects) -> Iterator[Finding]:
     if wished := [f"{verb} {resource}" for resource, verb in missing if resource in WISHES]:
         yield warning(
             "rights", f"the role of the service account {account} lacks {', '.join(wished)}, so pods have fewer Events"
+        )
+    if any(resource in RELIST for resource, _ in missing):
+        yield warning(
+            "rights",
+            f"the role of the service account {account} lacks patch pods/resize, so that K8SPILOT_RELIST has no "
+            "effect; use the component relist, which has the right and the setting",
         )
     if not missing:
         yield good("rights", f"the service account {account} has the rights that a pilot needs")

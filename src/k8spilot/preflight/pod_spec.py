@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.kube.pod import security_context
+from k8spilot.kube.relist import why_not
 from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.server import SOCKET
 from k8spilot.preflight.gpus import gpu_warnings
@@ -261,6 +262,8 @@ def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
     for payload in [container for container in containers if container["name"] in names]:
         yield from gpu_warnings(payload, others)
         yield from size_warnings(payload, others)
+        if settings.relist and (words := why_not(payload)):
+            yield f"remove K8SPILOT_RELIST, which has no effect here: {words}"
     deadline = spec.get("activeDeadlineSeconds")
     if has_condor(spec, settings) and deadline is not None and settings.life_seconds > deadline:
         yield (

@@ -24,6 +24,8 @@ OF_COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Rights that optional components and `k8spilot slots` grant."""
 
+RELIST: Final[Mapping[str, tuple[str, ...]]] = {"pods/resize": ("patch",)}
+"""Rights that the setting relist needs."""
 _OF_EVERYBODY: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 """API groups in which every account may ask who it is and what it may (system:basic-user)."""
 _MOST: Final = 12
@@ -59,7 +61,8 @@ async def rights_findings(settings: Settings, api: Api) -> tuple[list[Finding], 
 
 
 async def _missing(settings: Settings, api: Api) -> list[Finding]:
-    wanted = [(resource, verb) for kinds in (RIGHTS, WISHES) for resource, verbs in kinds.items() for verb in verbs]
+    all_kinds = (RIGHTS, WISHES, RELIST if settings.relist else {})
+    wanted = [(resource, verb) for kinds in all_kinds for resource, verbs in kinds.items() for verb in verbs]
     allowed = await asyncio.gather(*(_may(settings, api, resource, verb) for resource, verb in wanted))
     denied = {item for item, may in zip(wanted, allowed, strict=True) if not may}
     findings = []
@@ -79,10 +82,19 @@ async def _missing(settings: Settings, api: Api) -> list[Finding]:
                 "`kubectl describe pod` shows no Events of the pilot; apply the project's manifests there",
             )
         )
+    if any(resource in RELIST for resource, _ in denied):
+        findings.append(
+            warning(
+                "rights",
+                f"the pod's service account may not patch pods/resize in the namespace {settings.pod_namespace}, so "
+                "that K8SPILOT_RELIST has no effect; apply the component relist there, or remove the setting",
+            )
+        )
     return findings
 
 
 async def _may(settings: Settings, api: Api, resource: str, verb: str) -> bool:
+    resource, _, part = resource.partition("/")
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -91,6 +103,7 @@ async def _may(settings: Settings, api: Api, resource: str, verb: str) -> bool:
                 "namespace": settings.pod_namespace,
                 "verb": verb,
                 "resource": resource,
+                "subresource": part,
                 "version": "v1",
             }
         },

@@ -181,9 +181,9 @@ async def test_a_provisioner_that_is_killed_at_any_request_is_followed_by_one_th
                 patch.setattr(time, "time", lambda: now() + LATER_S)
                 survived &= await lived(site, Life(at, is_done=is_answered), store, 0)
                 assert await lived(site, Life(0, is_done=False), store, 0)
-            until(
+            until(  # the pod garbage collector takes twenty seconds
                 lambda: not site.pilots(), f"all are deleted after the death at request {at}", 60
-            )  # a pod without a node: by the pod garbage collector
+            )
             if survived:
                 break
     assert at > JOBS + 2, "the Lease, the pilots, the status"

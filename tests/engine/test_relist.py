@@ -1,0 +1,96 @@
+"""K8SPILOT_RELIST: the kubelet is asked to look at once where a job follows within a second."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from k8spilot.kube import relist
+from tests.engine.rings import Simulated, simulated
+from tests.simulator.pod import PAYLOAD, payload_resources
+from tests.simulator.programs import Programs
+
+
+@pytest.fixture
+async def slot(programs: Programs) -> AsyncIterator[Simulated]:
+    """A slot with that setting."""
+    async with simulated(programs, relist=True) as found:
+        yield found
+
+
+def cpu(slot: Simulated) -> str:
+    """Limit of the payload container in the pod's specification."""
+    return str(payload_resources(slot.cluster.server.pod, PAYLOAD)["limits"]["cpu"])
+
+
+async def jobs(slot: Simulated, count: int) -> None:
+    """Run jobs, one directly after the other."""
+    for number in range(count):
+        assert (await slot.shell(slot.image("busybox"), f"exit {number}")).code == number
+
+
+async def test_the_cpu_changes_to_and_fro_and_each_job_has_its_result(slot: Simulated) -> None:
+    server = slot.cluster.server
+    before = cpu(slot)
+    await jobs(slot, 1)
+    assert server.requests["resize"] == 0, "the kubelet has looked since the last change"
+    await jobs(slot, 1)
+    assert server.requests["resize"] == 1
+    assert cpu(slot) != before
+    await jobs(slot, 1)
+    assert (server.requests["resize"], relist._thousandths(cpu(slot))) == (2, relist._thousandths(before))
+
+
+async def test_a_job_that_comes_later_makes_no_request(slot: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relist, "_LOOK_SECONDS", 0.0)
+    await jobs(slot, 3)
+    assert slot.cluster.server.requests["resize"] == 0
+
+
+async def test_after_three_refusals_there_are_no_more_requests_and_jobs_run(
+    slot: Simulated, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot.cluster.server.resize_refusal = (403, 'cannot patch resource "pods/resize"')
+    with caplog.at_level(logging.WARNING):
+        await jobs(slot, 6)
+    assert slot.cluster.server.requests["resize"] == 3
+    (told,) = [one for one in caplog.messages if "next look at the pod" in one]
+    assert 'cannot patch resource "pods/resize"' in told
+
+
+async def test_a_failure_now_and_then_is_no_refusal(slot: Simulated) -> None:
+    server = slot.cluster.server
+    await jobs(slot, 1)
+    for _ in range(3):
+        server.resize_refusal = (500, "etcdserver: leader changed")
+        await jobs(slot, 2)
+        server.resize_refusal = None
+        await jobs(slot, 1)
+    assert server.requests["resize"] == 9
+
+
+async def test_a_request_without_an_answer_does_not_delay_the_job(
+    slot: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await jobs(slot, 1)
+    never = asyncio.Event()
+
+    async def silent(*_: Any, **__: Any) -> None:
+        await never.wait()
+
+    monkeypatch.setattr(relist.Relist, "_resize", silent)
+    async with asyncio.timeout(10):
+        await jobs(slot, 2)
+
+
+async def test_where_the_kubelet_never_resizes_there_are_no_requests(slot: Simulated) -> None:
+    def infeasible(pod: dict[str, Any]) -> None:
+        words = "In-place resize of containers is infeasible for pods with static CPU management policy"
+        condition = {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": words}
+        pod["status"]["conditions"] = [*pod["status"].get("conditions", ()), condition]
+
+    await slot.cluster.server.update(infeasible)
+    await jobs(slot, 3)
+    assert slot.cluster.server.requests["resize"] == 0
