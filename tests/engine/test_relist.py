@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from k8spilot.kube import relist
 from tests.engine.rings import Simulated, simulated
+from tests.simulator.node import Timing
 from tests.simulator.pod import PAYLOAD, payload_resources
 from tests.simulator.programs import Programs
+
+LONG: Final = Timing(relist=3.0)
+"""A kubelet whose own looks would be noticed."""
 
 
 @pytest.fixture
@@ -41,6 +46,35 @@ async def test_the_cpu_changes_to_and_fro_and_each_job_has_its_result(slot: Simu
     assert cpu(slot) != before
     await jobs(slot, 1)
     assert (server.requests["resize"], relist._thousandths(cpu(slot))) == (2, relist._thousandths(before))
+
+
+async def changed_within(slot: Simulated) -> float:
+    """The time that the second of two jobs takes which follow each other closely."""
+    await jobs(slot, 1)
+    began = time.monotonic()
+    await jobs(slot, 1)
+    return time.monotonic() - began
+
+
+async def test_the_next_job_does_not_wait_for_the_kubelets_own_look(programs: Programs) -> None:
+    async with simulated(programs, timing=LONG) as without:
+        assert await changed_within(without) > 2.0
+    async with simulated(programs, timing=LONG, relist=True) as slot:
+        assert await changed_within(slot) < 2.0
+
+
+async def test_a_relist_that_an_earlier_sync_takes_is_followed_by_another(programs: Programs) -> None:
+    async with simulated(programs, timing=LONG, relist=True) as slot:
+        slot.cluster.kubelets[0].late_syncs = 1
+        assert await changed_within(slot) < 2.0
+        assert slot.cluster.server.requests["resize"] == 2
+
+
+async def test_a_kubelet_that_does_nothing_is_asked_three_times(programs: Programs) -> None:
+    async with simulated(programs, timing=LONG, relist=True) as slot:
+        slot.cluster.kubelets[0].late_syncs = 10
+        assert await changed_within(slot) > 2.0
+        assert slot.cluster.server.requests["resize"] == 3
 
 
 async def test_a_job_that_comes_later_makes_no_request(slot: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:

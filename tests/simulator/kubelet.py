@@ -4,7 +4,7 @@ What it does, as on a real node (Kubernetes 1.36), and what of it is a trap:
 
 - A changed image: the running container gets SIGTERM, SIGKILL at the end of the pod's grace period; the next one
   starts at once. The status follows a moment later, and until then shows the container before.
-- One change a sync: the next waits for the relist, which also is when an exit is noticed.
+- One change a sync: the next waits for the relist, which also is when an exit is noticed. A resize demands one.
 - An image that cannot be pulled: the old container is gone; waiting with ErrImagePull in the runtime's words, then
   ImagePullBackOff; a change to a good image is taken at once.
 - A reference that a container ran before (image changes count as restarts): CrashLoopBackOff for long.
@@ -65,6 +65,9 @@ class Kubelet:
         """Whether the kubelet acts on images only: it has not seen the last changes of the pod's resources."""
         self.resizes = True
         """Whether the kubelet resizes containers; otherwise the pod's condition says that it defers the change."""
+        self.late_syncs = 0
+        """How many relists on demand a sync of the pod as it was before takes, so that the change waits for another."""
+        self._resized = asyncio.Event()
         self._awake = asyncio.Event()
         self._awake.set()
 
@@ -78,7 +81,7 @@ class Kubelet:
                 async with self._node.turn:
                     is_changed = await self._sync()
                 if is_changed:
-                    await asyncio.sleep(self._timing.relist)
+                    await self._relist()
                     continue
                 await self._wake.wait()
                 await self._awake.wait()
@@ -118,6 +121,17 @@ class Kubelet:
             seen.append(self._wanted(pod))
             self._wake.set()
 
+    async def _relist(self) -> None:
+        """Wait for the next look at the containers: a resize demands one."""
+        self._resized.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.relist):
+                await self._resized.wait()
+                while self.late_syncs:
+                    self.late_syncs -= 1
+                    self._resized.clear()
+                    await self._resized.wait()
+
     async def _watch_size(self) -> None:
         seen = [payload_resources(self._server.pod, self._slot.container)]
         while True:
@@ -125,6 +139,7 @@ class Kubelet:
                 lambda pod: payload_resources(pod, self._slot.container) != seen[-1], seconds=1e9
             )
             seen.append(payload_resources(pod, self._slot.container))
+            self._resized.set()
             self._later(self._timing.status, self.show_size if self.resizes else self._show_deferred)
 
     @property

@@ -330,7 +330,7 @@ class Binder:
             self._changes.displaced(binding),
             self.pod.connectivity.lasting(self._patience),
             self._end_last(binding),
-            self._hasten(),
+            self._hasten(binding),
         ) as (arrived, refused, displaced, away, *_):
             await first_of(arrived, refused, displaced, away)
             if displaced.done():
@@ -341,10 +341,10 @@ class Binder:
             if self._relist is not None:
                 self._relist.container_started()
 
-    async def _hasten(self) -> None:
-        """Request that the kubelet begins the change at once, if the settings say so."""
+    async def _hasten(self, binding: ImageChange) -> None:
+        """Have the kubelet begin the change at once, if the settings say so."""
         if self._relist is not None:
-            await self._relist.request()
+            await self._relist.begin(None if binding.last is None else binding.last.closed)
 
     async def _end_last(self, binding: ImageChange) -> None:
         """Wait for the end of the previous container, and end it if the kubelet does not."""
