@@ -185,9 +185,8 @@ class Settings:
     payload container with a read-only root file system (components `restricted` and `read-only-payload`)."""
 
     relist: bool = _of(parsers.flag, False)
-    """Where a job follows within a second, have the kubelet look at the pod's containers at once, by a resize of a
-    thousandth of a CPU. The component `relist` sets this, and has the right for it. Has no effect on a partitionable
-    slot, nor before Kubernetes 1.36."""
+    """Have the kubelet look at the pod's containers at once where a job follows within a second, by a resize of a
+    thousandth of a CPU. The component `relist` sets this, and has the right that it needs."""
 
     bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
     """Time limit for a bind and its pull in seconds, from the registry's answer. If the image is the cause, HTCondor
