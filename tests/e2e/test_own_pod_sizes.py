@@ -53,6 +53,30 @@ def place_of(pool: Pool, name: str) -> str:
     return f"/spec/initContainers/{names.index(name)}"
 
 
+def test_slots_of_equal_size_stay_as_large_as_they_are(lab: Lab, owner: str) -> None:
+    """Such a pod has no resources of its own, which would limit its containers."""
+    name, account = f"e2e-{owner}-own-equal", f"k8spilot-{owner}-equal"
+    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
+    lab.kubectl("apply", "-f", "-", input=objects)
+    try:
+        changes: list[dict[str, Any]] = [
+            {"op": "replace", "path": "/spec/serviceAccountName", "value": account},
+            {"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES},
+        ]
+        shares = pilot.Shares(equal=True)
+        pilot.deploy(lab, name, overlay={"patches": [pilot.change(*changes)]}, slots=CONTAINERS, shares=shares)
+        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
+        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
+        until(lambda: thief.patch(name, label, dry=True).denied, "the policies are in force")
+        place = "/spec/initContainers/2/resources/limits"
+        for kind, value in (("memory", "20Gi"), ("cpu", "32")):
+            change = {"op": "replace", "path": f"{place}/{kind}", "value": value}
+            assert thief.ask("PATCH", f"pods/{name}/resize?dryRun=All", [change], JSON_PATCH).denied, kind
+    finally:
+        pilot.discard(lab, name)
+        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
+
+
 def test_a_pilot_resizes_its_payload_containers_with_it(sized: tuple[Pool, Thief]) -> None:
     pool, thief = sized
     assert result(pool.shell("echo fine", request_cpus="2", request_memory="512M")).text == "fine\n"

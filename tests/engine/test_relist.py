@@ -77,6 +77,18 @@ async def test_a_kubelet_that_does_nothing_is_asked_three_times(programs: Progra
         assert slot.cluster.server.requests["resize"] == 3
 
 
+async def test_a_server_that_fails_for_a_moment_is_asked_once_for_each_change(programs: Programs) -> None:
+    async with simulated(programs, timing=Timing(relist=1.0), relist=True) as slot:
+        server = slot.cluster.server
+        await jobs(slot, 1)
+        server.resize_refusal = (503, "the server is currently unable to handle the request")
+        await jobs(slot, 2)
+        assert server.requests["resize"] == 2
+        server.resize_refusal = None
+        await jobs(slot, 1)
+        assert server.requests["resize"] == 3
+
+
 async def test_a_job_that_comes_later_makes_no_request(slot: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relist, "_LOOK_SECONDS", 0.0)
     await jobs(slot, 3)

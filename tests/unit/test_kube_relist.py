@@ -56,6 +56,11 @@ def test_a_late_change_finds_other_values_and_has_no_effect() -> None:
     ("container", "reason"),
     [
         ({"name": "payload"}, "no limit and no request of cpu"),
+        ({"name": "payload", "resources": {"requests": {"cpu": "0"}}}, "no limit and no request of cpu"),
+        (
+            {"name": "payload", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "999m"}}},
+            "are not equal, but nearly so",
+        ),
         ({"name": "payload", "resources": {"limits": {"memory": "1Gi"}}}, "no limit and no request of cpu"),
         (
             {

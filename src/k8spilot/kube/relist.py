@@ -14,7 +14,7 @@ from typing import Any, Final
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube import reflector
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.kube.pod import sidecar_of
+from k8spilot.kube.pod import sidecar_of, version_of
 from k8spilot.model.quantity import quantity
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _BEGIN_SECONDS: Final = 0.15
 _REQUESTS: Final = 3
 """Requests for one change. A sync that still waits in the pod's worker takes the first relist, and changes nothing."""
 _TRIES: Final = 3
-"""Requests without success in a row, after which there are no more."""
+"""Changes in a row for which a request failed, after which there are no more requests."""
 
 
 def why_not(container: Json) -> str:
@@ -39,6 +39,9 @@ def why_not(container: Json) -> str:
     """
     if _cpu(container, "limits") is None and _cpu(container, "requests") is None:
         return f"the container {container['name']} has no limit and no request of cpu"
+    limit, request = _cpu(container, "limits"), _cpu(container, "requests")
+    if limit is not None and request is not None and 0 < limit - request <= 2:
+        return f"limit and request of cpu of the container {container['name']} are not equal, but nearly so"
     policies = {one.get("resourceName"): one.get("restartPolicy") for one in container.get("resizePolicy") or ()}
     if policies.get("cpu", "NotRequired") != "NotRequired":
         return f"the resizePolicy of the container {container['name']} restarts it when its cpu changes"
@@ -75,7 +78,7 @@ def operations(pod: Json, name: str) -> list[Json]:
 
 def _cpu(container: Json, kind: str) -> int | None:
     found = ((container.get("resources") or {}).get(kind) or {}).get("cpu")
-    return None if found is None else _thousandths(found)
+    return (None if found is None else _thousandths(found)) or None
 
 
 def _thousandths(value: object) -> int:
@@ -91,7 +94,9 @@ class Relist:
         self._started = -math.inf
         """Time of the last start of the container, by the event loop's clock."""
         self._failures = 0
-        """Requests without success since the last one with success."""
+        """Changes in a row for which a request failed."""
+        self._answer: Json | None = None
+        """The pod in the answer to the last request, which the watch may show later."""
 
     def container_started(self) -> None:
         """Note that the container has started, which is the end of a change."""
@@ -100,7 +105,8 @@ class Relist:
     async def begin(self, begun: asyncio.Future[None] | None) -> None:
         """Have the kubelet begin the change that the API server has just accepted, if it needs a relist for that.
 
-        Without success the change takes as long as without a request. After three in a row there are no more.
+        After a failure the change takes as long as without a request. After three such changes in a row there are no
+        more requests.
 
         Args:
             begun: done when the kubelet has begun to end the container before; None if there is none.
@@ -110,14 +116,14 @@ class Relist:
         for _ in range(_REQUESTS):
             if self._failures >= _TRIES:
                 return
-            await self._request()
-            if begun is None:
+            if not await self._request() or begun is None:
                 return
             await asyncio.wait([begun], timeout=_BEGIN_SECONDS)
             if begun.done():
                 return
 
-    async def _request(self) -> None:
+    async def _request(self) -> bool:
+        """Request a relist; return whether the API server has accepted it."""
         try:
             await self._resize()
         except ClusterError as error:
@@ -126,18 +132,19 @@ class Relist:
                 logger.debug("No relist was requested: %s.", error)
             else:
                 logger.warning("Short jobs wait for the kubelet's next look at the pod: %s.", error)
-        else:
-            self._failures = 0
+            return False
+        self._failures = 0
+        return True
 
     async def _resize(self) -> None:
-        pod = self._pod.pod
+        pod = max(self._pod.pod, self._answer or self._pod.pod, key=version_of)
         if words := why_not(sidecar_of(pod, self._name)[1]) or _infeasible(pod):
             self._failures = _TRIES
             raise ClusterError(words)
         path = f"{self._pod.path}/{self._pod.name}/resize"
         try:
             async with asyncio.timeout(reflector.REQUEST_SECONDS):
-                await self._pod.api.read("patch", path, body=operations(pod, self._name))
+                self._answer = await self._pod.api.read("patch", path, body=operations(pod, self._name))
         except TimeoutError:
             raise ClusterError(f"no answer within {reflector.REQUEST_SECONDS:.0f} s") from None
 

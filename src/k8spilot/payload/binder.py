@@ -337,9 +337,9 @@ class Binder:
                 raise displaced.result()
             if not arrived.done():
                 raise refused.result() if refused.done() else away.result()
-            arrived.result()  # raises if the container is not usable
             if self._relist is not None:
                 self._relist.container_started()
+            arrived.result()  # raises if the container is not usable
 
     async def _hasten(self, binding: ImageChange) -> None:
         """Have the kubelet begin the change at once, if the settings say so."""

@@ -151,7 +151,7 @@ def relist_warnings(settings: Settings, version: str) -> Iterator[str]:
     """Yield a warning if kubelets of this cluster (`version`, as v1.36.3) do not look at a pod when it is resized."""
     match = re.match(r"v1\.(\d+)", version)
     if settings.relist and match is not None and int(match[1]) < _RELIST_SINCE:
-        yield f"K8SPILOT_RELIST has no effect before Kubernetes 1.{_RELIST_SINCE}; remove the component relist"
+        yield f"K8SPILOT_RELIST has no effect on a kubelet before 1.{_RELIST_SINCE}; remove the component relist"
 
 
 def image_warnings(pod: Json) -> Iterator[str]:
