@@ -18,6 +18,8 @@ from lab.settings import PILOT_NAMESPACE, POOL_NAMESPACE
 K8SPILOT = "k8spilot"
 REUSING = "k8spilot with K8SPILOT_REUSE"
 RELISTING = "k8spilot with the component relist"
+VARIANTS = (REUSING, RELISTING)
+"""Pilots whose settings differ from the manifests'."""
 DOCKER = "docker universe on dockerd"
 APPTAINER = "nested apptainer in a privileged pod"
 

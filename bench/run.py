@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import execution_points, images
-from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, RELISTING, REUSING, ExecutionPoint
+from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, RELISTING, REUSING, VARIANTS, ExecutionPoint
 from bench.failures import contained, into
 from bench.figures import Figures, say
 from bench.goals import Goal
@@ -102,7 +102,7 @@ class Run:
 
     def points(self, slots: int = 1) -> dict[str, ExecutionPoint]:
         """All available execution points that run so many jobs at a time, each job in a container of its own."""
-        found = {name: self.point(name, slots) for name in _MAKE if name not in (REUSING, RELISTING)}
+        found = {name: self.point(name, slots) for name in _MAKE if name not in VARIANTS}
         return {name: point for name, point in found.items() if point is not None}
 
     def forget(self, *names: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from bench.execution_points import DOCKER, K8SPILOT, RELISTING, REUSING, ExecutionPoint
+from bench.execution_points import DOCKER, K8SPILOT, VARIANTS, ExecutionPoint
 from lab.dockerd import NAME as DOCKERD
 from lab.processes import Daemons
 
@@ -38,9 +38,13 @@ class Used:
                 seconds += _processor(process)
                 resident = process.memory_info()
                 mebibytes += (resident.rss - resident.shared) / 2**20
-        if point.name in (K8SPILOT, REUSING, RELISTING):
+        if point.name in (K8SPILOT, *VARIANTS):
             node = sum(_processor(process) for process in daemons.living("kubelet", "containerd"))
         return cls(seconds, node, mebibytes)
+
+    def processor_since(self, before: "Used") -> float:
+        """Seconds of processor since then, by who starts the jobs' containers as well."""
+        return self.seconds + self.node - before.seconds - before.node
 
 
 def _processor(process: psutil.Process) -> float:

@@ -26,8 +26,7 @@ def measure(run: Run) -> None:
         def measurement() -> list[float]:
             before = Used.by(point)
             _, said = point.run(run.image, count=count)
-            after = Used.by(point)
-            processor[point.name].append((after.seconds + after.node - before.seconds - before.node) / count)
+            processor[point.name].append(Used.by(point).processor_since(before) / count)
             return gaps([one["start"] for one in said])
 
         return measurement

@@ -31,8 +31,7 @@ def measure(run: Run) -> None:
         def measurement() -> list[float]:
             before = Used.by(point)
             cluster, said = point.run(run.image, count=count)
-            after = Used.by(point)
-            processor[point.name].append((after.seconds + after.node - before.seconds - before.node) / count)
+            processor[point.name].append(Used.by(point).processor_since(before) / count)
             seen = point.starts(cluster)
             starts[point.name] += [one["start"] - seen[proc] for proc, one in enumerate(said) if proc in seen and proc]
             return gaps([one["start"] for one in said])

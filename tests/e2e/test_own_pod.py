@@ -18,30 +18,19 @@ from lab import jobs, pilot
 from lab.api import Lab
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, until
-from tests.e2e.thief import ACCOUNT, POLICIES, STRATEGIC, Place, Thief, account_of, policies_of
+from tests.e2e.thief import POLICIES, STRATEGIC, Place, Thief, guarded
 
 
 @pytest.fixture(scope="module")
 def place(lab: Lab, pod: str, owner: str) -> Iterator[Place]:
     name, account = f"e2e-{owner}-own", f"k8spilot-{owner}"
-    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
-    lab.kubectl("apply", "-f", "-", input=objects)
     other = f"{name}-other"
-    try:
-        change = {"op": "replace", "path": "/spec/serviceAccountName", "value": account}
+    with guarded(lab, name, account) as thief, ExitStack() as cleanup:
+        removal = ("delete", "pod", other, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
+        cleanup.callback(lab.kubectl, *removal)
         lab.kubectl("run", other, "-n", PILOT_NAMESPACE, f"--image={lab.image}", "--command", "--", "sleep", "600")
-        pilot.deploy(lab, name, overlay={"patches": [pilot.change(change)]})
         jobs.wait_in_pool(lab, name)
-        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
-        # A policy takes a moment until all of the API server knows it.
-        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
-        until(lambda: thief.patch(other, label, dry=True).denied, "the policies are in force")
-        with ExitStack() as cleanup:
-            yield Place(Pool(lab, pod, cleanup), name, other, account, thief)
-    finally:
-        pilot.discard(lab, name)
-        lab.kubectl("delete", "pod", other, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
-        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
+        yield Place(Pool(lab, pod, cleanup), name, other, account, thief)
 
 
 def test_a_pilot_works_with_it(place: Place) -> None:

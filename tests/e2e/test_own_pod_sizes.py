@@ -6,39 +6,25 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import yaml
 
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.partitionable import RESOURCES
-from tests.e2e.pool import Pool, result, until
-from tests.e2e.thief import ACCOUNT, JSON_PATCH, Answer, Thief, account_of, policies_of
+from tests.e2e.pool import Pool, result
+from tests.e2e.thief import JSON_PATCH, Answer, Thief, guarded
 
 CONTAINERS = 2
+SIZE = {"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES}
 
 
 @pytest.fixture(scope="module")
 def sized(lab: Lab, pod: str, owner: str) -> Iterator[tuple[Pool, Thief]]:
     """A pilot with a partitionable slot under the policies, and who has its token."""
     name, account = f"e2e-{owner}-own-sizes", f"k8spilot-{owner}-sizes"
-    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
-    lab.kubectl("apply", "-f", "-", input=objects)
-    try:
-        changes: list[dict[str, Any]] = [
-            {"op": "replace", "path": "/spec/serviceAccountName", "value": account},
-            {"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES},
-        ]
-        pilot.deploy(lab, name, overlay={"patches": [pilot.change(*changes)]}, slots=CONTAINERS)
+    with guarded(lab, name, account, SIZE, slots=CONTAINERS) as thief, ExitStack() as cleanup:
         jobs.wait_in_pool(lab, name)
-        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
-        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
-        until(lambda: thief.patch(name, label, dry=True).denied, "the policies are in force")
-        with ExitStack() as cleanup:
-            yield Pool(lab, pod, cleanup).of_pod(name), thief
-    finally:
-        pilot.discard(lab, name)
-        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
+        yield Pool(lab, pod, cleanup).of_pod(name), thief
 
 
 def resized(pool: Pool, thief: Thief, *operations: dict[str, Any]) -> Answer:
@@ -56,25 +42,11 @@ def place_of(pool: Pool, name: str) -> str:
 def test_slots_of_equal_size_stay_as_large_as_they_are(lab: Lab, owner: str) -> None:
     """Such a pod has no resources of its own, which would limit its containers."""
     name, account = f"e2e-{owner}-own-equal", f"k8spilot-{owner}-equal"
-    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
-    lab.kubectl("apply", "-f", "-", input=objects)
-    try:
-        changes: list[dict[str, Any]] = [
-            {"op": "replace", "path": "/spec/serviceAccountName", "value": account},
-            {"op": "replace", "path": "/spec/initContainers/1/resources", "value": RESOURCES},
-        ]
-        shares = pilot.Shares(equal=True)
-        pilot.deploy(lab, name, overlay={"patches": [pilot.change(*changes)]}, slots=CONTAINERS, shares=shares)
-        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
-        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
-        until(lambda: thief.patch(name, label, dry=True).denied, "the policies are in force")
+    with guarded(lab, name, account, SIZE, slots=CONTAINERS, shares=pilot.Shares(equal=True)) as thief:
         place = "/spec/initContainers/2/resources/limits"
         for kind, value in (("memory", "20Gi"), ("cpu", "32")):
             change = {"op": "replace", "path": f"{place}/{kind}", "value": value}
             assert thief.ask("PATCH", f"pods/{name}/resize?dryRun=All", [change], JSON_PATCH).denied, kind
-    finally:
-        pilot.discard(lab, name)
-        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
 
 
 def test_a_pilot_resizes_its_payload_containers_with_it(sized: tuple[Pool, Thief]) -> None:

@@ -6,14 +6,13 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.levels import Level
 from lab.settings import PILOT_NAMESPACE
-from tests.e2e.pool import Pool, result, until
-from tests.e2e.thief import ACCOUNT, JSON_PATCH, Answer, Thief, account_of, policies_of
+from tests.e2e.pool import Pool, result
+from tests.e2e.thief import JSON_PATCH, Answer, Thief, guarded
 from tests.runner.pilots import Configuration
 
 SHORT: Final = Configuration("relist", {}, {"components": ["relist"]})
@@ -50,28 +49,20 @@ def test_a_check_in_the_pod_finds_that_it_has_an_effect(slot: Pool) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(lab: Lab, pod: str, owner: str) -> Iterator[tuple[Pool, Thief]]:
+def stolen(lab: Lab, pod: str, owner: str) -> Iterator[tuple[Pool, Thief]]:
     """Such a pilot under the policies of the component own-pod, and who has its token."""
     name, account = f"e2e-{owner}-relist", f"k8spilot-{owner}-relist"
-    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
-    lab.kubectl("apply", "-f", "-", input=objects)
-    try:
-        change = pilot.change({"op": "replace", "path": "/spec/serviceAccountName", "value": account})
-        pilot.deploy(lab, name, {"K8SPILOT_RELIST": "true"}, {"patches": [change]})
+    with (
+        guarded(lab, name, account, environment={"K8SPILOT_RELIST": "true"}) as thief,
+        ExitStack() as cleanup,
+    ):
         jobs.wait_in_pool(lab, name)
-        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
-        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
-        until(lambda: thief.patch(name, label, dry=True).denied, "the policies are in force")
-        with ExitStack() as cleanup:
-            yield Pool(lab, pod, cleanup).of_pod(name), thief
-    finally:
-        pilot.discard(lab, name)
-        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)
+        yield Pool(lab, pod, cleanup).of_pod(name), thief
 
 
-def resized(guarded: tuple[Pool, Thief], *values: tuple[str, str], dry: bool = True) -> Answer:
+def resized(stolen: tuple[Pool, Thief], *values: tuple[str, str], dry: bool = True) -> Answer:
     """The answer to other values of the payload container: places below its resources, each with a value."""
-    pool, thief = guarded
+    pool, thief = stolen
     operations = [
         {"op": "replace", "path": f"/spec/initContainers/1/resources/{place}", "value": value}
         for place, value in values
@@ -79,8 +70,8 @@ def resized(guarded: tuple[Pool, Thief], *values: tuple[str, str], dry: bool = T
     return thief.ask("PATCH", f"pods/{pool.pod}/resize{'?dryRun=All' if dry else ''}", operations, JSON_PATCH)
 
 
-def test_the_policy_of_own_pod_lets_a_pilot_do_that(guarded: tuple[Pool, Thief]) -> None:
-    pool, _ = guarded
+def test_the_policy_of_own_pod_lets_a_pilot_do_that(stolen: tuple[Pool, Thief]) -> None:
+    pool, _ = stolen
     short = pool.shell("exit $1", count=COUNT)
     for proc in range(COUNT):
         assert short.ended(proc).attributes["ReturnValue"] == proc
@@ -88,12 +79,12 @@ def test_the_policy_of_own_pod_lets_a_pilot_do_that(guarded: tuple[Pool, Thief])
     assert "next look at the pod" not in log
 
 
-def test_a_token_is_worth_a_thousandth_of_a_cpu_and_not_more(guarded: tuple[Pool, Thief]) -> None:
-    assert resized(guarded, ("limits/cpu", "999m"), dry=False).status == 200
-    assert resized(guarded, ("limits/cpu", "1000m")).status == 200
+def test_a_token_is_worth_a_thousandth_of_a_cpu_and_not_more(stolen: tuple[Pool, Thief]) -> None:
+    assert resized(stolen, ("limits/cpu", "999m"), dry=False).status == 200
+    assert resized(stolen, ("limits/cpu", "1000m")).status == 200
     for value in ("998m", "1001m", "2", "100m"):
-        assert resized(guarded, ("limits/cpu", value)).denied, value
-    assert resized(guarded, ("limits/cpu", "1"), dry=False).status == 200
-    assert resized(guarded, ("limits/cpu", "1001m")).denied
-    assert resized(guarded, ("limits/memory", "8Gi")).denied
-    assert resized(guarded, ("limits/memory", "100Mi"), ("requests/memory", "100Mi")).denied
+        assert resized(stolen, ("limits/cpu", value)).denied, value
+    assert resized(stolen, ("limits/cpu", "1"), dry=False).status == 200
+    assert resized(stolen, ("limits/cpu", "1001m")).denied
+    assert resized(stolen, ("limits/memory", "8Gi")).denied
+    assert resized(stolen, ("limits/memory", "100Mi"), ("requests/memory", "100Mi")).denied

@@ -5,15 +5,18 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lab import pilot
 from lab.api import Lab
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
-from tests.e2e.pool import Pool
+from tests.e2e.pool import Pool, until
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
@@ -137,3 +140,28 @@ def policies_of(account: str) -> str:
             assert ":k8spilot'" in condition["expression"]
             condition["expression"] = condition["expression"].replace(":k8spilot'", f":{account}'")
     return yaml.safe_dump_all(documents)
+
+
+@contextmanager
+def guarded(lab: Lab, name: str, account: str, *changes: Mapping[str, Any], **options: Any) -> Iterator[Thief]:
+    """Deploy a pilot under the policies of own-pod, and yield somebody who has its token.
+
+    Args:
+        lab: the lab.
+        name: the pod.
+        account: a service account of its own.
+        changes: operations of a JSON patch on the pod.
+        options: arguments of `pilot.deploy`.
+    """
+    objects = yaml.safe_dump_all(account_of(account)) + "---\n" + policies_of(account)
+    lab.kubectl("apply", "-f", "-", input=objects)
+    try:
+        own = {"op": "replace", "path": "/spec/serviceAccountName", "value": account}
+        pilot.deploy(lab, name, overlay={"patches": [pilot.change(own, *changes)]}, **options)
+        thief = Thief(lab, pilot.inside(lab, name, f"cat {ACCOUNT}/token"))
+        label = {"op": "add", "path": "/metadata/labels/of-the-thief", "value": "x"}
+        until(lambda: thief.patch(name, label, dry=True).denied, "the policies are in force")
+        yield thief
+    finally:
+        pilot.discard(lab, name)
+        lab.kubectl("delete", "--ignore-not-found", "-f", "-", input=objects)

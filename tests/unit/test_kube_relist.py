@@ -16,7 +16,7 @@ def pod(resources: Json, **more: Any) -> Json:
 
 
 def changed(resources: Json) -> Json:
-    """What the operations make of the values, by kind."""
+    """The new cpu values in the JSON patch: of limits, of requests."""
     return {
         one["path"].split("/")[-2]: one["value"]
         for one in operations(pod(resources), "payload")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube import reflector
-from k8spilot.kube.own_pod import OwnPod
+from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import sidecar_of, version_of
 from k8spilot.model.quantity import quantity
 
@@ -88,9 +88,10 @@ def _thousandths(value: object) -> int:
 class Relist:
     """Requests a relist for changes of one container that follow each other closely."""
 
-    def __init__(self, pod: OwnPod, name: str) -> None:
+    def __init__(self, pod: OwnPod, sidecar: Sidecar) -> None:
         self._pod = pod
-        self._name = name
+        self._name = sidecar.name
+        self._is_on = sidecar.relists
         self._started = -math.inf
         """Time of the last start of the container, by the event loop's clock."""
         self._failures = 0
@@ -111,7 +112,7 @@ class Relist:
         Args:
             begun: done when the kubelet has begun to end the container before; None if there is none.
         """
-        if asyncio.get_running_loop().time() - self._started > _LOOK_SECONDS:
+        if not self._is_on or asyncio.get_running_loop().time() - self._started > _LOOK_SECONDS:
             return
         for _ in range(_REQUESTS):
             if self._failures >= _TRIES:

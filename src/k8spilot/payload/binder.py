@@ -76,7 +76,7 @@ class Binder:
         """Seconds to wait for an unavailable API server, and for a registry that the kubelet cannot reach."""
         self._requests = ImageRequests()
         self._changes = ChangeObserver(sidecar.name, pod, registry, self._requests, patience)
-        self._relist = Relist(pod, sidecar.name) if sidecar.relists else None
+        self._relist = Relist(pod, sidecar)
         self._unfinished: Reference | None = None
         self._wanted = ""
         """Reference of the last change that was requested, whether the pod shows it already or not."""
@@ -330,21 +330,15 @@ class Binder:
             self._changes.displaced(binding),
             self.pod.connectivity.lasting(self._patience),
             self._end_last(binding),
-            self._hasten(binding),
+            self._relist.begin(None if binding.last is None else binding.last.closed),
         ) as (arrived, refused, displaced, away, *_):
             await first_of(arrived, refused, displaced, away)
             if displaced.done():
                 raise displaced.result()
             if not arrived.done():
                 raise refused.result() if refused.done() else away.result()
-            if self._relist is not None:
-                self._relist.container_started()
+            self._relist.container_started()
             arrived.result()  # raises if the container is not usable
-
-    async def _hasten(self, binding: ImageChange) -> None:
-        """Have the kubelet begin the change at once, if the settings say so."""
-        if self._relist is not None:
-            await self._relist.begin(None if binding.last is None else binding.last.closed)
 
     async def _end_last(self, binding: ImageChange) -> None:
         """Wait for the end of the previous container, and end it if the kubelet does not."""
