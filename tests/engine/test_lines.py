@@ -149,6 +149,12 @@ async def test_a_job_is_paused_and_goes_on(door: Door, simulator: Simulated, bus
     client = await door.begin("start", "-a", name)
     assert client.stdout is not None
     await client.stdout.readline()
+
+    async def is_running() -> bool:
+        """Whether payload-init has reported the start, which the job's own output may come before."""
+        return bool((await simulator.inspect(name))["State"]["Running"])
+
+    await eventually(is_running)
     for command, state in (("pause", "paused"), ("unpause", "running")):
         assert (await door(command, name)).output.decode() == f"{name}\n"
         assert (await simulator.call("GET", f"/containers/{name}/json")).json["State"]["Status"] == state
