@@ -28,8 +28,8 @@ BUSY = 3
 
 
 def kill(pool: Pool, pattern: str, number: str = "KILL") -> None:
-    """Send a signal to the process of the pilot container whose command line has `pattern`."""
-    pool.inside(f"pkill -{number} -U $(id -u) -f -o -- {pattern}")
+    """Send a signal to the process of the pilot container whose command line has `pattern`; the container may end."""
+    pool.ends_its_container(f"pkill -{number} -U $(id -u) -f -o -- {pattern}")
 
 
 def kill_engine(pool: Pool, number: str = "KILL", otherwise: str = "false") -> None:

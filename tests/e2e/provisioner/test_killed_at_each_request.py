@@ -77,6 +77,7 @@ class Life:
                 await self._die()
             found = await original(method, *arguments, **options)
             if is_last:
+                found.response.close()  # nobody will read it
                 await self._die()
             return found
 
