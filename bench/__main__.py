@@ -12,7 +12,7 @@ from bench.execution_points import APPTAINER, DOCKER
 from bench.failures import contained, into
 from bench.figures import Figures, say, short
 from bench.goals import State, judge
-from bench.parts import bind, cost, relist, reuse, scale, slots, slowdown, transfer, turnaround
+from bench.parts import bind, changing, cost, relist, reuse, scale, slots, slowdown, transfer, turnaround
 from bench.run import Run
 from lab.api import Lab
 from lab.errors import LabError
@@ -42,6 +42,7 @@ PARTS: dict[str, Part] = {
     "slots": Part(slots.measure, 6),
     "reuse": Part(reuse.measure, 5),
     "relist": Part(relist.measure, 9),
+    "changing": Part(changing.measure, 5),
     "scale": Part(scale.measure, 21),
 }
 QUICK = ("bind", "turnaround")
@@ -60,6 +61,8 @@ class Chosen:
     quick: bool
     add: bool
     """Whether the last run's figures of other parts are kept."""
+    before: str
+    """A commit whose pilot is measured as well; empty if none is."""
 
     @property
     def target(self) -> Path:
@@ -84,6 +87,7 @@ def chosen(words: Sequence[str] | None = None) -> Chosen:
     parser.add_argument("--only", help=f"parts, with commas: {','.join(PARTS)}")
     parser.add_argument("--without", default="", help=f"contestants to leave out, with commas: {','.join(SHORT)}")
     parser.add_argument("--add", action="store_true", help="keep the other parts' figures of earlier runs")
+    parser.add_argument("--before", default="", metavar="COMMIT", help="also measure the pilot of that commit")
     said = parser.parse_args(words)
     parts = _names(said.only) if said.only is not None else list(QUICK if said.quick else PARTS)
     without = _names(said.without)
@@ -94,7 +98,7 @@ def chosen(words: Sequence[str] | None = None) -> Chosen:
         parser.error(f"--only names no part; there are {', '.join(PARTS)}")
     if said.quick:
         without = [*without, "apptainer"]
-    return Chosen(parts, frozenset(without), said.quick, said.add)
+    return Chosen(parts, frozenset(without), said.quick, said.add, said.before)
 
 
 def _names(words: str) -> list[str]:
@@ -131,7 +135,7 @@ def _run(wanted: Chosen, figures: Figures) -> list[str]:
         if lab.settings.kubeconfig is not None:
             raise LabError("KUBECONFIG is set: what is measured here is compared on the lab's own node only")
         without = [SHORT[name] for name in wanted.without]
-        run = Run(lab, figures, wanted.quick, wanted.target.with_suffix(""), without, lost)
+        run = Run(lab, figures, wanted.quick, wanted.target.with_suffix(""), without, wanted.before, lost)
         with contextlib.closing(run):
             run.clear_queue()
             for part in wanted.parts:

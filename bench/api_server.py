@@ -41,6 +41,14 @@ class Counters:
         return sum(count for (_, resource), count in self.requests.items() if resource in resources)
 
     @property
+    def about_pods(self) -> int:
+        """Requests about pods, Events and Jobs of all clients.
+
+        Leases, nodes and what controllers renew would be there without jobs.
+        """
+        return self.of("pods", "pods/status", "pods/resize", "pods/binding", "events", "jobs", "jobs/status")
+
+    @property
     def total(self) -> int:
         """All requests."""
         return sum(self.requests.values())

@@ -20,6 +20,8 @@ REUSING = "k8spilot with K8SPILOT_REUSE"
 RELISTING = "k8spilot with the component relist"
 VARIANTS = (REUSING, RELISTING)
 """Pilots whose settings differ from the manifests'."""
+BEFORE = "k8spilot before"
+"""The pilot of another commit."""
 DOCKER = "docker universe on dockerd"
 APPTAINER = "nested apptainer in a privileged pod"
 
@@ -60,7 +62,7 @@ class ExecutionPoint:
     ) -> Jobs:
         """Submit jobs that run bench/payload/work.c with the arguments `words`. Raises LabError."""
         chosen = {
-            "container_image": f"docker://{image if self.takes_digests else image.partition('@')[0]}",
+            "container_image": self.name_of(image),
             "executable": "/bin/work",
             "arguments": words,
             # Without it, HTCondor sleeps a second after the input transfer of each job, to tell new files by their
@@ -70,6 +72,10 @@ class ExecutionPoint:
             **(commands or {}),
         }
         return submit(self.lab, "alice", chosen, files=files, pilot=self.pod, count=count)
+
+    def name_of(self, image: str) -> str:
+        """The name of an image in a submit file for this execution point."""
+        return f"docker://{image if self.takes_digests else image.partition('@')[0]}"
 
     def run(
         self, image: str, words: str = "now", *, count: int = 1, commands: Mapping[str, str] | None = None

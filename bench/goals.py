@@ -96,6 +96,13 @@ RELIST_DOCKER: Final = Goal(
     needs=DOCKER,
 )
 RELIST_TAIL: Final = Goal("relist", "0 s jobs back to back, with relist: longest of 200, times the median", at_most=2)
+CHANGING_DOCKER: Final = Goal(
+    "changing",
+    "0 s jobs of two images in turn, with relist, to docker universe on dockerd",
+    at_most=0.9,
+    of_ratio=True,
+    needs=DOCKER,
+)
 CROWD: Final = Goal("scale", "10,000 pilots idle: requests a second on the API server in all", at_most=50)
 RETURN: Final[Mapping[int, Goal]] = {
     size: Goal("scale", f"{size:,} pilots return over (API server's restart, 5 to 95 of 100 lists), s", at_least=30)
@@ -129,6 +136,7 @@ GOALS: Final = (
     RELIST_NEXT,
     RELIST_DOCKER,
     RELIST_TAIL,
+    CHANGING_DOCKER,
     CROWD,
     *RETURN.values(),
 )

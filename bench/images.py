@@ -29,6 +29,12 @@ def ensure(lab: Lab) -> str:
     return Pusher(lab.registry).push("bench:latest", _image())
 
 
+def other(lab: Lab) -> str:
+    """Push an image that differs from `ensure`'s by one file; return its reference, with a digest. Raises LabError."""
+    image = _image()
+    return Pusher(lab.registry).push("bench-other:latest", OciImage((*image.layers, layer(Entry("other", data=b"")))))
+
+
 def fresh(lab: Lab) -> str:
     """Push an image that no node has, with 32 MiB of incompressible data; return its reference with a digest."""
     filling = layer(Entry("filling", data=os.urandom(COLD_BYTES)))

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Final
 
 from bench import execution_points, images
-from bench.execution_points import APPTAINER, DOCKER, K8SPILOT, RELISTING, REUSING, VARIANTS, ExecutionPoint
+from bench.before import before
+from bench.execution_points import (
+    APPTAINER,
+    BEFORE,
+    DOCKER,
+    K8SPILOT,
+    RELISTING,
+    REUSING,
+    VARIANTS,
+    ExecutionPoint,
+)
 from bench.failures import contained, into
 from bench.figures import Figures, say
 from bench.goals import Goal
@@ -19,7 +29,8 @@ from lab import dockerd
 from lab.api import Lab
 from lab.processes import Daemons
 
-_MAKE: Final[Mapping[str, tuple[str, Callable[[Lab, str, int], AbstractContextManager[ExecutionPoint]]]]] = {
+type _Make = Callable[[Lab, str, int], AbstractContextManager[ExecutionPoint]]
+_MAKE: Final[Mapping[str, tuple[str, _Make]]] = {
     K8SPILOT: ("k8spilot", execution_points.k8spilot),
     REUSING: ("reusing", execution_points.reusing),
     RELISTING: ("relisting", execution_points.relisting),
@@ -39,6 +50,8 @@ class Run:
     """The folder for pictures."""
     without: Collection[str] = ()
     """Contestants that are left out."""
+    before: str = ""
+    """The commit whose pilot is one of the contestants; empty if none is."""
     lost: list[str] = field(default_factory=list)
     """Measurements that failed, each with its part."""
     _points: dict[tuple[str, int], tuple[ExitStack, ExecutionPoint]] = field(default_factory=dict)
@@ -78,17 +91,17 @@ class Run:
         return point
 
     def point(self, name: str, slots: int = 1) -> ExecutionPoint | None:
-        """Return one execution point, or None if it is left out or unavailable, which is printed once.
+        """Return one execution point, or None if this run has none of that name, or it is unavailable (printed once).
 
         Args:
             name: the contestant.
             slots: how many jobs it runs at a time.
         """
         key = name, slots
-        if name in self.without or key in self._absent:
+        if name in self.without or name not in self._contestants or key in self._absent:
             return None
         if key not in self._points:
-            short, make = _MAKE[name]
+            short, make = self._contestants[name]
             with contained(partial(self.lose, name)), ExitStack() as stack:
                 pod = self.pod(short if slots == 1 else f"{short}-{slots}")
                 point = stack.enter_context(make(self.lab, pod, slots))
@@ -102,8 +115,13 @@ class Run:
 
     def points(self, slots: int = 1) -> dict[str, ExecutionPoint]:
         """All available execution points that run so many jobs at a time, each job in a container of its own."""
-        found = {name: self.point(name, slots) for name in _MAKE if name not in VARIANTS}
+        found = {name: self.point(name, slots) for name in self._contestants if name not in VARIANTS}
         return {name: point for name, point in found.items() if point is not None}
+
+    @property
+    def _contestants(self) -> dict[str, tuple[str, _Make]]:
+        """The names of the contestants' pods, and how each is deployed."""
+        return {**_MAKE, **({BEFORE: ("before", partial(before, self.before))} if self.before else {})}
 
     def forget(self, *names: str) -> None:
         """Remove some contestants' execution points, or all. The next request for one makes a new one."""

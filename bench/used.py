@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from bench.execution_points import DOCKER, K8SPILOT, VARIANTS, ExecutionPoint
+from bench.execution_points import BEFORE, DOCKER, K8SPILOT, VARIANTS, ExecutionPoint
 from lab.dockerd import NAME as DOCKERD
 from lab.processes import Daemons
 
@@ -38,7 +38,7 @@ class Used:
                 seconds += _processor(process)
                 resident = process.memory_info()
                 mebibytes += (resident.rss - resident.shared) / 2**20
-        if point.name in (K8SPILOT, *VARIANTS):
+        if point.name in (K8SPILOT, BEFORE, *VARIANTS):
             node = sum(_processor(process) for process in daemons.living("kubelet", "containerd"))
         return cls(seconds, node, mebibytes)
 

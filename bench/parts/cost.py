@@ -69,15 +69,13 @@ class Busy:
     node: list[float]
     """Of that kubelet and containerd."""
     about: list[float]
-    """Requests about pods, Events and Jobs, everybody's. Leases, nodes and what controllers renew would be there
-    without jobs."""
+    """Requests about pods, Events and Jobs, of all clients."""
     events: list[float]
     """About pods, sent to watchers."""
 
     def add(self, seen: api_server.Counters, jobs: int, before: Used | None = None, after: Used | None = None) -> None:
         """One more round."""
-        about = seen.of("pods", "pods/status", "pods/binding", "events", "jobs", "jobs/status")
-        self.about.append(about / jobs)
+        self.about.append(seen.about_pods / jobs)
         self.events.append(seen.events["pods"] / jobs)
         if before is not None and after is not None:
             node = after.node - before.node

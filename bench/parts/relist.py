@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from bench import api_server
 from bench.execution_points import DOCKER, K8SPILOT, RELISTING, ExecutionPoint
 from bench.goals import RELIST_DOCKER, RELIST_NEXT, RELIST_TAIL
 from bench.run import Run
@@ -13,19 +14,21 @@ ROUNDS, OURS, OTHERS = 6, 35, 12
 
 
 def measure(run: Run) -> None:
-    """From the begin of one job to the begin of the next, and the processor time of each job."""
+    """From the begin of one job to the begin of the next, the processor time and the API requests of each job."""
     if (ours := run.point(RELISTING)) is None:
         raise LabError("the pilot with the component relist could not be deployed")
     others = {name: point for name in (K8SPILOT, DOCKER) if (point := run.point(name)) is not None}
     points = {RELISTING: ours, **others}
     processor: dict[str, list[float]] = {name: [] for name in points}
+    requests: dict[str, list[float]] = {name: [] for name in points}
 
     def of(point: ExecutionPoint) -> Measurement:
         count = run.times(OURS if point is ours else OTHERS, 6)
 
         def measurement() -> list[float]:
-            before = Used.by(point)
+            before, asked = Used.by(point), api_server.counters(run.lab)
             _, said = point.run(run.image, count=count)
+            requests[point.name].append(api_server.counters(run.lab).since(asked).about_pods / count)
             processor[point.name].append(Used.by(point).processor_since(before) / count)
             return gaps([one["start"] for one in said])
 
@@ -38,3 +41,5 @@ def measure(run: Run) -> None:
     run.figures.add(f"0 s job to the next: the longest of {len(found[RELISTING])}", longest, "x", goal=RELIST_TAIL)
     what = "processor for a 0 s job with relist, HTCondor and who starts its containers"
     run.compare(what, {name: processor[name] for name in found}, "s", own=RELISTING)
+    what = "API requests a job about pods and Events with relist, everybody's, by the API server's count"
+    run.compare(what, {name: requests[name] for name in found}, "", own=RELISTING)

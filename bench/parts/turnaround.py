@@ -1,7 +1,7 @@
 """Parts `turnaround`, `reference`, `throughput`, `waterfall`: whole jobs, how fast they follow, and their steps."""
 
 from bench import native, pictures, waterfall
-from bench.execution_points import DOCKER, K8SPILOT, ExecutionPoint
+from bench.execution_points import BEFORE, DOCKER, K8SPILOT, ExecutionPoint
 from bench.goals import NEXT, NEXT_DOCKER, NEXT_PODS, NEXT_REFERENCE
 from bench.native import POD_PER_JOB, PodPerJob
 from bench.run import Run
@@ -11,6 +11,8 @@ ROUNDS = 3
 OURS, OTHERS, PODS = 34, 12, 4
 """Jobs of a second in a round: a hundred through k8spilot in all, fewer through those that are compared with it."""
 SECOND = "sleep 1000"
+_SHORT = {K8SPILOT: "k8spilot", BEFORE: "before", DOCKER: "docker"}
+"""Contestants whose steps are shown, by the names of their pictures."""
 
 
 def measure(run: Run) -> None:
@@ -92,7 +94,7 @@ def _per_minute(starts: list[float]) -> float:
 
 def steps(run: Run) -> None:
     """A figure for each step of an empty job; the medians of jobs in several claims."""
-    points = {name: point for name in (K8SPILOT, DOCKER) if (point := run.point(name)) is not None}
+    points = {name: point for name in _SHORT if (point := run.point(name)) is not None}
     seen: dict[str, list[dict[int, dict[str, float]]]] = {name: [] for name in points}
 
     def of(point: ExecutionPoint) -> Measurement:
@@ -114,5 +116,4 @@ def steps(run: Run) -> None:
         if found:
             run.figures.add(f"{name}: sum of the steps' medians", found[-1].end, "ms")
         drawn = [(step.name, step.begin, step.end) for step in found]
-        short = "k8spilot" if name == K8SPILOT else "docker"
-        pictures.waterfall(run.picture(f"waterfall-{short}"), f"An empty job, and the next: {name}", drawn)
+        pictures.waterfall(run.picture(f"waterfall-{_SHORT[name]}"), f"An empty job, and the next: {name}", drawn)
