@@ -65,13 +65,14 @@ class Actuator:
 
         Args:
             plan: the plan.
-            objects: the CronJob objects of the templates by name.
+            objects: the CronJob objects of the templates that the plan was made with, by name. Pilots of others are made
+                in the next turn.
             now: seconds since the epoch.
         """
         done = Done()
         for name, one in plan.templates.items():
             try:
-                if one.create and name in objects:  # it may have been deleted since
+                if one.create and name in objects:
                     await self._create(one, objects[name], done, now)
                 await self._delete(name, one.delete, done)
             except Refused as error:

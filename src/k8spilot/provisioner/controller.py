@@ -98,7 +98,7 @@ class Controller:
         made, faults = await self.observe(now)
         invalid = self.templates.invalid
         if made is not None and self._leadership.is_held:
-            done = await self._actuator.do(made, self.templates.objects, now)
+            done = await self._actuator.do(made, self.templates.current, now)
             self._count(done)
             _correct(made, done)
             faults += [done.fault] if done.fault else []

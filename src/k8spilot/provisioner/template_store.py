@@ -57,6 +57,15 @@ class TemplateStore:
         return self.reflector.objects
 
     @property
+    def current(self) -> dict[str, Json]:
+        """The CronJob objects that have not changed since their templates were made."""
+        return {
+            name: found
+            for name, found in self.objects.items()
+            if name in self._entries and self._entries[name].version == found["metadata"]["resourceVersion"]
+        }
+
+    @property
     def fault(self) -> str:
         """Why the templates may be old; empty while they are watched."""
         return self.reflector.fault

@@ -26,7 +26,7 @@ def site(lab: Lab, owner: str, request: pytest.FixtureRequest) -> Iterator[Facto
 def fresh(site: Factory) -> None:
     """Begin without templates and pilots, whose free slots would need no others."""
     site.kubectl("delete", "cronjobs", "--all")
-    until(lambda: not site.pilots(), "the pilots before are gone", 60)
+    until(lambda: not site.pilots(), "the pilots before are gone", 150)
 
 
 @pytest.fixture
