@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,12 +93,16 @@ MODULES = (
     *NODE_MODULES,
     Module("gpu", (".",), "gpu", "-s -w", "build what GPUs need", GPU_PROGRAMS),
 )
+NETWORK_POLICIES = Module(
+    "network-policies", ("github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",), "", "-s -w", "build kube-router"
+)
+"""Built on demand (lab/network_policies.py)."""
 
 
-def ensure(settings: Settings, progress: Progress) -> list[Path]:
-    """Return the folders with the node's programs, one per module; build what the cache lacks."""
-    folders = [settings.cache / "programs" / f"{module.name}-{module.key()}" for module in MODULES]
-    missing = [(module, folder) for module, folder in zip(MODULES, folders, strict=True) if not folder.is_dir()]
+def ensure(settings: Settings, progress: Progress, modules: Sequence[Module] = MODULES) -> list[Path]:
+    """Return the folders with the programs of `modules`, one per module; build what the cache lacks."""
+    folders = [settings.cache / "programs" / f"{module.name}-{module.key()}" for module in modules]
+    missing = [(module, folder) for module, folder in zip(modules, folders, strict=True) if not folder.is_dir()]
     if missing:
         with progress.step(f"install Go {GO_VERSION}"):
             go = _ensure_go(settings)

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lab import cgroups, network, processes, registry
+from lab import cgroups, network, network_policies, processes, registry
 from lab.errors import LabError
 from lab.gpu import node as gpus
 from lab.processes import Daemons
@@ -34,6 +34,7 @@ def clean(settings: Settings, daemons: Daemons) -> None:
     unmount_below(settings.state, settings.cache)
     remove_what_dockerd_makes()
     network.remove(settings)
+    network_policies.remove_sets(settings)
     cgroups.remove()
     _remove_shim_sockets()
     gpus.remove()

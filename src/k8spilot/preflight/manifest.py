@@ -15,6 +15,7 @@ import yaml
 from k8spilot.common.errors import SettingsError
 from k8spilot.kube.client import ACCOUNT
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
+from k8spilot.preflight.network_policies import network_findings
 from k8spilot.preflight.pilot_container import CAPABILITIES
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
 from k8spilot.preflight.rights import RELIST, RIGHTS, WISHES
@@ -114,6 +115,7 @@ class _Objects:
                 metadata = {
                     "name": item["metadata"].get("name", ""),
                     "namespace": item["metadata"].get("namespace", ""),
+                    "labels": (pod.get("metadata") or {}).get("labels") or {},
                 }
                 yield {
                     "metadata": metadata,
@@ -157,6 +159,8 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     yield from _job_faults(pod)
     yield from _rights(pod, settings, objects)
     yield from _missing(pod, objects)
+    policies = [one for one in objects.of("NetworkPolicy") if _is_in_namespace(one, pod)]
+    yield from network_findings(pod["metadata"]["labels"], policies)
 
 
 def _pilot_faults(pilot: Json, spec: Json, environment: Mapping[str, str]) -> Iterator[str]:
@@ -294,9 +298,13 @@ def _rights(pod: Json, settings: Settings, objects: _Objects) -> Iterator[Findin
 
 
 def _is_near(binding: Json, pod: Json) -> bool:
-    """Return whether a binding applies to the pod's namespace. Objects without a namespace are in the same one."""
-    namespaces = {item["metadata"].get("namespace") or "" for item in (binding, pod)} - {""}
-    return binding["kind"] == "ClusterRoleBinding" or len(namespaces) < 2
+    """Return whether a binding applies to the pod's namespace."""
+    return binding["kind"] == "ClusterRoleBinding" or _is_in_namespace(binding, pod)
+
+
+def _is_in_namespace(item: Json, pod: Json) -> bool:
+    """Return whether an object is in the pod's namespace. Objects without a namespace are in the same one."""
+    return len({one["metadata"].get("namespace") or "" for one in (item, pod)} - {""}) < 2
 
 
 def _allows(rule: Json, resource: str, verb: str, pod: Json) -> bool:

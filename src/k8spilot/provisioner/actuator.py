@@ -65,8 +65,8 @@ class Actuator:
 
         Args:
             plan: the plan.
-            objects: the CronJob objects of the templates that the plan was made with, by name. Pilots of others are made
-                in the next turn.
+            objects: the CronJob objects of the templates that the plan was made with, by name. Other templates wait for
+                the next turn.
             now: seconds since the epoch.
         """
         done = Done()

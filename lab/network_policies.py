@@ -1,0 +1,93 @@
+"""Enforcement of network policies on the lab's node: the firewall of kube-router, started on demand.
+
+It is a part of kube-router that runs alone, beside any other network (`--run-firewall`, docs/user-guide.md of
+kube-router). While it runs, it applies to all pods of the node; those that no policy selects are not limited.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from lab import binaries, machine
+from lab.errors import LabError
+from lab.processes import Daemon, Daemons, end
+from lab.progress import Progress
+from lab.settings import NODE_NAME, SERVICE_NETWORK, Settings
+from lab.shell import run
+
+NAME: Final = "kube-router"
+_IPSET: Final = ("ipset", "libipset13", "libmnl0")
+"""Packages of the program that kube-router changes sets of addresses with. They are unpacked and not installed."""
+_PATIENCE_S: Final = 60.0
+_READY: Final = "KUBE-ROUTER-FORWARD"
+"""The chain by which kube-router's rules are reached."""
+_SETS: Final = ("KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-")
+"""How the names of kube-router's sets of addresses begin."""
+
+
+@contextmanager
+def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
+    """Enforce network policies for the body. Raises LabError."""
+    if settings.kubeconfig is not None:
+        raise LabError("KUBECONFIG is set: the lab enforces network policies on its own node only")
+    (folder,) = binaries.ensure(settings, progress, [binaries.NETWORK_POLICIES])
+    program, environment = folder / NAME, _with_ipset(settings, progress)
+    daemons = Daemons(settings)
+    daemons.start(_daemon(settings, program, environment))
+    try:
+        deadline = time.monotonic() + _PATIENCE_S
+        while _READY not in run(["iptables", "-w", "-S", "FORWARD"], what="read the rules of the node"):
+            daemons.check(NAME)
+            if time.monotonic() > deadline:
+                raise LabError(f"kube-router has no rules after {_PATIENCE_S:.0f} s (its log: {daemons.log(NAME)})")
+            time.sleep(0.2)
+        yield
+    finally:
+        if (process := daemons.find(NAME)) is not None:
+            end([process])
+        daemons.forget(NAME)
+        run([program, "--cleanup-config"], what="remove kube-router's rules", env=environment, timeout=_PATIENCE_S)
+
+
+def remove_sets(settings: Settings) -> None:
+    """Remove the sets of addresses that a kube-router has left which was killed; its rules have gone before them."""
+    if not (root := settings.cache / "programs" / _IPSET[0]).is_dir():
+        return
+    environment = _environment(root)
+    for name in run(["ipset", "list", "-name"], what="list sets of addresses", env=environment).split():
+        if name.startswith(_SETS):
+            run(["ipset", "destroy", name], what=f"remove the set {name}", env=environment)
+
+
+def _daemon(settings: Settings, program: Path, environment: dict[str, str]) -> Daemon:
+    options: dict[str, str | Path] = {
+        "run-firewall": "true",
+        "run-router": "false",
+        "run-service-proxy": "false",
+        "kubeconfig": settings.admin_kubeconfig,
+        "hostname-override": NODE_NAME,
+        "service-cluster-ip-range": SERVICE_NETWORK,
+        "iptables-sync-period": "10s",
+        "health-port": "0",
+        "metrics-port": "0",
+        "enable-ipv6": "false",
+    }
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    return Daemon(NAME, ["/usr/bin/env", *variables, program, *arguments])
+
+
+def _with_ipset(settings: Settings, progress: Progress) -> dict[str, str]:
+    """Return the environment in which a program finds ipset and its libraries."""
+    return _environment(machine.unpack_packages(settings, progress, _IPSET[0], _IPSET))
+
+
+def _environment(root: Path) -> dict[str, str]:
+    libraries = [str(one) for one in root.rglob("*-linux-gnu") if one.is_dir()]
+    return {
+        "PATH": os.pathsep.join((f"{root}/usr/sbin", f"{root}/sbin", os.environ.get("PATH", os.defpath))),
+        "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+    }

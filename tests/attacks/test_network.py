@@ -1,0 +1,166 @@
+"""The component network-policy, enforced by kube-router's firewall: what a job reaches, and who reaches a job.
+
+Each peer listens, and a job reaches all of them before the policies are enforced.
+"""
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from lab import network_policies, pilot
+from lab.api import Lab
+from lab.jobs import wait_in_pool
+from lab.settings import API_PORT, API_SERVICE_ADDRESS, BRIDGE, KUBELET_PORT, NODE_ADDRESS
+from tests.attacks.ground import Ground, attacked, python
+from tests.e2e.pool import until
+
+pytestmark = [pytest.mark.disruptive, pytest.mark.nightly, pytest.mark.timeout(900)]
+
+PORT = 8077
+METADATA, PRIVATE, PUBLIC = "169.254.77.77", "192.168.77.77", "198.18.77.77"
+"""Addresses that the test gives to the node: as a cloud's metadata service has it, of a private network, and one that
+counts as public (RFC 2544)."""
+POLICIES = ("networkpolicy", "k8spilot", "k8spilot-site")
+CONNECT = """
+import json, socket
+def reaches(address, port):
+    try:
+        socket.create_connection((address, port), timeout=4).close()
+    except OSError:
+        return False
+    return True
+print(json.dumps({name: reaches(*peer) for name, peer in PEERS.items()}))
+"""
+SERVE = f"""
+import http.server, os, threading, time
+server = http.server.HTTPServer(("", {PORT}), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+time.sleep(60)
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A pilot with the component, and a pod of another kind in its namespace."""
+
+    ground: Ground
+    neighbour: str
+
+    def peers(self) -> dict[str, tuple[str, int]]:
+        """What a job tries to connect to."""
+        registry, _, port = self.ground.lab.registry.partition(":")
+        return {
+            "the API server": (API_SERVICE_ADDRESS, 443),
+            "the API server by the node's address": (NODE_ADDRESS, API_PORT),
+            "the registry": (registry, int(port)),
+            "the central manager": (self.ground.lab.pool_host, 9618),
+            "a public address": (PUBLIC, PORT),
+            "the kubelet": (NODE_ADDRESS, KUBELET_PORT),
+            "another pod": (self._address(self.neighbour), PORT),
+            "a metadata service": (METADATA, PORT),
+            "a private address": (PRIVATE, PORT),
+        }
+
+    def reached(self) -> set[str]:
+        """What a job can connect to."""
+        script = python(CONNECT.replace("PEERS", repr(self.peers())))
+        found: dict[str, bool] = json.loads(self.ground.attack(script).text)
+        return {name for name, is_reached in found.items() if is_reached}
+
+    def answers(self, port: int) -> bool:
+        """Whether the other pod gets an answer from the pilot's pod at a port."""
+        url = f"http://{self._address(self.ground.pod)}:{port}/"
+        script = f"wget -T 4 -q -O /dev/null {url} 2>&1 | grep -v 404 || true"
+        return not pilot.inside(self.ground.lab, self.neighbour, script, "neighbour").strip()
+
+    def _address(self, pod: str) -> str:
+        lab = self.ground.lab
+        return lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "jsonpath={.status.podIP}")
+
+
+@pytest.fixture(scope="module")
+def site(lab: Lab, owner: str) -> Iterator[Site]:
+    """A pilot with the component, whose policies nobody enforces yet."""
+    name, neighbour = f"e2e-{owner}-network", f"e2e-{owner}-neighbour"
+    try:
+        _run_neighbour(lab, neighbour)
+        pilot.deploy(lab, name, overlay={"components": ["network-policy"], "patches": [_site_policy(lab)]})
+        wait_in_pool(lab, name)
+        with _addresses(METADATA, PRIVATE, PUBLIC), attacked(lab, name) as ground:
+            yield Site(ground, neighbour)
+    finally:
+        lab.kubectl("delete", *POLICIES, "-n", lab.namespace, "--ignore-not-found")
+        pilot.discard(lab, name, neighbour)
+
+
+def test_the_policies_let_a_job_reach_what_the_pilot_needs_and_public_addresses_and_nothing_else(site: Site) -> None:
+    allowed = {
+        "the API server",
+        "the API server by the node's address",
+        "the registry",
+        "the central manager",
+        "a public address",
+    }
+    assert site.reached() == set(site.peers())
+    with network_policies.enforced(site.ground.lab.settings, site.ground.lab.progress):
+        assert site.reached() == allowed
+        site.ground.is_fit()
+
+
+def test_other_pods_reach_the_metrics_of_a_pilot_and_no_port_of_a_job(site: Site) -> None:
+    jobs = site.ground.alice(python(SERVE))
+    jobs.wait("ExecuteEvent")
+    until(lambda: site.answers(PORT), "the job serves", 20)
+    with network_policies.enforced(site.ground.lab.settings, site.ground.lab.progress):
+        assert not site.answers(PORT)
+        assert site.answers(9464)
+    jobs.remove()
+
+
+def _run_neighbour(lab: Lab, name: str) -> None:
+    """Run a pod that serves HTTP."""
+    container = {
+        "name": "neighbour",
+        "image": f"{lab.registry}/busybox",
+        "command": ["httpd", "-f", "-p", str(PORT), "-h", "/"],
+        "securityContext": {"runAsUser": 65534, "allowPrivilegeEscalation": False},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+    }
+    lab.kubectl("apply", "-n", lab.namespace, "-f", "-", input=json.dumps(pod))
+    lab.kubectl("wait", "-n", lab.namespace, "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+
+
+def _site_policy(lab: Lab) -> dict[str, object]:
+    """The patch by which an operator replaces the examples."""
+    registry, _, port = lab.registry.partition(":")
+
+    def to(address: str, number: int) -> dict[str, object]:
+        return {"to": [{"ipBlock": {"cidr": f"{address}/32"}}], "ports": [{"port": number, "protocol": "TCP"}]}
+
+    pool = {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "pool"}}}]}
+    egress = [to(API_SERVICE_ADDRESS, 443), to(NODE_ADDRESS, API_PORT), to(registry, int(port)), pool]
+    patch = [{"op": "replace", "path": "/spec/egress", "value": egress}]
+    return {"target": {"kind": "NetworkPolicy", "name": "k8spilot-site"}, "patch": json.dumps(patch)}
+
+
+@contextmanager
+def _addresses(*addresses: str) -> Iterator[None]:
+    """Give the node these addresses, and listen at PORT of each."""
+    with ExitStack() as cleanup:
+        for address in addresses:
+            change = ["ip", "address", "{}", f"{address}/32", "dev", BRIDGE]
+            subprocess.run([word.format("add") for word in change], check=True, capture_output=True)
+            cleanup.callback(subprocess.run, [word.format("del") for word in change], check=True, capture_output=True)
+            # The kernel completes connections of a socket that listens, also while nobody accepts them.
+            cleanup.enter_context(socket.create_server((address, PORT), backlog=64))
+        yield
