@@ -9,7 +9,7 @@ PYTHON_VERSION := 3.14
 PYTHON ?=
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible clean
+.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -119,6 +119,9 @@ lock: venv  ## renew requirements.txt and requirements-build.txt: versions and h
 	$(LOCK) pyproject.toml --output-file requirements.txt
 	$(LOCK) pyproject.toml --extra provisioner --constraint requirements.txt --output-file requirements-provisioner.txt
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt
+
+matrix: venv  ## the demo and the engine's suite on a node of each Kubernetes version (VERSIONS="1.34 1.37"); ends the lab
+	@$(BIN)/python -m lab.matrix $(VERSIONS)
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json
 	@$(BIN)/python -m lab.supply sbom

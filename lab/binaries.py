@@ -14,7 +14,7 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from lab.progress import Progress
-from lab.settings import GO_VERSION, HERE, KUBERNETES_VERSION, Settings
+from lab.settings import GO_VERSION, HERE, KUBERNETES, KUBERNETES_VERSIONS, Settings
 from lab.shell import run
 
 KUBERNETES_PROGRAMS = (
@@ -39,30 +39,40 @@ class Module:
     title: str
     links: tuple[str, ...] = ()
     """Further names of the one program."""
+    source: str = ""
+    """Module whose Go files it has, if it has none of its own."""
 
     @property
-    def folder(self) -> Path:
-        """The folder with go.mod."""
-        return HERE / "go" / self.name
+    def folders(self) -> tuple[Path, ...]:
+        """The folders with its files: the first has go.mod."""
+        return tuple(HERE / "go" / name for name in (self.name, self.source) if name)
+
+    def files(self) -> list[Path]:
+        """Its files; those of `source` that it has itself are left out."""
+        found: dict[str, Path] = {}
+        for folder in self.folders:
+            for path in sorted(folder.iterdir()):
+                found.setdefault(path.name, path)
+        return [found[name] for name in sorted(found)]
 
     def key(self) -> str:
         """Name everything that the result depends on in 16 hexadecimal digits."""
         digest = hashlib.sha256(f"{GO_VERSION} {self.packages} {self.output} {self.linker_flags} 1".encode())
-        for path in sorted(self.folder.iterdir()):
+        for path in self.files():
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:16]
 
 
-def _version_flags() -> str:
-    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+def _version_flags(version: str) -> str:
+    major, minor, _ = version.removeprefix("v").split(".")
     where = "k8s.io/component-base/version"
-    values = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     return "-s -w " + " ".join(f"-X {where}.{name}={value}" for name, value in values.items())
 
 
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
 
-NODE_MODULES = (
+_RUNTIME = (
     Module("etcd", ("go.etcd.io/etcd/server/v3",), "etcd", "-s -w", "build etcd"),
     Module(
         "containerd",
@@ -71,16 +81,7 @@ NODE_MODULES = (
         "-s -w",
         "build containerd",
     ),
-    Module(
-        "kubernetes",
-        (".",),
-        "kube",
-        _version_flags(),
-        f"build Kubernetes {KUBERNETES_VERSION}",
-        KUBERNETES_PROGRAMS,
-    ),
 )
-"""What a node is made of: one with others of them is another node."""
 
 GPU_PROGRAMS = (
     "nvidia-device-plugin",
@@ -89,17 +90,28 @@ GPU_PROGRAMS = (
     "nvidia-container-runtime.legacy",
 )
 
-MODULES = (
-    *NODE_MODULES,
-    Module("gpu", (".",), "gpu", "-s -w", "build what GPUs need", GPU_PROGRAMS),
-)
+_GPU = Module("gpu", (".",), "gpu", "-s -w", "build what GPUs need", GPU_PROGRAMS)
 NETWORK_POLICIES = Module(
     "network-policies", ("github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",), "", "-s -w", "build kube-router"
 )
 """Built on demand (lab/network_policies.py)."""
 
 
-def ensure(settings: Settings, progress: Progress, modules: Sequence[Module] = MODULES) -> list[Path]:
+def node_modules(settings: Settings) -> tuple[Module, ...]:
+    """Return what a node is made of: one with others of them is another node."""
+    minor = settings.kubernetes
+    name, source = ("kubernetes", "") if minor == KUBERNETES else (f"kubernetes-{minor}", "kubernetes")
+    version = KUBERNETES_VERSIONS[minor]
+    title = f"build Kubernetes {version}"
+    return (*_RUNTIME, Module(name, (".",), "kube", _version_flags(version), title, KUBERNETES_PROGRAMS, source))
+
+
+def of_node(settings: Settings, progress: Progress) -> list[Path]:
+    """Return the folders with all programs of the node; build what the cache lacks."""
+    return ensure(settings, progress, (*node_modules(settings), _GPU))
+
+
+def ensure(settings: Settings, progress: Progress, modules: Sequence[Module]) -> list[Path]:
     """Return the folders with the programs of `modules`, one per module; build what the cache lacks."""
     folders = [settings.cache / "programs" / f"{module.name}-{module.key()}" for module in modules]
     missing = [(module, folder) for module, folder in zip(modules, folders, strict=True) if not folder.is_dir()]
@@ -142,8 +154,8 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
 
 def _forget_others(folder: Path) -> None:
     """Remove what the cache has of other versions of the same module."""
-    prefix = folder.name.rpartition("-")[0]
-    for pattern in (f"{prefix}-*", f".{prefix}-*"):  # the latter: a build that was killed
+    others = f"{folder.name.rpartition('-')[0]}-{'[0-9a-f]' * 16}"
+    for pattern in (others, f".{others}.*"):  # the latter: a build that was killed
         for other in folder.parent.glob(pattern):
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
@@ -181,6 +193,9 @@ def _build(settings: Settings, module: Module, go: Path, fresh: Path) -> None:
     command: list[str | Path] = [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", output]
     command += module.packages
     log = settings.cache / f"logs/{module.name}.log"
-    run(command, what=module.title, log=log, env=env, cwd=module.folder)
+    with tempfile.TemporaryDirectory(dir=settings.cache) as folder:
+        for path in module.files():
+            shutil.copy(path, folder)
+        run(command, what=module.title, log=log, env=env, cwd=Path(folder))
     for name in module.links:
         (fresh / name).symlink_to(module.output)

@@ -4,11 +4,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.errors import LabError
+
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
 
 GO_VERSION = "1.26.6"
-KUBERNETES_VERSION = "v1.36.3"
+KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
+KUBERNETES = "1.36"
+"""Without K8SPILOT_LAB_KUBERNETES."""
 DEBIAN_SUITE = "forky"
 
 BRIDGE = "k8spilot0"
@@ -54,10 +58,16 @@ class Settings:
     """host:port of a registry to push to (REGISTRY); None: the lab's own."""
     mirror: str | None
     """Debian mirror for the images; None: the one that this machine's own apt uses."""
+    kubernetes: str = KUBERNETES
+    """Minor version of the node's Kubernetes (K8SPILOT_LAB_KUBERNETES): a key of KUBERNETES_VERSIONS."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """Read the environment; what is not set gets the usual place."""
+        """Read the environment; what is not set gets the usual place. Raises LabError."""
+        kubernetes = os.environ.get("K8SPILOT_LAB_KUBERNETES") or KUBERNETES
+        if kubernetes not in KUBERNETES_VERSIONS:
+            known = ", ".join(KUBERNETES_VERSIONS)
+            raise LabError(f"K8SPILOT_LAB_KUBERNETES is {kubernetes!r}: the lab can build Kubernetes {known}")
         own = Path("/var/lib/k8spilot-lab")
         named = os.environ.get("KUBECONFIG") or None
         foreign = Path(named.split(":")[0]) if named else None
@@ -71,6 +81,7 @@ class Settings:
             image=os.environ.get("IMAGE") or None,
             registry=os.environ.get("REGISTRY") or None,
             mirror=os.environ.get("K8SPILOT_LAB_MIRROR") or None,
+            kubernetes=kubernetes,
         )
 
     @property

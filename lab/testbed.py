@@ -104,7 +104,7 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
     machine.ensure_packages(settings, progress)
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o711)
-    (settings.state / "recipe").write_text(_recipe())
+    (settings.state / "recipe").write_text(_recipe(settings))
     network.ensure(settings)
     registry.ensure(settings, daemons)
     builder = Images(settings, progress)
@@ -143,7 +143,7 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
 
 
 def _start_node(settings: Settings, daemons: Daemons, progress: Progress, pause: str) -> None:
-    folders = binaries.ensure(settings, progress)
+    folders = binaries.of_node(settings, progress)
     binaries.link(folders, settings.bin)
     pki.ensure(settings)
     with progress.step(f"{_verb(settings)} the node"):
@@ -160,14 +160,14 @@ def _is_broken(settings: Settings, daemons: Daemons) -> bool:
     """Whether there are remains of a lab that cannot be repaired."""
     core_runs = [daemons.find(name) is not None for name in node.CORE]
     if all(core_runs):
-        return _read(settings.state / "recipe") != _recipe()
+        return _read(settings.state / "recipe") != _recipe(settings)
     return any(core_runs) or bool(daemons.known()) or any(True for _ in strays(settings)) or network.remains()
 
 
-def _recipe() -> str:
+def _recipe(settings: Settings) -> str:
     """A digest of everything that determines the node. A node with another digest is rebuilt and not repaired."""
     return images.digest_of(
-        [module.key() for module in binaries.NODE_MODULES],
+        [module.key() for module in binaries.node_modules(settings)],
         [HERE / "config", HERE / "node.py", HERE / "settings.py", HERE / "images/pause"],
     )
 
