@@ -14,10 +14,9 @@ from pathlib import Path
 from lab import machine, registry
 from lab.errors import LabError
 from lab.progress import Progress
-from lab.settings import CHECKOUT, DEBIAN_SUITE, HERE, Settings
+from lab.settings import CHECKOUT, DEBIAN_SUITE, HERE, HTCONDOR, HTCONDOR_SUITES, Settings
 from lab.shell import run
 
-BASE = f"debian:{DEBIAN_SUITE}"
 HELLO = "hello:latest"
 BUSYBOX = "busybox:latest"
 RECIPE = "1"
@@ -51,16 +50,16 @@ class Images:
         self._address = settings.registry_address
         self._storage = settings.cache / "buildah"
 
-    def base(self) -> str:
-        """Ensure the Debian base image; return its name in the builder's storage."""
-        key = digest_of([DEBIAN_SUITE, *APT_OPTIONS, *LEFT_OUT, self._settings.mirror or ""])
+    def base(self, suite: str = DEBIAN_SUITE) -> str:
+        """Ensure the base image of a Debian suite; return its name in the builder's storage."""
+        key = self._base_key(suite)
         local = f"localhost/k8spilot-lab/debian:{key}"
         if self._in_storage(local) and registry.holds(self._address, "debian", key):
             return local
         if not self._in_storage(local):
-            with self._progress.step(f"make the base image, Debian {DEBIAN_SUITE}"):
-                self._bootstrap(local)
-        self._push(local, ("debian", key), BASE)
+            with self._progress.step(f"make the base image, Debian {suite}"):
+                self._bootstrap(local, suite)
+        self._push(local, ("debian", key), f"debian:{suite}")
         return local
 
     def pause(self) -> str:
@@ -91,6 +90,8 @@ class Images:
 
     def htcondor(self) -> str:
         """Ensure the image of the pool: the project's image without the project. Return its reference."""
+        if self._settings.htcondor != HTCONDOR:
+            return self._other_htcondor()
         dockerfile = CHECKOUT / "Dockerfile"
         # Only the stage of its own: the pool is shared by checkouts, and must not change with the pilot of one of them.
         key = digest_of(
@@ -102,6 +103,17 @@ class Images:
                 self._build(local, dockerfile, CHECKOUT, "the image with HTCondor", target="htcondor")
             self._push(local, ("htcondor", key))
         return f"{self._address}/htcondor:{key}"
+
+    def _other_htcondor(self) -> str:
+        """Ensure the image of a pool of another version: the package of a Debian suite that has it."""
+        suite, folder = HTCONDOR_SUITES[self._settings.htcondor], HERE / "images/htcondor"
+        key, name = digest_of([self._base_key(suite)], [folder]), f"htcondor-{self._settings.htcondor}"
+        if not registry.holds(self._address, name, key):
+            local = f"localhost/k8spilot-lab/{name}:{key}"
+            with self._progress.step(f"build the image with HTCondor {self._settings.htcondor}"):
+                self._build(local, folder / "Dockerfile", folder, f"the image {name}", suite=suite)
+            self._push(local, (name, key))
+        return f"{self._address}/{name}:{key}"
 
     def project(self) -> str:
         """Ensure the project's image of this checkout; return its reference."""
@@ -182,8 +194,8 @@ class Images:
                 self._push(local, (repository, f"{tag}{'-' if tag else ''}{key}"), *([name] if tag else []))
         return f"{self._address}/{name if tag else f'{repository}:{key}'}"
 
-    def _base_key(self) -> str:
-        return digest_of([DEBIAN_SUITE, *APT_OPTIONS, *LEFT_OUT, self._settings.mirror or ""])
+    def _base_key(self, suite: str = DEBIAN_SUITE) -> str:
+        return digest_of([suite, *APT_OPTIONS, *LEFT_OUT, self._settings.mirror or ""])
 
     def _static(self, name: str, last_line: str) -> str:
         source = HERE / f"images/{name}/{name}.c"
@@ -199,7 +211,7 @@ class Images:
                 self._push(local, (name, key), f"{name}:latest")
         return f"{self._address}/{name}:{key}"
 
-    def _bootstrap(self, local: str) -> None:
+    def _bootstrap(self, local: str, suite: str) -> None:
         mirror = self._settings.mirror or machine.apt_mirror()
         options = [f"--aptopt={line}" for line in (*APT_OPTIONS, *machine_apt_options())]
         # The image must not keep the apt settings of this machine.
@@ -209,8 +221,8 @@ class Images:
             paths = [f"--dpkgopt=path-exclude={path}" for path in LEFT_OUT]
             how = ["--variant=minbase", *options, *paths, forget]
             log = self._settings.cache / "logs/base.log"
-            command: list[str | Path] = ["mmdebstrap", *how, DEBIAN_SUITE, archive, mirror]
-            run(command, what=f"make a Debian {DEBIAN_SUITE} from the packages of {mirror}", log=log)
+            command: list[str | Path] = ["mmdebstrap", *how, suite, archive, mirror]
+            run(command, what=f"make a Debian {suite} from the packages of {mirror}", log=log)
             text = 'FROM scratch\nADD base.tar /\nCMD ["bash"]\n'
             self._build(local, text, Path(folder), "the base image")
 
@@ -227,7 +239,14 @@ class Images:
         return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
 
     def _build(
-        self, local: str, dockerfile: str | Path, context: Path, title: str, *, target: str | None = None
+        self,
+        local: str,
+        dockerfile: str | Path,
+        context: Path,
+        title: str,
+        *,
+        target: str | None = None,
+        suite: str = DEBIAN_SUITE,
     ) -> None:
         with tempfile.TemporaryDirectory() as folder:
             if isinstance(dockerfile, str):
@@ -235,7 +254,7 @@ class Images:
                 dockerfile.write_text(text)
             options: list[str | Path] = ["--layers", "--jobs", "2", "--file", dockerfile, "--tag", local]
             if "FROM scratch" not in dockerfile.read_text():
-                options += ["--build-arg", f"BASE={self.base()}", *machine_volumes(Path(folder))]
+                options += ["--build-arg", f"BASE={self.base(suite)}", *machine_volumes(Path(folder))]
             if target:
                 options += ["--target", target]
             log = self._settings.cache / f"logs/{local.rsplit('/', maxsplit=1)[-1].split(':', maxsplit=1)[0]}.log"

@@ -1,9 +1,10 @@
-"""`make matrix`: the demo and the engine's suite on a node of each Kubernetes version, as a table for the docs.
+"""`make matrix`: the demo and parts of the suite with several versions of Kubernetes and HTCondor, as a table.
 
-    python -m lab.matrix [1.34 1.36 ...]
+    python -m lab.matrix [1.34 1.36+23.9 ...]
 
-Each version has a node of its own, one after another; at the end the lab is down. The table is printed, and its rows
-are kept in build/matrix.json, so that a run of some versions replaces these only.
+A combination is the Kubernetes of the node, and the HTCondor of the pool where it is not the usual one. Each has a lab
+of its own, one after another; at the end the lab is down. The table is printed, and its rows are kept in
+build/matrix.json, so that a run of some combinations replaces these only.
 """
 
 import json
@@ -13,48 +14,46 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabError
-from lab.settings import CHECKOUT, KUBERNETES_VERSIONS, Settings
+from lab.settings import CHECKOUT, HTCONDOR, HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, Settings
+
+COMBINATIONS: Final = (
+    *KUBERNETES_VERSIONS,
+    *(f"{KUBERNETES}+{version}" for version in HTCONDOR_SUITES if version != HTCONDOR),
+)
+SUITES: Final = {"engine on the node": "node", "ten stories of jobs": "e2e and quick"}
+"""Parts of the test suite by their names, as marker expressions."""
 
 _FOLDER: Final = CHECKOUT / "build/matrix"
 _ROWS: Final = CHECKOUT / "build/matrix.json"
-_HEADS: Final = (
-    "Kubernetes",
-    "containerd",
-    "cgroup",
-    "kernel",
-    "`make demo`",
-    "the engine's suite on the node",
-    "date",
-)
+HEADS: Final = ("Kubernetes", "HTCondor of the pool", "containerd", "cgroup", "kernel", "`make demo`", *SUITES, "date")
 
 Row = dict[str, str]
 
 
-def main(minors: Sequence[str]) -> int:
-    """Run what is to be run on each version, and print the table; return 0 if all is well."""
-    if unknown := [one for one in minors if one not in KUBERNETES_VERSIONS]:
-        print(f"matrix: {unknown[0]} is none of {', '.join(KUBERNETES_VERSIONS)}", file=sys.stderr)
+def main(chosen: Sequence[str]) -> int:
+    """Run what is to be run on each combination, and print the table; return 0 if all is well."""
+    if unknown := [one for one in chosen if one not in COMBINATIONS]:
+        print(f"matrix: {unknown[0]} is none of {', '.join(COMBINATIONS)}", file=sys.stderr)
         return 2
     rows: dict[str, Row] = json.loads(_ROWS.read_text()) if _ROWS.exists() else {}
     is_good = True
-    for minor in minors or KUBERNETES_VERSIONS:
-        rows[minor], is_well = _measure(minor)
+    for name in chosen or COMBINATIONS:
+        rows[name], is_well = _measure(name)
         is_good &= is_well
         _ROWS.parent.mkdir(parents=True, exist_ok=True)
         _ROWS.write_text(json.dumps(rows, indent=1) + "\n")
-    _run(["-m", "lab", "down"], "", "down")
-    print("\n".join(table([rows[minor] for minor in KUBERNETES_VERSIONS if minor in rows])))
+    _run(["-m", "lab", "down"], {}, "down")
+    print("\n".join(table([rows[name] for name in COMBINATIONS if name in rows])))
     return 0 if is_good else 1
 
 
 def table(rows: Sequence[Row]) -> list[str]:
     """Return the lines of a table in Markdown."""
-    lines = [_HEADS, tuple("---" for _ in _HEADS), *(tuple(row[head] for head in _HEADS) for row in rows)]
+    lines = [HEADS, tuple("---" for _ in HEADS), *(tuple(row[head] for head in HEADS) for row in rows)]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
@@ -63,35 +62,40 @@ def outcome(report: Path) -> tuple[str, bool]:
     try:
         suite = next(ET.parse(report).getroot().iter("testsuite"))  # noqa: S314 -- pytest wrote it a moment ago
     except (OSError, ET.ParseError, StopIteration):
-        return "ended without a report", False
+        return "**no report**", False
     tests, skipped = int(suite.get("tests", "0")), int(suite.get("skipped", "0"))
     failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
-    words = f"{tests - skipped - failed} passed" + (f", {failed} failed" if failed else "")
+    words = f"{tests - skipped - failed} passed" + (f", **{failed} failed**" if failed else "")
     words += f", {skipped} skipped" if skipped else ""
     return words, failed == 0 and tests > skipped
 
 
-def _measure(minor: str) -> tuple[Row, bool]:
-    print(f"--- Kubernetes {KUBERNETES_VERSIONS[minor]} ({time.strftime('%H:%M:%S')})", flush=True)
+def _measure(name: str) -> tuple[Row, bool]:
+    kubernetes, _, htcondor = name.partition("+")
+    environment = {"K8SPILOT_LAB_KUBERNETES": kubernetes, "K8SPILOT_LAB_HTCONDOR": htcondor}
+    print(f"--- {name} ({time.strftime('%H:%M:%S')})", flush=True)
     began = time.monotonic()
-    demo = _run(["-m", "lab", "demo"], minor, "demo")
+    is_right = _run(["-m", "lab", "demo"], environment, f"{name}-demo") == 0
     seconds = time.monotonic() - began
-    report = _FOLDER / f"{minor}.xml"
-    report.unlink(missing_ok=True)
-    suite = ["-m", "tests.runner", "all", "--part", "node", "--", "tests/engine", f"--junitxml={report}"]
-    _run(suite, minor, "engine")
-    words, is_good = outcome(report)
+    suites = {}
+    for number, (suite, part) in enumerate(SUITES.items()):
+        report = _FOLDER / f"{name}-{number}.xml"
+        report.unlink(missing_ok=True)
+        options = ["all", "--part", part, "--", f"--junitxml={report}"]
+        _run(["-m", "tests.runner", *options], environment, f"{name}-{number}")
+        suites[suite] = outcome(report)
     values = (
-        KUBERNETES_VERSIONS[minor].removeprefix("v"),
+        KUBERNETES_VERSIONS[kubernetes].removeprefix("v"),
+        htcondor or HTCONDOR,
         _containerd(),
         "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
         platform.release(),
-        f"right, {seconds:.0f} s" if demo == 0 else "**failed**",
-        words if is_good else f"**{words}**",
+        f"right, {seconds:.0f} s" if is_right else "**failed**",
+        *(words for words, _ in suites.values()),
         time.strftime("%Y-%m-%d", time.gmtime()),
     )
     print("  ".join(values), flush=True)
-    return dict(zip(_HEADS, values, strict=True)), demo == 0 and is_good
+    return dict(zip(HEADS, values, strict=True)), is_right and all(good for _, good in suites.values())
 
 
 def _containerd() -> str:
@@ -102,19 +106,19 @@ def _containerd() -> str:
     return words[2].removeprefix("v") if len(words) > 2 else "unknown"
 
 
-def _run(arguments: Sequence[str], minor: str, name: str) -> int:
+def _run(arguments: Sequence[str], environment: Mapping[str, str], name: str) -> int:
     """Run a program of this Python; its output goes into build/matrix/. Return its exit status."""
     _FOLDER.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, **({"K8SPILOT_LAB_KUBERNETES": minor} if minor else {})}
-    with (_FOLDER / f"{minor or 'end'}-{name}.log").open("wb") as log:
-        command = [sys.executable, *arguments]
+    with (_FOLDER / f"{name}.log").open("wb") as log:
         return subprocess.run(
-            command, cwd=CHECKOUT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
+            [sys.executable, *arguments],
+            cwd=CHECKOUT,
+            env={**os.environ, **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
         ).returncode
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except LabError as problem:
-        sys.exit(f"matrix: {problem}")
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,7 @@
 """Names, addresses, versions and folders of the lab: the one place where they are chosen."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,11 @@ GO_VERSION = "1.26.6"
 KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
 KUBERNETES = "1.36"
 """Without K8SPILOT_LAB_KUBERNETES."""
-DEBIAN_SUITE = "forky"
+HTCONDOR_SUITES = {"23.9": "trixie", "25.14": "forky"}
+"""Debian's suites by the minor version of HTCondor that they have."""
+HTCONDOR = "25.14"
+"""Without K8SPILOT_LAB_HTCONDOR."""
+DEBIAN_SUITE = HTCONDOR_SUITES[HTCONDOR]
 
 BRIDGE = "k8spilot0"
 POD_NETWORK = "10.234.0.0/16"
@@ -60,14 +65,12 @@ class Settings:
     """Debian mirror for the images; None: the one that this machine's own apt uses."""
     kubernetes: str = KUBERNETES
     """Minor version of the node's Kubernetes (K8SPILOT_LAB_KUBERNETES): a key of KUBERNETES_VERSIONS."""
+    htcondor: str = HTCONDOR
+    """Minor version of the pool's HTCondor (K8SPILOT_LAB_HTCONDOR): a key of HTCONDOR_SUITES. Pilots keep theirs."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
         """Read the environment; what is not set gets the usual place. Raises LabError."""
-        kubernetes = os.environ.get("K8SPILOT_LAB_KUBERNETES") or KUBERNETES
-        if kubernetes not in KUBERNETES_VERSIONS:
-            known = ", ".join(KUBERNETES_VERSIONS)
-            raise LabError(f"K8SPILOT_LAB_KUBERNETES is {kubernetes!r}: the lab can build Kubernetes {known}")
         own = Path("/var/lib/k8spilot-lab")
         named = os.environ.get("KUBECONFIG") or None
         foreign = Path(named.split(":")[0]) if named else None
@@ -81,7 +84,8 @@ class Settings:
             image=os.environ.get("IMAGE") or None,
             registry=os.environ.get("REGISTRY") or None,
             mirror=os.environ.get("K8SPILOT_LAB_MIRROR") or None,
-            kubernetes=kubernetes,
+            kubernetes=_version("K8SPILOT_LAB_KUBERNETES", KUBERNETES, KUBERNETES_VERSIONS),
+            htcondor=_version("K8SPILOT_LAB_HTCONDOR", HTCONDOR, HTCONDOR_SUITES),
         )
 
     @property
@@ -118,3 +122,11 @@ class Settings:
     def registry_address(self) -> str:
         """host:port of the registry, the same for the machine, the node and the pods."""
         return self.registry or f"{NODE_ADDRESS}:{REGISTRY_PORT}"
+
+
+def _version(variable: str, usual: str, known: Collection[str]) -> str:
+    """Read a version from the environment. Raises LabError: the lab does not have it."""
+    found = os.environ.get(variable) or usual
+    if found not in known:
+        raise LabError(f"{variable} is {found!r}: the lab has {', '.join(known)}")
+    return found

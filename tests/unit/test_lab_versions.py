@@ -1,0 +1,61 @@
+"""Versions of Kubernetes and HTCondor that the lab can have, and the table of what was run on them."""
+
+from pathlib import Path
+
+import pytest
+
+from lab import binaries, matrix
+from lab.errors import LabError
+from lab.settings import HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, Settings
+
+REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
+
+
+@pytest.mark.parametrize("minor", KUBERNETES_VERSIONS)
+def test_each_version_of_kubernetes_has_its_modules_and_a_key_of_its_own(
+    minor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K8SPILOT_LAB_KUBERNETES", minor)
+    kubernetes = binaries.node_modules(Settings.from_environment())[-1]
+    version = KUBERNETES_VERSIONS[minor]
+    assert f"k8s.io/kubernetes {version}\n" in (kubernetes.folders[0] / "go.mod").read_text()
+    assert [path.name for path in kubernetes.files()] == ["go.mod", "go.sum", "main.go"]
+    assert f"version.gitVersion={version} " in f"{kubernetes.linker_flags} "
+    monkeypatch.delenv("K8SPILOT_LAB_KUBERNETES")
+    usual = binaries.node_modules(Settings.from_environment())[-1]
+    assert (kubernetes.key() == usual.key()) == (minor == KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    ("variable", "known"),
+    [("K8SPILOT_LAB_KUBERNETES", KUBERNETES_VERSIONS), ("K8SPILOT_LAB_HTCONDOR", HTCONDOR_SUITES)],
+)
+def test_a_version_that_the_lab_lacks_is_refused_with_those_that_it_has(
+    variable: str, known: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "1.2")
+    with pytest.raises(LabError, match=f"{variable} is '1.2': the lab has {', '.join(known)}"):
+        Settings.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("counts", "words", "is_good"),
+    [
+        ((12, 0, 0, 2), "10 passed, 2 skipped", True),
+        ((12, 1, 1, 0), "10 passed, **2 failed**", False),
+        ((2, 0, 0, 2), "0 passed, 2 skipped", False),
+    ],
+)
+def test_the_result_of_a_suite_is_read_from_its_report(
+    tmp_path: Path, counts: tuple[int, ...], words: str, is_good: bool
+) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT.format(*counts))
+    assert matrix.outcome(report) == (words, is_good)
+    report.write_text("<testsuites>")
+    assert matrix.outcome(report) == ("**no report**", False)
+
+
+def test_the_table_has_a_column_for_each_fact() -> None:
+    heads, line, row = matrix.table([dict.fromkeys(matrix.HEADS, "x")])
+    assert heads.count("|") == line.count("|") == row.count("|") == len(matrix.HEADS) + 1
