@@ -12,6 +12,9 @@ from lab.shell import run
 CHAIN = "K8SPILOT-LAB"
 """Our own iptables chain. It is made first and removed last: while it exists, the KUBE- chains belong to the lab."""
 
+ALL_CHAINS = rf"KUBE-\S+|{CHAIN}"
+"""Kubernetes' chains and our own, as a regular expression."""
+
 NETWORK_NAME = "k8spilot-lab"
 
 KERNEL_SETTINGS = {
@@ -66,7 +69,7 @@ def remove(settings: Settings) -> None:
         _ip("link", "delete", BRIDGE)
     if _holds("iptables", "nat", "-S", CHAIN):
         for family in ("ip6tables", "iptables"):
-            _remove_chains(family)
+            remove_chains(family)
     _remove_cni_results(settings)
     _restore_kernel_settings(settings)
 
@@ -92,17 +95,21 @@ def _holds(program: str, table: str, *arguments: str) -> bool:
         return False
 
 
-def _remove_chains(family: str) -> None:
-    orders = removal_orders(run([f"{family}-save"], what=f"read the {family} rules"))
+def remove_chains(family: str, names: str = ALL_CHAINS) -> None:
+    """Remove chains, and the rules that lead to them. The family is iptables or ip6tables; see removal_orders."""
+    orders = removal_orders(run([f"{family}-save"], what=f"read the {family} rules"), names)
     if orders:
         run([f"{family}-restore", "--noflush", "-w"], what=f"remove the lab's {family} rules", stdin=orders)
 
 
-def removal_orders(saved: str) -> str:
-    """Return what `iptables-restore --noflush` must read to take the KUBE- chains and ours out of `saved`.
+def removal_orders(saved: str, names: str = ALL_CHAINS) -> str:
+    """Return what `iptables-restore --noflush` must read to remove chains; "" if there is nothing to remove.
 
-    `saved` is the output of iptables-save. Chains and rules of others are not named at all; one transaction
-    a table; "" if there is nothing to remove.
+    One transaction a table. Chains and rules of others are not named at all.
+
+    Args:
+        saved: the output of iptables-save.
+        names: a regular expression of the chains' names, without groups.
     """
     orders: list[str] = []
     table: list[str] = []
@@ -110,10 +117,10 @@ def removal_orders(saved: str) -> str:
     for line in saved.splitlines():
         if line.startswith("*"):
             table, chains = [line], []
-        elif found := re.match(rf":(KUBE-\S+|{CHAIN})\s", line):
+        elif found := re.match(rf":({names})\s", line):
             chains.append(found[1])
             table.append(f":{found[1]} - [0:0]")
-        elif re.match(rf"-A (?!KUBE-|{CHAIN}).* -j (KUBE-\S+|{CHAIN})( |$)", line):
+        elif re.match(rf"-A (?!(?:{names})\s).* -j (?:{names})( |$)", line):
             table.append("-D" + line.removeprefix("-A"))
         elif line == "COMMIT" and chains:
             orders += [*table, *(f"-X {chain}" for chain in chains), line]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lab import binaries, machine
+from lab import binaries, machine, network
 from lab.errors import LabError
 from lab.processes import Daemon, Daemons, end
 from lab.progress import Progress
@@ -22,8 +22,10 @@ NAME: Final = "kube-router"
 _IPSET: Final = ("ipset", "libipset13", "libmnl0")
 """Packages of the program that kube-router changes sets of addresses with. They are unpacked and not installed."""
 _PATIENCE_S: Final = 60.0
-_READY: Final = "KUBE-ROUTER-FORWARD"
-"""The chain by which kube-router's rules are reached."""
+_READY: Final = "-N KUBE-POD-FW-"
+"""The chains of the pods, which kube-router writes last."""
+_CHAINS: Final = r"KUBE-(?:ROUTER|NWPLCY|POD-FW)-\S+"
+"""kube-router's chains, as a regular expression."""
 _SETS: Final = ("KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-")
 """How the names of kube-router's sets of addresses begin."""
 
@@ -39,7 +41,7 @@ def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
     daemons.start(_daemon(settings, program, environment))
     try:
         deadline = time.monotonic() + _PATIENCE_S
-        while _READY not in run(["iptables", "-w", "-S", "FORWARD"], what="read the rules of the node"):
+        while _READY not in run(["iptables", "-w", "-S"], what="read the rules of the node"):
             daemons.check(NAME)
             if time.monotonic() > deadline:
                 raise LabError(f"kube-router has no rules after {_PATIENCE_S:.0f} s (its log: {daemons.log(NAME)})")
@@ -49,11 +51,13 @@ def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
         if (process := daemons.find(NAME)) is not None:
             end([process])
         daemons.forget(NAME)
-        run([program, "--cleanup-config"], what="remove kube-router's rules", env=environment, timeout=_PATIENCE_S)
+        # Not by --cleanup-config, which needs the parts that do not run here.
+        network.remove_chains("iptables", _CHAINS)
+        remove_sets(settings)
 
 
 def remove_sets(settings: Settings) -> None:
-    """Remove the sets of addresses that a kube-router has left which was killed; its rules have gone before them."""
+    """Remove kube-router's sets of addresses, once the rules that name them are gone."""
     if not (root := settings.cache / "programs" / _IPSET[0]).is_dir():
         return
     environment = _environment(root)

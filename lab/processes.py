@@ -44,6 +44,8 @@ class Daemons:
             return False
         self._records.mkdir(parents=True, exist_ok=True)
         self._settings.logs.mkdir(parents=True, exist_ok=True)
+        if (ended := self._children.pop(daemon.name, None)) is not None:
+            ended.wait()
         search = f"{self._settings.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         with self.log(daemon.name).open("ab") as log:
             process = subprocess.Popen(
