@@ -89,7 +89,7 @@ def _measure(name: str) -> tuple[Row, bool]:
         htcondor or HTCONDOR,
         _containerd(),
         "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
-        platform.release(),
+        ".".join(platform.release().split(".")[:2]),
         f"right, {seconds:.0f} s" if is_right else "**failed**",
         *(words for words, _ in suites.values()),
         time.strftime("%Y-%m-%d", time.gmtime()),
@@ -103,7 +103,7 @@ def _containerd() -> str:
     program = Settings.from_environment().bin / "containerd"
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     words = done.stdout.split()
-    return words[2].removeprefix("v") if len(words) > 2 else "unknown"
+    return words[2].removeprefix("v").partition("+")[0] if len(words) > 2 else "unknown"
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], name: str) -> int:

@@ -10,7 +10,7 @@ from rich.live import Live
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.demo.log import PilotLog
-from lab.demo.plan import CONTAINERS, CPUS, MEMORY_MB, PLAN
+from lab.demo.plan import CONTAINERS, CPUS, MEMORY_MB, PLAN, Job
 from lab.demo.view import Row, closing_table, hints, live_table
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS, Event
@@ -47,7 +47,7 @@ def main() -> int:
 
 def deploy(lab: Lab, name: str) -> None:
     """Deploy the demonstration's pilot, and wait for its slot. Its node has less than the jobs may use together."""
-    limits = {"cpu": str(CPUS), "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "4Gi"}
+    limits = {"cpu": str(CPUS), "memory": f"{MEMORY_MB}Mi", "ephemeral-storage": "6Gi"}
     resources = {"limits": limits, "requests": {**limits, "cpu": "400m", "ephemeral-storage": "400Mi"}}
     change = pilot.change({"op": "replace", "path": "/spec/initContainers/1/resources", "value": resources})
     pilot.deploy(lab, name, overlay={"patches": [change]}, slots=CONTAINERS)
@@ -58,15 +58,29 @@ def run(lab: Lab, pilot_name: str, console: Console) -> tuple[list[Row], list[st
     """Run the jobs in the pilot pod of that name. Return a row for each job, and one sentence for each fault."""
     with ExitStack() as parts:
         log = parts.enter_context(closing(PilotLog(lab, pilot_name)))
-        rows = _submit(lab, pilot_name, parts)
+        plan = _that_fit(lab, pilot_name)
+        for job in PLAN:
+            if job not in plan:
+                console.print(f"This cluster does not resize containers. Left out for that: {job.shows}.", markup=False)
+        rows = _submit(lab, plan, pilot_name, parts)
         _follow(rows, log, console)
         return rows, [fault for row in rows for fault in _faults(row)]
 
 
-def _submit(lab: Lab, pilot_name: str, parts: ExitStack) -> list[Row]:
-    """Submit all jobs. `parts` removes them when it is closed."""
+def _that_fit(lab: Lab, pilot_name: str) -> Sequence[Job]:
+    """Return the jobs for which the pilot has a slot: all, unless its slots are equal."""
+    query = ["condor_status", "-constraint", f'K8SPodName == "{pilot_name}"']
+    query += ["-af", "PartitionableSlot", "Cpus", "Memory"]
+    is_partitionable, cpus, memory = lab.access_point("alice", query).splitlines()[0].split()
+    if is_partitionable == "true":
+        return PLAN
+    return [job for job in PLAN if job.cpus <= int(cpus) and job.memory <= int(memory)]
+
+
+def _submit(lab: Lab, plan: Sequence[Job], pilot_name: str, parts: ExitStack) -> list[Row]:
+    """Submit jobs. `parts` removes them when it is closed."""
     rows = []
-    for job in PLAN:
+    for job in plan:
         commands = {
             "container_image": f"docker://{lab.registry}/{job.image}",
             "executable": job.executable,
