@@ -33,6 +33,9 @@ PATIENCE_S = 180.0
 """After an outage of the API server a kubelet may take a minute and a half to tell of its node again."""
 CORE = ("etcd", "containerd", "kube-apiserver")
 """When one of these died, the node is made anew: what the others believe is not true any more."""
+_WITH_CLOUDS = ("1.34", "1.35", "1.36")
+"""Versions whose controller manager has controllers for clouds. They have nothing to do here."""
+_CLOUD_CONTROLLERS = ",-node-route-controller,-cloud-node-lifecycle-controller"
 
 
 def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
@@ -199,7 +202,7 @@ def _controller_manager(settings: Settings) -> Daemon:
             f"--service-account-private-key-file={settings.pki}/service-account.key",
             f"--root-ca-file={settings.pki}/ca.crt",
             "--use-service-account-credentials",
-            "--controllers=*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller",
+            f"--controllers=*,-node-ipam-controller{_CLOUD_CONTROLLERS if settings.kubernetes in _WITH_CLOUDS else ''}",
             "--leader-elect=false",
             "--secure-port=0",
         ],
