@@ -24,22 +24,22 @@ from lab.api import Lab
 from lab.images import Images
 lab = Lab.attach()
 image = Images(lab.settings, lab.progress).project()
-pilot.deploy(dataclasses.replace(lab, image=image), sys.argv[1], slots=int(sys.argv[2]))
+pilot.deploy(dataclasses.replace(lab, image=image), sys.argv[1])
 """
 """Run by the lab of that commit, in which these names have to be."""
 _BUILD_S: Final = 600.0
 
 
 @contextlib.contextmanager
-def before(commit: str, lab: Lab, name: str, slots: int) -> Iterator[ExecutionPoint]:
-    """A pilot pod as the lab of `commit` deploys it from that commit's manifests and image.
+def before(commit: str, lab: Lab, name: str, _slots: int) -> Iterator[ExecutionPoint]:
+    """A pilot pod with one slot, as the lab of `commit` deploys it from that commit's manifests and image.
 
     Raises LabError: there is no such commit, or its lab cannot deploy a pilot.
     """
     folder = _checkout(commit)
     try:
         run(
-            [sys.executable, "-c", _DEPLOY, name, str(slots)],
+            [sys.executable, "-c", _DEPLOY, name],
             what=f"deploy a pilot of commit {commit}",
             cwd=folder,
             env={"PYTHONPATH": os.pathsep.join(map(str, (folder, folder / "src")))},

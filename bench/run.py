@@ -114,14 +114,19 @@ class Run:
         return self._points[key][1]
 
     def points(self, slots: int = 1) -> dict[str, ExecutionPoint]:
-        """All available execution points that run so many jobs at a time, each job in a container of its own."""
-        found = {name: self.point(name, slots) for name in self._contestants if name not in VARIANTS}
+        """All available execution points that run so many jobs at a time, each job in a container of its own.
+
+        The pilot of an earlier commit is one of them where each runs one job.
+        """
+        names = [name for name in self._contestants if name not in VARIANTS and (slots == 1 or name != BEFORE)]
+        found = {name: self.point(name, slots) for name in names}
         return {name: point for name, point in found.items() if point is not None}
 
     @property
     def _contestants(self) -> dict[str, tuple[str, _Make]]:
         """The names of the contestants' pods, and how each is deployed."""
-        return {**_MAKE, **({BEFORE: ("before", partial(before, self.before))} if self.before else {})}
+        # The earlier commit first: each deployment applies its commit's rights of the pilots' account.
+        return {**({BEFORE: ("before", partial(before, self.before))} if self.before else {}), **_MAKE}
 
     def forget(self, *names: str) -> None:
         """Remove some contestants' execution points, or all. The next request for one makes a new one."""

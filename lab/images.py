@@ -53,7 +53,8 @@ class Images:
     def base(self, suite: str = DEBIAN_SUITE) -> str:
         """Ensure the base image of a Debian suite; return its name in the builder's storage."""
         key = self._base_key(suite)
-        local = f"localhost/k8spilot-lab/debian:{key}"
+        name = "debian" if suite == DEBIAN_SUITE else f"debian-{suite}"  # only the latest image of a name is kept
+        local = f"localhost/k8spilot-lab/{name}:{key}"
         if self._in_storage(local) and registry.holds(self._address, "debian", key):
             return local
         if not self._in_storage(local):

@@ -5,6 +5,7 @@ kube-router). While it runs, it applies to all pods of the node; those that no p
 """
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ _READY: Final = "-N KUBE-POD-FW-"
 """The chains of the pods, which kube-router writes last."""
 _CHAINS: Final = r"KUBE-(?:ROUTER|NWPLCY|POD-FW)-\S+"
 """kube-router's chains, as a regular expression."""
-_SETS: Final = ("KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-")
-"""How the names of kube-router's sets of addresses begin."""
+_SETS: Final = ("KUBE-SRC-", "KUBE-DST-", "kube-router-", "TMP-")
+"""How the names of the sets of addresses begin that kube-router makes."""
 
 
 @contextmanager
@@ -36,10 +37,10 @@ def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
     if settings.kubeconfig is not None:
         raise LabError("KUBECONFIG is set: the lab enforces network policies on its own node only")
     (folder,) = binaries.ensure(settings, progress, [binaries.NETWORK_POLICIES])
-    program, environment = folder / NAME, _with_ipset(settings, progress)
+    stop(settings)  # of a run that was killed
     daemons = Daemons(settings)
-    daemons.start(_daemon(settings, program, environment))
     try:
+        daemons.start(_daemon(settings, folder / NAME, _with_ipset(settings, progress)))
         deadline = time.monotonic() + _PATIENCE_S
         while _READY not in run(["iptables", "-w", "-S"], what="read the rules of the node"):
             daemons.check(NAME)
@@ -48,22 +49,31 @@ def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
             time.sleep(0.2)
         yield
     finally:
-        if (process := daemons.find(NAME)) is not None:
-            end([process])
-        daemons.forget(NAME)
-        # Not by --cleanup-config, which needs the parts that do not run here.
-        network.remove_chains("iptables", _CHAINS)
-        remove_sets(settings)
+        stop(settings)
+
+
+def stop(settings: Settings) -> None:
+    """End the enforcement, also that of a run that was killed. Raises LabError."""
+    daemons = Daemons(settings)
+    if NAME not in daemons.known():
+        return
+    end(daemons.living(NAME))
+    # Not by --cleanup-config, which needs the parts of kube-router that do not run here.
+    network.remove_chains("iptables", _CHAINS)
+    remove_sets(settings)
+    daemons.stop(NAME)
 
 
 def remove_sets(settings: Settings) -> None:
-    """Remove kube-router's sets of addresses, once the rules that name them are gone."""
-    if not (root := settings.cache / "programs" / _IPSET[0]).is_dir():
+    """Remove kube-router's sets of addresses, once the rules that name them are gone. A set that is in use stays."""
+    root = settings.cache / "programs" / _IPSET[0]
+    if not root.is_dir():
         return
-    environment = _environment(root)
-    for name in run(["ipset", "list", "-name"], what="list sets of addresses", env=environment).split():
+    environment = {**os.environ, **_environment(root)}
+    listed = subprocess.run(["ipset", "list", "-name"], env=environment, capture_output=True, text=True, check=False)
+    for name in listed.stdout.split():
         if name.startswith(_SETS):
-            run(["ipset", "destroy", name], what=f"remove the set {name}", env=environment)
+            subprocess.run(["ipset", "destroy", name], env=environment, capture_output=True, check=False)
 
 
 def _daemon(settings: Settings, program: Path, environment: dict[str, str]) -> Daemon:

@@ -19,6 +19,7 @@ from lab.settings import (
     CENTRAL_MANAGER,
     COLLECTOR_SERVICE_ADDRESS,
     HERE,
+    HTCONDOR,
     NODE_ADDRESS,
     POOL_DOMAIN,
     POOL_NAMESPACE,
@@ -28,6 +29,16 @@ from lab.shell import run
 
 FOLDER = HERE / "pool"
 PATIENCE_S = 150
+_OLD_SECURITY = """\
+use security:recommended_v9_0
+SEC_READ_AUTHENTICATION = OPTIONAL
+SEC_READ_INTEGRITY = OPTIONAL
+SEC_READ_ENCRYPTION = OPTIONAL
+SEC_CLIENT_AUTHENTICATION = OPTIONAL
+SEC_CLIENT_INTEGRITY = OPTIONAL
+SEC_CLIENT_ENCRYPTION = OPTIONAL
+"""
+"""What `use security:recommended` is since HTCondor 24: everybody may read."""
 OWNER = {"app.kubernetes.io/managed-by": "k8spilot-lab"}
 PILOT_RIGHTS = ("ADVERTISE_STARTD", "ADVERTISE_MASTER", "READ")
 
@@ -74,7 +85,8 @@ class Pool:
     def _deploy(self, name: str) -> None:
         """Create the pod `name` unless it is there as it should be."""
         values = {"pool_domain": POOL_DOMAIN, "image": self.image, "collector": self._collector_value(name)}
-        files = {"00-security": "use security:recommended\n", "start.sh": (FOLDER / "start.sh").read_text()}
+        security = "use security:recommended\n" if self.settings.htcondor == HTCONDOR else _OLD_SECURITY
+        files = {"00-security": security, "start.sh": (FOLDER / "start.sh").read_text()}
         for number, source in (("10", "common"), ("20", name)):
             text = (FOLDER / f"{source}.conf").read_text()
             files[f"{number}-{source}.conf"] = Template(text).safe_substitute(values)

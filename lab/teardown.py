@@ -33,8 +33,10 @@ def clean(settings: Settings, daemons: Daemons) -> None:
     processes.end(cgroups.processes(), grace_s=0)
     unmount_below(settings.state, settings.cache)
     remove_what_dockerd_makes()
+    had_network = network.remains()
     network.remove(settings)
-    network_policies.remove_sets(settings)
+    if had_network:
+        network_policies.remove_sets(settings)
     cgroups.remove()
     _remove_shim_sockets()
     gpus.remove()

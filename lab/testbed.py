@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lab import binaries, images, machine, network, node, pki, registry, shell, teardown
+from lab import binaries, images, machine, network, network_policies, node, pki, registry, shell, teardown
 from lab.errors import LabError
 from lab.gpu import node as gpus
 from lab.images import Images
@@ -106,6 +106,7 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
     settings.state.chmod(0o711)
     (settings.state / "recipe").write_text(_recipe(settings))
     network.ensure(settings)
+    network_policies.stop(settings)
     registry.ensure(settings, daemons)
     builder = Images(settings, progress)
     pause = builder.pause()

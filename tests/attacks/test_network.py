@@ -22,9 +22,9 @@ from tests.e2e.pool import until
 pytestmark = [pytest.mark.disruptive, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 PORT, METRICS, CLOSED = 8077, 9464, 8078
-METADATA, PRIVATE, PUBLIC = "169.254.77.77", "192.168.77.77", "198.18.77.77"
-"""Addresses that the test gives to the node: as a cloud's metadata service has it, of a private network, and one that
-counts as public (RFC 2544)."""
+METADATA, PRIVATE, PUBLIC = "169.254.77.77", "192.168.77.77", "203.0.113.77"
+"""Addresses that the test gives to the node: a link-local one, as of most clouds' metadata services, one of a private
+network, and one that no network has (RFC 5737), which counts as public."""
 POLICIES = ("networkpolicy", "k8spilot", "k8spilot-site")
 CONNECT = """
 import json, socket
@@ -37,10 +37,9 @@ def reaches(address, port):
 print(json.dumps({name: reaches(*peer) for name, peer in PEERS.items()}))
 """
 SERVE = f"""
-import http.server, os, threading, time
+import http.server
 server = http.server.HTTPServer(("", {PORT}), http.server.SimpleHTTPRequestHandler)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-time.sleep(60)
+server.serve_forever()
 """
 
 
@@ -112,6 +111,7 @@ def test_the_policies_let_a_job_reach_what_the_pilot_needs_and_public_addresses_
     with network_policies.enforced(site.ground.lab.settings, site.ground.lab.progress):
         assert site.reached() == allowed
         site.ground.is_fit()
+    assert site.reached() == set(site.peers()), "the rules are gone"
 
 
 def test_other_pods_reach_the_metrics_of_a_pilot_and_no_port_of_a_job(site: Site) -> None:
@@ -120,6 +120,7 @@ def test_other_pods_reach_the_metrics_of_a_pilot_and_no_port_of_a_job(site: Site
     until(lambda: site.others_reach() == {PORT, METRICS}, "the job serves", 20)
     with network_policies.enforced(site.ground.lab.settings, site.ground.lab.progress):
         assert site.others_reach() == {METRICS}
+    assert site.others_reach() == {PORT, METRICS}, "the job serves all the time"
     jobs.remove()
 
 
@@ -159,9 +160,9 @@ def _addresses(*addresses: str) -> Iterator[None]:
     """Give the node these addresses, and listen at PORT of each."""
     with ExitStack() as cleanup:
         for address in addresses:
-            change = ["ip", "address", "{}", f"{address}/32", "dev", BRIDGE]
-            subprocess.run([word.format("add") for word in change], check=True, capture_output=True)
-            cleanup.callback(subprocess.run, [word.format("del") for word in change], check=True, capture_output=True)
+            place = [f"{address}/32", "dev", BRIDGE]
+            subprocess.run(["ip", "address", "replace", *place], check=True, capture_output=True)
+            cleanup.callback(subprocess.run, ["ip", "address", "del", *place], check=True, capture_output=True)
             # The kernel completes connections of a socket that listens, also while nobody accepts them.
             cleanup.enter_context(socket.create_server((address, PORT), backlog=64))
         yield

@@ -45,6 +45,7 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "GLIDEIN_ToRetire",
         "GLIDEIN_ToDie",
         "WANT_HOLD_SUBCODE",
+        "CATALOG_SPACE",
     )
     assert values == {
         "DAEMON_LIST": "MASTER, STARTD",
@@ -58,8 +59,17 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "GLIDEIN_ToRetire": str(STARTED + 336 * 3600),
         "GLIDEIN_ToDie": str(STARTED + 360 * 3600),
         "WANT_HOLD_SUBCODE": values["WANT_HOLD_SUBCODE"],
+        "CATALOG_SPACE": "0",
     }
     assert "104" in values["WANT_HOLD_SUBCODE"]
+
+
+def test_no_expression_depends_on_the_rank_of_the_elvis_operator() -> None:
+    """HTCondor 23.9 and 25.14 read `a ?: b != c` in two ways, and a negotiator of either evaluates the slot's ad."""
+    known = settings(payload_containers=4, slot_sizes="requested", payload_memory_mb=512)
+    text = render(known, Folders.of(known), started=0, slot_users=["a", "b", "c", "d"])
+    assert "?:" in text
+    assert not re.findall(r'\?: *(?:"[^"]*"|[\w.]+) *(?:[!=<>*/%+-]|&&|\|\||is\b|isnt\b).*', text)
 
 
 def test_a_partitionable_slot_has_as_many_dynamic_slots_as_the_pod_has_payload_containers(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The check of network policies: which apply to a pilot, and the example addresses that nobody has replaced."""
 
 from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from k8spilot.common.errors import SettingsError
+from k8spilot.model.blocked_hosts import METADATA
 from k8spilot.preflight.finding import Finding, Verdict
 from k8spilot.preflight.manifest import manifest_findings
 from k8spilot.preflight.network_policies import network_findings
@@ -70,6 +72,12 @@ def test_a_rule_for_everybody_is_no_example() -> None:
     assert [one.verdict for one in findings({"metadata": {"name": "p"}, "spec": spec})] == [Verdict.GOOD]
 
 
+@KUBECTL
+def test_the_templates_of_a_factory_leave_the_policies_to_the_factory(tmp_path: Path) -> None:
+    objects = rendered(tmp_path, "pilot-template", "network-policy")
+    assert {one["kind"] for one in objects} == {"CronJob"}
+
+
 def _broken(policy: dict[str, Any]) -> None:
     policy["spec"]["egress"][0]["to"][0]["ipBlock"]["cidr"] = "10.0.0.1/40"
 
@@ -78,8 +86,16 @@ def _elsewhere(policy: dict[str, Any]) -> None:
     policy["metadata"]["namespace"] = "elsewhere"
 
 
+def test_no_metadata_service_of_a_cloud_is_a_public_address() -> None:
+    (rule,) = [one for one in policies()["k8spilot"]["spec"]["egress"] if "ipBlock" in one["to"][0]]
+    closed = [ip_network(one) for one in rule["to"][0]["ipBlock"]["except"]]
+    addresses = [*METADATA, ip_address("169.254.169.254")]
+    assert not [one for one in addresses if one.version == 4 and not any(one in network for network in closed)]
+    assert not any(":" in peer["ipBlock"]["cidr"] for peer in rule["to"]), "IPv6 has no rule"
+
+
 @KUBECTL
-@pytest.mark.parametrize("component", ["own-pod", "job", "deployment"])
+@pytest.mark.parametrize("component", ["own-pod", "job", "deployment", "restricted"])
 def test_check_reads_the_policies_of_a_rendered_overlay(tmp_path: Path, component: str) -> None:
     found = manifest_findings(yaml.safe_dump_all(rendered(tmp_path, component, "network-policy")))
     assert len([one for one in found if one.check == "network policy"]) == 3

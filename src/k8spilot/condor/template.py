@@ -78,6 +78,9 @@ K8SPILOT_OVER_DISK = (MY.K8SHoldSince isnt undefined && MY.K8SHoldJob =?= MY.Job
     MY.K8SHoldSince >= (MY.JobStart ?: 0))
 use POLICY : WANT_HOLD_IF(K8SPILOT_OVER_DISK, 104, disk usage exceeded)
 WANT_HOLD_REASON = ifThenElse($$(K8SPILOT_OVER_DISK), MY.K8SHoldReason, $$(WANT_HOLD_REASON))
+# Files that jobs of a list have in common would count once for the disk. A negotiator of HTCondor 23.9 cannot evaluate
+# the expression for that, which is a part of WithinResourceLimits, and would match no job.
+CATALOG_SPACE = 0
 # The startd evaluates these expressions at this interval (seconds).
 STARTD.POLLING_INTERVAL = 2
 # The payload container has the GPUs, and the engine has discovered them there. Jobs see the GPUs in these variables.

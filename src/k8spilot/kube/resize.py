@@ -1,9 +1,9 @@
 """Change of the resources of the own pod's containers in place (subresource pods/resize; Kubernetes 1.33, GA in 1.35).
 
-The pod itself has resources (spec.resources, on by default since 1.34; such a pod can be resized since 1.36, feature gate
-InPlacePodLevelResourcesVerticalScaling). The API server refuses a change after which its containers would request more
-than the pod does (validation.go, validatePodResourceConsistency): what one container gets was given by another, or was
-nobody's.
+The pod itself has resources (spec.resources, on by default since 1.34). Such a pod can be resized since 1.36 (feature
+gate InPlacePodLevelResourcesVerticalScaling). The API server refuses a change after which its containers would request
+more than the pod does (validation.go, validatePodResourceConsistency): what one container gets was given by another, or
+was nobody's.
 """
 
 from collections.abc import Collection, Iterable, Mapping

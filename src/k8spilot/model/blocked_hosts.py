@@ -14,7 +14,7 @@ _WITH_IPV4: Final = tuple(
     ipaddress.IPv6Network(item) for item in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
 )
 """IPv6 networks whose addresses end in an IPv4 address: compatible, mapped (RFC 4291), translated (RFC 6052, 8215)."""
-_METADATA: Final = frozenset(
+METADATA: Final = frozenset(
     ipaddress.ip_address(item)
     for item in ("168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
 )
@@ -42,7 +42,7 @@ def closed_host(registry: str, api: Iterable[str] = (), pod: Iterable[str] = ())
         return "the Kubernetes API server"
     if host in _LOOPBACK_NAMES or host.endswith(".localhost") or _is_of(pod, host, address):  # RFC 6761
         return "the pod itself"
-    if host == _METADATA_NAME or address in _METADATA:
+    if host == _METADATA_NAME or address in METADATA:
         return "a cloud provider's metadata service"
     return "" if address is None else _kind(address)
 

@@ -65,14 +65,13 @@ class Actuator:
 
         Args:
             plan: the plan.
-            objects: the CronJob objects of the templates that the plan was made with, by name. Other templates wait for
-                the next turn.
+            objects: the CronJob objects by name, of the templates that the plan was made with.
             now: seconds since the epoch.
         """
         done = Done()
         for name, one in plan.templates.items():
             try:
-                if one.create and name in objects:
+                if one.create:
                     await self._create(one, objects[name], done, now)
                 await self._delete(name, one.delete, done)
             except Refused as error:

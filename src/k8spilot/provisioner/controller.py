@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -98,7 +99,9 @@ class Controller:
         made, faults = await self.observe(now)
         invalid = self.templates.invalid
         if made is not None and self._leadership.is_held:
-            done = await self._actuator.do(made, self.templates.current, now)
+            current = self.templates.current
+            postpone(made, current.keys())
+            done = await self._actuator.do(made, current, now)
             self._count(done)
             _correct(made, done)
             faults += [done.fault] if done.fault else []
@@ -195,6 +198,14 @@ class Controller:
             self._written = time.monotonic()
         except ClusterError as error:
             logger.warning("The status cannot be written: %s.", error)
+
+
+def postpone(made: Plan, current: Collection[str]) -> None:
+    """Leave pilots of templates that have changed since the plan was made to the next turn."""
+    for name, one in made.templates.items():
+        if one.create and name not in current:
+            one.lacking += one.create
+            one.create, one.limit = 0, "the template has just changed, so that the next turn plans its pilots anew"
 
 
 def _correct(made: Plan, done: Done) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 from kubernetes.aio import client
 
 from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.controller import postpone
+from k8spilot.provisioner.plan import Plan, TemplatePlan
 from k8spilot.provisioner.template_store import TemplateStore
+from tests.unit.provisioner.world import template
 
 
 def cron_job(version: int) -> dict[str, Any]:
@@ -29,3 +32,11 @@ async def test_a_template_that_changes_during_a_turn_makes_no_pilots_before_the_
     assert store.current == {}
     await store.refresh(time.time())
     assert store.current == store.objects
+
+
+def test_pilots_of_a_template_that_has_changed_are_lacking_until_the_next_turn() -> None:
+    changed, same = TemplatePlan(template(), create=2), TemplatePlan(template(), create=3)
+    postpone(Plan({"changed": changed, "same": same}, []), {"same"})
+    assert (changed.create, changed.lacking) == (0, 2)
+    assert changed.limit == "the template has just changed, so that the next turn plans its pilots anew"
+    assert (same.create, same.lacking, same.limit) == (3, 0, "")
