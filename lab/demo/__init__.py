@@ -61,7 +61,9 @@ def run(lab: Lab, pilot_name: str, console: Console) -> tuple[list[Row], list[st
         plan = _that_fit(lab, pilot_name)
         for job in PLAN:
             if job not in plan:
-                console.print(f"This cluster does not resize containers. Left out for that: {job.shows}.", markup=False)
+                console.print(
+                    f"The pilot's slots are of equal size, so that this job is left out: {job.shows}.", markup=False
+                )
         rows = _submit(lab, plan, pilot_name, parts)
         _follow(rows, log, console)
         return rows, [fault for row in rows for fault in _faults(row)]
