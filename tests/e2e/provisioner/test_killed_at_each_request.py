@@ -31,6 +31,8 @@ from tests.e2e.pool import until
 from tests.e2e.provisioner.pilots import SMALL
 
 JOBS = 3
+CLOSING_S = 0.5
+"""For TLS connections to close after their session (aiohttp's manual, Graceful Shutdown)."""
 LATER_S = 400.0
 """For the clock: a pilot that cannot start is surplus after three minutes without jobs."""
 NOWHERE = {
@@ -163,6 +165,7 @@ async def templates(site: Factory) -> AsyncIterator[TemplateStore]:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+    await asyncio.sleep(CLOSING_S)  # of the connections of all lives, before the event loop ends
 
 
 @pytest.mark.timeout(300)
