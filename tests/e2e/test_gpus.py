@@ -67,7 +67,7 @@ def look(pool: Pool, **commands: Any) -> dict[str, list[str]]:
     return found
 
 
-ASK = "/opt/k8spilot/bin/python -m k8spilot.common.unix_http get /run/k8spilot/docker.sock /k8spilot/gpus 10"
+ASK = "/opt/k8spilot/libexec/engine-get get /run/k8spilot/docker.sock /k8spilot/gpus 10"
 
 
 def told(pool: Pool) -> dict[str, Any]:

@@ -73,11 +73,11 @@ def start(programs: Programs, stub: nvml.Stub, tmp_path: Path, caplog: pytest.Lo
 
 
 async def asked(engine: Simulated, path: str) -> Any:
-    return json.loads(await asyncio.to_thread(unix_http.get_when_ready, str(engine.path), path, 10))
+    return json.loads(await asyncio.to_thread(unix_http.get, str(engine.path), path, 10))
 
 
 async def inventory(engine: Simulated) -> str:
-    return (await asyncio.to_thread(unix_http.get_when_ready, str(engine.path), INVENTORY, 10)).decode()
+    return (await asyncio.to_thread(unix_http.get, str(engine.path), INVENTORY, 10)).decode()
 
 
 async def state(engine: Simulated) -> dict[str, Any]:
@@ -260,10 +260,12 @@ async def test_a_device_that_the_pod_has_not_is_refused(start: Start) -> None:
         assert "the pod does not have the device /dev/nvidia2" in answer.message
 
 
-async def test_htcondors_program_waits_for_an_engine_that_comes_later(start: Start, tmp_path: Path) -> None:
+async def test_htcondors_program_waits_for_an_engine_that_comes_later(
+    start: Start, programs: Programs, tmp_path: Path
+) -> None:
     path = tmp_path / "later.sock"
     program = await asyncio.create_subprocess_exec(
-        sys.executable, "-IS", unix_http.__file__, "get", str(path), INVENTORY, "20", stdout=subprocess.PIPE
+        programs.engine_get, "get", str(path), INVENTORY, "20", stdout=subprocess.PIPE
     )
     async with start(socket=path):
         said, _ = await asyncio.wait_for(program.communicate(), 20)

@@ -18,6 +18,7 @@ SOURCES: Final = {
     "payload-init": _in("src/k8spilot/payload_init", "payload-init", "command", "packet", "scope", "wear"),
     "tidy": _in("src/k8spilot/payload_init", "tidy", "unlock", "measure"),
     "docker-client": _in("src/k8spilot/condor", "docker-client", "engine", "sandbox"),
+    "engine-get": _in("src/k8spilot/condor", "engine-get"),
     "container": _in("tests/simulator", "container"),
     "hello": _in("lab/images/hello", "hello"),
 }
@@ -33,6 +34,7 @@ class Programs:
     payload_init: Path
     tidy: Path
     docker_client: Path
+    engine_get: Path
     container: Path
     hello: Path
 
@@ -54,7 +56,7 @@ def build(folder: Path) -> Programs:
         if not (folder / name).exists():
             _compile(compiler, folder / name, *_OPTIONS.get(name, ()), *sources)
     folder.chmod(0o755)
-    return Programs(*(folder / name for name in ("payload-init", "tidy", "docker-client", "container", "hello")))
+    return Programs(*(folder / name for name in SOURCES))
 
 
 def build_tidy(target: Path, define: str, *additions: Path) -> None:

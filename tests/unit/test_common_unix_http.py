@@ -1,8 +1,7 @@
-"""The client of HTTP over a Unix socket, and the program that prints what it gets."""
+"""The client of HTTP over a Unix socket."""
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,55 +10,26 @@ from k8spilot.common import unix_http
 from tests.unit.test_cli_status import engine
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [sys.executable, "-IS", unix_http.__file__, *arguments], capture_output=True, check=False, timeout=20
-    )
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.0 200 OK\r\n\r\nabcd", b"HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\nabcd"]
+)
+def test_an_answer_is_returned(tmp_path: Path, answer: bytes) -> None:
+    with engine(tmp_path, answer) as path:
+        assert unix_http.get(path, "/x", 5) == b"abcd"
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "complaint"),
+    ("answer", "kind", "words"),
     [
-        (b"HTTP/1.0 200 OK\r\n\r\nDetectedGPUs=0\n", b"DetectedGPUs=0\n", b""),
-        (b"HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\nabcd", b"abcd", b""),
-        (b"HTTP/1.0 404 Not Found\r\n\r\nno", b"", b"answers HTTP/1.0 404 Not Found"),
-        (b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nabcd", b"", b"no answer"),
-        (b"", b"", b"no answer"),
+        (b"HTTP/1.0 404 Not Found\r\n\r\nno", unix_http.ErrorStatus, "404 Not Found"),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nabcd", ValueError, "in the middle"),
+        (b"something else\r\n\r\n", ValueError, "it answers 'something else'"),
+        (b"", ValueError, "closed the connection"),
     ],
 )
-def test_an_answer_is_printed_and_nothing_else(tmp_path: Path, answer: bytes, said: bytes, complaint: bytes) -> None:
-    with engine(tmp_path, answer) as path:
-        done = run("get", path, "/x", "0.5")
-    assert (done.returncode == 0, done.stdout) == (not complaint, said)
-    assert complaint in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("answer", "said", "code"),
-    [
-        (b"HTTP/1.0 200 OK\r\n\r\nfirst\nsecond\n", b"first\nsecond\n", 0),
-        (b"HTTP/1.0 503 Service Unavailable\r\n\r\nno", b"", 1),
-        (b"HTTP/1.0 200", b"", 1),
-    ],
-)
-def test_a_stream_is_printed_as_it_comes_and_failures_in_silence(
-    tmp_path: Path, answer: bytes, said: bytes, code: int
-) -> None:
-    with engine(tmp_path, answer) as path:
-        done = run("stream", path, "/x")
-    assert (done.returncode, done.stdout, done.stderr) == (code, said, b"")
-
-
-def test_an_engine_that_comes_later_is_waited_for(tmp_path: Path) -> None:
-    answers: list[bytes] = []
-    waits = threading.Thread(
-        target=lambda: answers.append(unix_http.get_when_ready(str(tmp_path / "docker.sock"), "/x", 20))
-    )
-    waits.start()
-    with engine(tmp_path, b"HTTP/1.0 200 OK\r\n\r\nready"):
-        waits.join()
-    assert answers == [b"ready"]
+def test_no_whole_answer_is_an_error(tmp_path: Path, answer: bytes, kind: type[Exception], words: str) -> None:
+    with engine(tmp_path, answer) as path, pytest.raises(kind, match=words):
+        unix_http.get(path, "/x", 5)
 
 
 def test_it_imports_next_to_nothing() -> None:

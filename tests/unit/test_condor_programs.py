@@ -2,17 +2,17 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from k8spilot.common import pilot_api, unix_http
+from k8spilot.common import pilot_api
 from k8spilot.common.errors import PreflightError
 from k8spilot.condor import programs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.programs import SCRIPTS, assignments, script
 from k8spilot.docker.lines.create import check_extra
+from tests.simulator.programs import Programs
 from tests.unit.condor_reads import settings
 from tests.unit.test_cli_status import engine
 
@@ -73,26 +73,26 @@ def test_each_slot_of_several_has_settings_of_its_own(folders: Folders) -> None:
     assert hosts == [f"unix:///run/k8spilot/htcondor-payload-{number}.sock\n" for number in (1, 2, 3)]
 
 
-def run(folder: Path, name: str, path: str) -> "subprocess.CompletedProcess[str]":
+def run(programs: Programs, folder: Path, name: str, path: str) -> "subprocess.CompletedProcess[str]":
     """Run a program that asks the engine that listens at `path`."""
     program = folder / name
     program.write_text(script(name).read_text().replace("seconds=180", "seconds=0.3"))
-    values = {"python": sys.executable, "client": unix_http.__file__, "socket": path}
+    values = {"client": str(programs.engine_get), "socket": path}
     values |= {"inventory": pilot_api.INVENTORY, "gpu_monitor": pilot_api.GPU_MONITOR}
     (folder / "programs.settings").write_text(assignments(values))
     return subprocess.run(["sh", program], capture_output=True, text=True, check=False)
 
 
-def test_htcondor_is_told_of_no_gpu_where_no_engine_answers(tmp_path: Path) -> None:
-    done = run(tmp_path, "gpu-inventory", str(tmp_path / "none"))
+def test_htcondor_is_told_of_no_gpu_where_no_engine_answers(tmp_path: Path, programs: Programs) -> None:
+    done = run(programs, tmp_path, "gpu-inventory", str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (0, "DetectedGPUs=0\n")
     assert "no answer from the engine" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["gpu-inventory", "gpu-monitor"])
-def test_what_the_engine_says_of_gpus_is_printed(tmp_path: Path, name: str) -> None:
+def test_what_the_engine_says_of_gpus_is_printed(tmp_path: Path, programs: Programs, name: str) -> None:
     with engine(tmp_path, b"HTTP/1.0 200 OK\r\n\r\nDetectedGPUs=1\n") as path:
-        done = run(tmp_path, name, path)
+        done = run(programs, tmp_path, name, path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "DetectedGPUs=1\n", "")
 
 

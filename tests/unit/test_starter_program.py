@@ -20,7 +20,7 @@ def started(
     """Run what the startd runs for a job, with an engine that answers as a program does."""
     program = tmp_path / "starter"
     program.write_text(script("starter").read_text())
-    values = {"starter": starter, "python": engine, "tidy": "./bin/tidy"}
+    values = {"starter": starter, "client": engine, "tidy": "./bin/tidy"}
     values["slot"] = "slot1"
     values["rootless"] = "" if is_root else "yes"
     (tmp_path / "programs.settings").write_text(assignments(values))
@@ -111,7 +111,7 @@ def test_where_htcondor_is_root_it_sweeps_nothing_which_the_engine_does(leftover
     assert (leftovers / "tmp/link").is_symlink()
 
 
-@pytest.mark.parametrize("lost", ["starter", "python", "tidy"])
+@pytest.mark.parametrize("lost", ["starter", "client", "tidy"])
 def test_without_its_settings_there_is_no_starter(leftovers: Path, lost: str) -> None:
     started(leftovers, "true", "-classad")
     settings = leftovers / "programs.settings"
@@ -119,7 +119,7 @@ def test_without_its_settings_there_is_no_starter(leftovers: Path, lost: str) ->
         "".join(line for line in settings.read_text().splitlines(keepends=True) if not line.startswith(f"{lost}="))
     )
     program = ["sh", str(leftovers / "starter"), "-f"]
-    environment = {**os.environ, "starter": "/bin/echo", "python": "true", "tidy": "true"}
+    environment = {**os.environ, "starter": "/bin/echo", "client": "true", "tidy": "true"}
     done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment, cwd=leftovers)
     assert (done.returncode != 0, done.stdout) == (True, "")
 

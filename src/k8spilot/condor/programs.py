@@ -5,12 +5,11 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common import pilot_api, unix_http
+from k8spilot.common import pilot_api
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.condor.folders import Folders, link, write
 from k8spilot.settings import Settings, SlotSettings
@@ -25,6 +24,8 @@ _LIBEXEC: Final = Path("/opt/k8spilot/libexec")
 STARTER: Final = _LIBEXEC / "starter"
 """Path in the image of the program that confines condor_starter (condor/starter.c)."""
 _TIDY: Final = _LIBEXEC / "tidy"
+ENGINE_GET: Final = _LIBEXEC / "engine-get"
+"""Path in the image of the program by which the scripts ask the engine (condor/engine-get.c)."""
 DOCKER_CLIENT: Final = _LIBEXEC / "docker-client"
 """Path in the image of the program that HTCondor runs as docker's client (condor/docker-client.c)."""
 _TEMPORARY: Final = "/tmp /var/tmp"  # noqa: S108
@@ -70,8 +71,7 @@ def _for_all_slots(settings: Settings, *, rootless: bool) -> dict[str, str]:
     return {
         "starter": str(STARTER if settings.confine_starter and rootless else _CONDOR_STARTER),
         "tidy": str(_TIDY),
-        "python": sys.executable,
-        "client": unix_http.__file__,
+        "client": str(ENGINE_GET),
         "socket": str(settings.socket),
         "rootless": "yes" if rootless else "",
         "slot": settings.slots[0].name,

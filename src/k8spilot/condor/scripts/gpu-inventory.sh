@@ -3,15 +3,14 @@
 # answer it prints an inventory without GPUs.
 #
 # The file programs.settings in the same folder sets:
-#   python     Python
-#   client     client program for the engine (common/unix_http.py)
+#   client     client program for the engine (condor/engine-get.c)
 #   socket     socket of the engine
 #   inventory  HTTP path of the request
 here=${0%/*}
-python='' client='' socket='' inventory=''
+client='' socket='' inventory=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
 # The engine first looks for GPUs, for up to a minute; HTCondor reads its inventory only once.
 seconds=180
-"$python" -IS "$client" get "$socket" "$inventory" "$seconds" || echo DetectedGPUs=0
+"$client" get "$socket" "$inventory" "$seconds" || echo DetectedGPUs=0

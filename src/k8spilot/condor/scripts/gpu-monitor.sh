@@ -6,13 +6,12 @@
 # startd, and reports an interval every ten seconds.
 #
 # The file programs.settings in the same folder sets:
-#   python       Python
-#   client       client program for the engine (common/unix_http.py)
+#   client       client program for the engine (condor/engine-get.c)
 #   socket       socket of the engine
 #   gpu_monitor  HTTP path of the stream
 here=${0%/*}
-python='' client='' socket='' gpu_monitor=''
+client='' socket='' gpu_monitor=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
-exec "$python" -IS "$client" stream "$socket" "$gpu_monitor"
+exec "$client" stream "$socket" "$gpu_monitor"

@@ -16,8 +16,7 @@
 #
 # The file programs.settings in the same folder sets:
 #   starter    program that this one becomes
-#   python     Python
-#   client     client program for the engine (common/unix_http.py)
+#   client     client program for the engine (condor/engine-get.c)
 #   rootless   whether HTCondor runs without root: yes, or empty
 #   next_job   HTTP path of the request
 #   tidy       program that removes files (payload_init/tidy.c)
@@ -28,7 +27,7 @@
 #   execute      EXECUTE of the slot's starters
 #   temporary    folders for temporary files, which are emptied without root; no name has a space
 here=${0%/*}
-starter='' python='' client='' rootless='' next_job='' temporary='' tidy='' slot='' slot_socket='' docker_host='' execute=''
+starter='' client='' rootless='' next_job='' temporary='' tidy='' slot='' slot_socket='' docker_host='' execute=''
 # shellcheck source=/dev/null
 . "$here/programs.settings"
 
@@ -63,7 +62,7 @@ sweep() {
 
 may_begin() {
     [ -z "$rootless" ] || sweep
-    "$python" -IS "$client" get "$slot_socket" "$next_job" "$seconds" >/dev/null || return 1
+    "$client" get "$slot_socket" "$next_job" "$seconds" >/dev/null || return 1
     [ -n "$rootless" ] || return 0
     sweep
     stays=$(left) && [ -z "$stays" ] # if `left` cannot run, a sandbox may stay
