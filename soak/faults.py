@@ -15,7 +15,7 @@ from lab.settings import PILOT_NAMESPACE
 from soak.target import Target
 
 ENGINE: Final = r"k8spilot\.engine"
-SUPERVISOR: Final = r"supervisor\.py"
+SUPERVISOR: Final = r"k8spilot/[s]upervisor"
 STARTD: Final = r"^\S*condor_startd\b"
 STARTER: Final = r"^\S*condor_starter "
 CLIENT: Final = "/docker-client start"

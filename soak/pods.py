@@ -12,12 +12,12 @@ def of(word):
     for path in glob.glob("/proc/[0-9]*"):
         try:
             words = open(path + "/cmdline").read().split("\\0")
-            if any(one.endswith(word) for one in words[:4]):
+            if any(one.rpartition("/")[2].startswith(word) for one in words[:4]):
                 return path
         except OSError:
             pass
 facts = {}
-for name, word in (("engine", "k8spilot.engine"), ("supervisor", "supervisor/supervisor.py")):
+for name, word in (("engine", "k8spilot.engine"), ("supervisor", "supervisor.")):
     path = of(word)
     if path:
         rows = dict(line.split(":", 1) for line in open(path + "/smaps_rollup").read().splitlines()[1:])

@@ -236,7 +236,7 @@ def test_a_second_sigterm_kills_jobs_at_once_and_the_schedd_sees_an_eviction(
     jobs = stories(STUBBORN)
     pool = Pool(lab, first, ExitStack())
     for _ in range(2):
-        pool.inside("kill -TERM $(pgrep -of supervisor/supervisor.py)")
+        pool.inside("kill -TERM $(pgrep -of k8spilot/supervisor)")
         asked = time.time()
         time.sleep(1)
     assert evicted(jobs).at - asked < SOON_SECONDS

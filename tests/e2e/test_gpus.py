@@ -136,7 +136,7 @@ def test_a_pilot_that_starts_again_in_its_pod_has_the_same_gpus_and_does_not_loo
     assert look(gpus, request_gpus="1")["node"]
     before, inventory = told(gpus), gpus.inside("/run/k8spilot/condor/gpu-inventory")
     starts = restarts(gpus)
-    gpus.ends_its_container("kill -KILL $(pgrep -of supervisor/supervisor.py)")
+    gpus.ends_its_container("kill -KILL $(pgrep -of k8spilot/supervisor)")
     until(lambda: restarts(gpus) == starts + 1, "the pilot has started again", 60)
     until(lambda: answers(gpus), "its engine answers", 60)
     assert told(gpus) == before

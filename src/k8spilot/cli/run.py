@@ -114,7 +114,10 @@ def _become_supervisor(settings: Settings, plan: dict[str, Any]) -> NoReturn:
     os.closerange(beyond, 1024)
     # A core dump of any later process, including HTCondor's, would contain tokens.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    command = [sys.executable, "-IS", supervisor.__file__]
+    # The compiled module: Python's compiler would leave half a MiB in a process that lives as long as the pilot.
+    compiled = supervisor.__spec__.cached if supervisor.__spec__ is not None else None
+    program = compiled if compiled and os.path.exists(compiled) else supervisor.__file__  # noqa: PTH110
+    command = [sys.executable, "-IS", program]
     os.execve(sys.executable, command, _without_secrets())  # noqa: S606
 
 
