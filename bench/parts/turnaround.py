@@ -1,7 +1,7 @@
 """Parts `turnaround`, `reference`, `throughput`, `waterfall`: whole jobs, how fast they follow, and their steps."""
 
 from bench import native, pictures, waterfall
-from bench.execution_points import BEFORE, DOCKER, K8SPILOT, ExecutionPoint
+from bench.execution_points import BEFORE, DOCKER, K8SPILOT, RELISTING, REUSING, ExecutionPoint
 from bench.goals import NEXT, NEXT_DOCKER, NEXT_PODS, NEXT_REFERENCE
 from bench.native import POD_PER_JOB, PodPerJob
 from bench.run import Run
@@ -11,7 +11,7 @@ ROUNDS = 3
 OURS, OTHERS, PODS = 34, 12, 4
 """Jobs of a second in a round: a hundred through k8spilot in all, fewer through those that are compared with it."""
 SECOND = "sleep 1000"
-_SHORT = {K8SPILOT: "k8spilot", BEFORE: "before", DOCKER: "docker"}
+_SHORT = {K8SPILOT: "k8spilot", RELISTING: "relist", REUSING: "reuse", BEFORE: "before", DOCKER: "docker"}
 """Contestants whose steps are shown, by the names of their pictures."""
 
 
