@@ -10,12 +10,12 @@ from typing import Final
 
 from lab import outages, pod_faults
 from lab.api import Lab
+from lab.pilot import SUPERVISOR
 from lab.pod_processes import hit, oldest, still
 from lab.settings import PILOT_NAMESPACE
 from soak.target import Target
 
 ENGINE: Final = r"k8spilot\.engine"
-SUPERVISOR: Final = r"k8spilot/[s]upervisor"
 STARTD: Final = r"^\S*condor_startd\b"
 STARTER: Final = r"^\S*condor_starter "
 CLIENT: Final = "/docker-client start"

@@ -77,7 +77,7 @@ def test_a_deployment_that_is_scaled_down_keeps_the_busy_pilot_and_one_that_has_
         assert busy.processes()
         job.command("condor_rm")
         began = busy.of_slot("GLIDEIN_ToRetire")
-        pilot.inside(lab, second, "pkill -of k8spilot/supervisor || true")
+        pilot.inside(lab, second, f"pkill -of {pilot.SUPERVISOR} || true")
 
         def again() -> bool:
             return busy.of_slot("GLIDEIN_ToRetire") not in ("", "undefined", began)

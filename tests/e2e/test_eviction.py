@@ -14,6 +14,7 @@ from lab import jobs as lab_jobs
 from lab import pilot, pilot_jobs
 from lab.api import Lab
 from lab.jobs import BAD_NEWS, Event, Jobs
+from lab.pilot import SUPERVISOR
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, until
 from tests.e2e.test_checkpoint import SAVER
@@ -236,7 +237,7 @@ def test_a_second_sigterm_kills_jobs_at_once_and_the_schedd_sees_an_eviction(
     jobs = stories(STUBBORN)
     pool = Pool(lab, first, ExitStack())
     for _ in range(2):
-        pool.inside("kill -TERM $(pgrep -of k8spilot/supervisor)")
+        pool.inside(f"kill -TERM $(pgrep -of {SUPERVISOR})")
         asked = time.time()
         time.sleep(1)
     assert evicted(jobs).at - asked < SOON_SECONDS

@@ -10,6 +10,7 @@ import pytest
 
 from lab import jobs, pilot
 from lab.api import Lab
+from lab.pilot import SUPERVISOR
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, until
 from tests.gpus import GOLDEN, OPTIONS
@@ -136,7 +137,7 @@ def test_a_pilot_that_starts_again_in_its_pod_has_the_same_gpus_and_does_not_loo
     assert look(gpus, request_gpus="1")["node"]
     before, inventory = told(gpus), gpus.inside("/run/k8spilot/condor/gpu-inventory")
     starts = restarts(gpus)
-    gpus.ends_its_container("kill -KILL $(pgrep -of k8spilot/supervisor)")
+    gpus.ends_its_container(f"kill -KILL $(pgrep -of {SUPERVISOR})")
     until(lambda: restarts(gpus) == starts + 1, "the pilot has started again", 60)
     until(lambda: answers(gpus), "its engine answers", 60)
     assert told(gpus) == before

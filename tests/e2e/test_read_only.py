@@ -6,6 +6,7 @@ import pytest
 
 from lab import jobs, pilot
 from lab.api import Lab
+from lab.pilot import SUPERVISOR
 from tests.e2e.pool import Pool, result, slot_takes_a_job_of_bob, until
 from tests.e2e.test_recovery import kill, restarts
 
@@ -40,7 +41,7 @@ def test_the_pilot_writes_to_its_volumes_alone(pool: Pool) -> None:
 def test_a_pilot_container_that_starts_again_finds_its_folders_as_new(pool: Pool) -> None:
     before = restarts(pool)
     pool.inside(LEFT)
-    kill(pool, "supervisor[.]py")
+    kill(pool, SUPERVISOR)
     until(lambda: restarts(pool) > before, "the pilot container starts again")
     slot_takes_a_job_of_bob(pool, 90)
     assert _modes(pool) == FOLDERS

@@ -11,6 +11,7 @@ from lab.api import Lab
 from lab.faulty import BLOBS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs, wait_in_pool
 from lab.oci import Pusher
+from lab.pilot import SUPERVISOR
 from tests.e2e.pool import Images, Pool, result, slot_takes_a_job_of_bob, until
 
 SLOW = """
@@ -127,7 +128,7 @@ def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_po
     jobs = pool.shell(SLOW, job_lease_duration="60")
     runs(jobs, pool)
     before = restarts(pool)
-    kill(pool, "supervisor[.]py")
+    kill(pool, SUPERVISOR)
     bobs = pool.shell("echo fine", user="bob")
     assert result(bobs, timeout=120).stdout == b"fine\n"
     assert restarts(pool) == before + 1

@@ -7,6 +7,7 @@ import pytest
 from lab import jobs as lab_jobs
 from lab import pilot
 from lab.jobs import BAD_NEWS
+from lab.pilot import SUPERVISOR
 from tests.e2e.pool import Pool, result, slot_takes_a_job_of_bob, until
 from tests.e2e.test_end import QUICK
 from tests.e2e.test_files import INPUT_HOLD, OUTPUT_HOLD
@@ -120,7 +121,7 @@ def test_an_htcondor_agent_that_is_killed_costs_nothing(pool: Pool) -> None:
 def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(pool: Pool) -> None:
     jobs = pool.shell(SLOW)
     runs(jobs, pool)
-    pool.ends_its_container("pkill -KILL -U $(id -u) -f -o supervisor[.]py", pool.lab.engine)
+    pool.ends_its_container(f"pkill -KILL -U $(id -u) -f -o {SUPERVISOR}", pool.lab.engine)
     ended_the_second_time(jobs, 120)
     statuses = {one["name"]: one for one in pool.status()["status"]["initContainerStatuses"]}
     assert statuses["engine"]["restartCount"] >= 1

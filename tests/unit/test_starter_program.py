@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from k8spilot.common.pilot_api import NEXT_JOB
 from k8spilot.condor.programs import assignments, script
 from tests.simulator.programs import Programs
+from tests.unit.test_condor_engine_get import engine
 
 GROUP = 47002
 HTCONDOR, JOB = 47001, 47003
@@ -21,7 +23,7 @@ def started(
     program = tmp_path / "starter"
     program.write_text(script("starter").read_text())
     values = {"starter": starter, "client": engine, "tidy": "./bin/tidy"}
-    values["slot"] = "slot1"
+    values |= {"slot": "slot1", "next_job": NEXT_JOB}
     values["rootless"] = "" if is_root else "yes"
     (tmp_path / "programs.settings").write_text(assignments(values))
     for slot, number, folder in (("slot1", 1, "slot"), ("slot2", 2, "slot-2"), ("slot1_2", 2, "slot-2")):
@@ -88,6 +90,27 @@ def test_a_starter_has_its_slots_docker_socket_and_folder(
 def test_a_starter_of_an_unknown_slot_does_not_run(tmp_path: Path) -> None:
     done = started(tmp_path, "true", "-a", "slot3", is_root=True)
     assert (done.returncode != 0, done.stdout) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "begins"), [(b"HTTP/1.0 200 OK\r\n\r\n", True), (b"HTTP/1.0 409 Conflict\r\n\r\n", False)]
+)
+def test_a_starter_begins_if_the_engine_of_its_slot_allows_it(
+    tmp_path: Path, programs: Programs, answer: bytes, begins: bool
+) -> None:
+    with engine(tmp_path, answer) as asked:
+        (tmp_path / "2.sock").symlink_to(asked.path)
+        done = started(tmp_path, str(programs.engine_get), "-f", "-a", "slot1_2", is_root=True)
+    assert (done.returncode == 0, done.stdout) == (begins, "-f -a slot1_2\n" if begins else "")
+    assert [request.split()[1].decode() for request in asked.requests] == [NEXT_JOB]
+
+
+def test_a_starter_waits_no_longer_than_five_minutes(tmp_path: Path) -> None:
+    client = tmp_path / "client"
+    client.write_text('#!/bin/sh\necho "$@" >words\n')
+    client.chmod(0o755)
+    assert started(tmp_path, str(client), "-f", is_root=True).returncode == 0
+    assert (tmp_path / "words").read_text() == f"get 1.sock {NEXT_JOB} 300\n"
 
 
 def test_without_the_engines_word_there_is_no_starter(leftovers: Path) -> None:

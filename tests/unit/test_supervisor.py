@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from k8spilot.supervisor import supervisor
+from k8spilot.supervisor import program, supervisor
 
 Start = Callable[[str | None, str | None], "subprocess.Popen[bytes]"]
 
@@ -41,7 +41,7 @@ def _kept(engine: str | None, condor: str | None) -> Iterator["subprocess.Popen[
     file = Path("plan")
     file.write_bytes(marshal.dumps({**plan, "sockets": 2}))
     # As cli/run.py leaves it: the plan at 3, the sockets after it.
-    shell = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{supervisor.__file__}"'
+    shell = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{program()}"'
     with subprocess.Popen(["sh", "-c", shell], stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -88,8 +88,8 @@ def test_an_engine_that_dies_is_started_again_and_htcondor_lives_on(start: Start
 def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_pod(tmp_path: Path) -> None:
     plan = {"engine": None, "condor": {"argv": ["sh", "-c", CONDOR], "env": dict(os.environ), "sockets": 0}}
     (tmp_path / "plan").write_bytes(marshal.dumps({**plan, "sockets": 2}))
-    program = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{supervisor.__file__}"'
-    pod = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", program]
+    script = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{program()}"'
+    pod = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", script]
     with subprocess.Popen(pod, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         eventually((tmp_path / "condor").exists)
         (inside,) = psutil.Process(process.pid).children()
@@ -161,7 +161,7 @@ def status_of(engine: str, condor: str, changes: str) -> int:
     """
     program = f"""
 import os, signal, sys
-from k8spilot.supervisor import supervisor
+from k8spilot.supervisor import program, supervisor
 Engine = supervisor.Child
 {changes}
 engine = Engine("engine", ["sh", "-c", sys.argv[1]], dict(os.environ))

@@ -32,7 +32,7 @@ from k8spilot.preflight.cluster import Cluster
 from k8spilot.preflight.resizing import equal_slots
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import SLOT_SIZES, Settings
-from k8spilot.supervisor import supervisor
+from k8spilot.supervisor import program, supervisor
 
 _SIZES: Final = "K8SSlotSizes"
 """Attribute of the slots, `requested` or `equal`. By it HTCondor's own container learns what the engine has found."""
@@ -114,10 +114,7 @@ def _become_supervisor(settings: Settings, plan: dict[str, Any]) -> NoReturn:
     os.closerange(beyond, 1024)
     # A core dump of any later process, including HTCondor's, would contain tokens.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # The compiled module: Python's compiler would leave half a MiB in a process that lives as long as the pilot.
-    compiled = supervisor.__spec__.cached if supervisor.__spec__ is not None else None
-    program = compiled if compiled and os.path.exists(compiled) else supervisor.__file__  # noqa: PTH110
-    command = [sys.executable, "-IS", program]
+    command = [sys.executable, "-IS", program()]
     os.execve(sys.executable, command, _without_secrets())  # noqa: S606
 
 
