@@ -30,12 +30,13 @@ RUN python3 -m venv --without-pip /opt/k8spilot \
       --require-hashes --only-binary :all: --no-compile --requirement /requirements.txt \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
 WORKDIR /source
-COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c src/k8spilot/condor/*.h ./
+COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c src/k8spilot/condor/*.h src/k8spilot/supervisor/*.c ./
 RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c packet.c scope.c wear.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c unlock.c measure.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /docker-client docker-client.c engine.c sandbox.c \
- && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /engine-get engine-get.c
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /engine-get engine-get.c \
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /supervisor supervisor.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY manifests manifests
@@ -48,7 +49,7 @@ RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolatio
       --no-index --no-deps --no-compile --target "/installed$site" /wheel/*.whl \
  && rm -r "/installed$site/bin" && rm -f "/installed$site"/k8spilot-*/direct_url.json \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash -s /installed "/installed$site" \
- && install -D -m 0755 --target-directory /installed/opt/k8spilot/libexec /payload-init /tidy /starter /docker-client /engine-get \
+ && install -D -m 0755 --target-directory /installed/opt/k8spilot/libexec /payload-init /tidy /starter /docker-client /engine-get /supervisor \
  && mkdir /installed/opt/k8spilot/bin \
  && printf '#!/opt/k8spilot/bin/python\nimport sys\nfrom k8spilot.cli.main import main\nif __name__ == "__main__":\n    sys.exit(main())\n' \
       >/installed/opt/k8spilot/bin/k8spilot \

@@ -30,6 +30,7 @@ _PARTS: Final[Mapping[str, str]] = {
     "docker": "docker's client",
     "docker-client": "docker-client, engine-get",
     "engine-get": "docker-client, engine-get",
+    "supervisor": _ENGINE,
     "dockerd": "dockerd, its containerd",
     "kubelet": "kubelet",
     "containerd-shim": "shim, runc",

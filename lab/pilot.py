@@ -20,7 +20,7 @@ PATIENCE_S = 90.0
 _DISCARD_GRACE_S = 15
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
-SUPERVISOR = "k8spilot/[s]upervisor"
+SUPERVISOR = "libexec/[s]upervisor"
 """In the command line of the supervisor, and not in that of the program that looks for it."""
 
 

@@ -17,7 +17,7 @@ def of(word):
         except OSError:
             pass
 facts = {}
-for name, word in (("engine", "k8spilot.engine"), ("supervisor", "supervisor.")):
+for name, word in (("engine", "k8spilot.engine"), ("supervisor", "supervisor")):
     path = of(word)
     if path:
         rows = dict(line.split(":", 1) for line in open(path + "/smaps_rollup").read().splitlines()[1:])

@@ -17,7 +17,7 @@ from k8spilot.engine.app import EngineApp
 from k8spilot.kube.client import Access, Api
 from k8spilot.payload_init.install import TIDY
 from k8spilot.settings import Settings
-from k8spilot.supervisor.supervisor import GONE
+from k8spilot.supervisor.plan import GONE
 from tests.simulator.api_server import ApiServer, Pod
 from tests.simulator.container import own_uid
 from tests.simulator.images import DEVICES, HOST, Images

@@ -19,6 +19,7 @@ SOURCES: Final = {
     "tidy": _in("src/k8spilot/payload_init", "tidy", "unlock", "measure"),
     "docker-client": _in("src/k8spilot/condor", "docker-client", "engine", "sandbox"),
     "engine-get": _in("src/k8spilot/condor", "engine-get"),
+    "supervisor": _in("src/k8spilot/supervisor", "supervisor"),
     "container": _in("tests/simulator", "container"),
     "hello": _in("lab/images/hello", "hello"),
 }
@@ -35,6 +36,7 @@ class Programs:
     tidy: Path
     docker_client: Path
     engine_get: Path
+    supervisor: Path
     container: Path
     hello: Path
 

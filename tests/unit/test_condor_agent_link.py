@@ -18,7 +18,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
-from k8spilot.supervisor.supervisor import DONE
+from k8spilot.supervisor.plan import DONE
 from tests.unit.condor_reads import settings as known_settings
 
 END_OF_STARTD = "The STARTD (pid 17) exited with status 0"

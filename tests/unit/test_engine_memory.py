@@ -60,7 +60,7 @@ def test_what_the_engine_starts_gets_the_authorities_that_the_container_has(give
 
 def test_buffers_of_connections_that_come_and_go_leave_no_holes_in_the_engines_heap() -> None:
     settings = Settings(pod_name="pilot", pod_namespace="pilots", services=("engine",))
-    engine = _prepared(settings, Cluster(), "")["engine"]
+    (engine,) = _prepared(settings, Cluster(), "").children
     argv = [sys.executable, "-c", BUFFERS]
-    said = subprocess.run(argv, env=engine["env"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(argv, env=engine.env, capture_output=True, text=True, check=True).stdout
     assert float(said) < 1

@@ -8,7 +8,7 @@ from k8spilot.engine import startup
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.payload_init.server import SOCKET, PayloadInitServer
 from k8spilot.settings import Settings
-from k8spilot.supervisor.supervisor import DEATHS
+from k8spilot.supervisor.plan import DEATHS
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_seed_draws_the_same_faults_again() -> None:
 
 
 COMMAND_LINES = {
-    "SUPERVISOR": "/opt/k8spilot/bin/python -IS /opt/lib/k8spilot/supervisor/__pycache__/supervisor.cpython-314.pyc",
+    "SUPERVISOR": "/opt/k8spilot/libexec/supervisor",
     "ENGINE": "/opt/k8spilot/bin/python -P -m k8spilot.engine",
     "STARTD": "condor_startd",
     "STARTER": "/usr/sbin/condor_starter -f -local-name slot_type_1 -a slot1 10.234.0.3",

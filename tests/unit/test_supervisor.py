@@ -1,48 +1,61 @@
 """The supervisor with shell scripts in the places of the engine and HTCondor."""
 
 import json
-import marshal
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from k8spilot.supervisor import program, supervisor
+from k8spilot.supervisor.plan import DEATHS, DONE, GONE, REASON_SECONDS, TOLD, Child, Plan
+from tests.simulator.programs import Programs
 
-Start = Callable[[str | None, str | None], "subprocess.Popen[bytes]"]
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 ENGINE = "trap 'exit 0' TERM; echo $K8SPILOT_ENGINE_DEATHS >> engines; while :; do sleep 0.02; done"
 CONDOR = "trap 'echo term >> said; exit 0' TERM; trap 'exit 0' QUIT; echo $$ > condor; while :; do sleep 0.02; done"
+# As cli/run.py leaves it: the plan at 3, the sockets after it.
+BECOME = 'exec 3<plan 4<plan 5<plan; exec "$0"'
+
+
+def script(text: str) -> list[str]:
+    return ["sh", "-c", text]
+
+
+def write_plan(engine: str | list[str] | None, condor: str | None, changes: Mapping[str, Any] | None = None) -> None:
+    """Write a plan with two sockets into the working folder."""
+    children = []
+    if engine is not None:
+        argv = script(engine) if isinstance(engine, str) else engine
+        children.append(Child("engine", argv, dict(os.environ), 2))
+    if condor is not None:
+        children.append(Child("condor", script(condor), dict(os.environ)))
+    plan = Plan(children, 2, **{"termination_log": "termination-log", **(changes or {})})
+    Path("plan").write_bytes(plan.encode())
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a supervisor of two scripts, whose working folder is the test's."""
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs) -> Iterator[Start]:
+    """Starts a supervisor of two scripts, whose working folder is the test's; `changes` are fields of the plan."""
     monkeypatch.chdir(tmp_path)
     with ExitStack() as cleanup:
-        yield lambda engine, condor: cleanup.enter_context(_kept(engine, condor))
+
+        def begin(engine: str | list[str] | None, condor: str | None, **changes: Any) -> "subprocess.Popen[bytes]":
+            write_plan(engine, condor, changes)
+            return cleanup.enter_context(_running([*script(BECOME), str(programs.supervisor)]))
+
+        yield begin
 
 
 @contextmanager
-def _kept(engine: str | None, condor: str | None) -> Iterator["subprocess.Popen[bytes]"]:
-    scripts = {"engine": engine, "condor": condor}
-    plan = {
-        name: {"argv": ["sh", "-c", text], "env": dict(os.environ), "sockets": 2 if name == "engine" else 0}
-        for name, text in scripts.items()
-        if text is not None
-    }
-    file = Path("plan")
-    file.write_bytes(marshal.dumps({**plan, "sockets": 2}))
-    # As cli/run.py leaves it: the plan at 3, the sockets after it.
-    shell = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{program()}"'
-    with subprocess.Popen(["sh", "-c", shell], stderr=subprocess.PIPE) as process:
+def _running(command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
             yield process
         finally:
@@ -51,6 +64,12 @@ def _kept(engine: str | None, condor: str | None) -> Iterator["subprocess.Popen[
                     with suppress(psutil.NoSuchProcess):  # a script's `sleep` ends by itself
                         child.kill()
                 process.kill()
+
+
+def told(process: "subprocess.Popen[bytes]") -> str:
+    """Return what an ended supervisor has logged."""
+    assert process.stderr is not None
+    return process.stderr.read().decode()
 
 
 def eventually(condition: Callable[[], object]) -> None:
@@ -85,16 +104,18 @@ def test_an_engine_that_dies_is_started_again_and_htcondor_lives_on(start: Start
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a process namespace")
-def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_pod(tmp_path: Path) -> None:
-    plan = {"engine": None, "condor": {"argv": ["sh", "-c", CONDOR], "env": dict(os.environ), "sockets": 0}}
-    (tmp_path / "plan").write_bytes(marshal.dumps({**plan, "sockets": 2}))
-    script = f'exec 3<plan 4<plan 5<plan; exec "{sys.executable}" -IS "{program()}"'
-    pod = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", script]
-    with subprocess.Popen(pod, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
-        eventually((tmp_path / "condor").exists)
+def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_plan(None, CONDOR)
+    pod = ["unshare", "--pid", "--fork", "--kill-child", *script(BECOME), str(programs.supervisor)]
+    with _running(pod) as process:
+        eventually(Path("condor").exists)
         (inside,) = psutil.Process(process.pid).children()
         inside.terminate()
-        assert process.wait(10) == supervisor.TOLD
+        assert process.wait(10) == TOLD
+    assert Path("termination-log").exists() is False
 
 
 def test_the_engine_outlives_htcondor_at_the_end(start: Start) -> None:
@@ -127,7 +148,7 @@ def test_that_htcondor_has_nothing_more_to_do_is_a_reason_to_end_but_not_to_hurr
     )
     eventually(Path("ready").exists)
     for _ in range(2):
-        process.send_signal(supervisor.DONE)
+        process.send_signal(DONE)
         eventually(Path("term").exists)
     assert process.wait(10) == 0
     assert not Path("fast").exists()
@@ -139,7 +160,7 @@ def test_htcondors_exit_status_is_the_containers(start: Start, said: int, told: 
 
 
 def test_an_engine_that_has_seen_the_end_of_its_pod_ends_htcondor(start: Start) -> None:
-    process = start(f"sleep 0.2; exit {supervisor.GONE}", CONDOR)
+    process = start(f"sleep 0.2; exit {GONE}", CONDOR)
     assert process.wait(10) == 0
     assert lines("said") == ["term"]
 
@@ -154,51 +175,75 @@ def test_an_engine_that_dies_in_the_end_is_started_again_for_htcondor(start: Sta
     assert process.wait(10) == 0
 
 
-def status_of(engine: str, condor: str, changes: str) -> int:
-    """The exit status of a supervisor that has other numbers, or an engine of another kind.
-
-    It is a process of its own: the signals that it waits for would go to another thread of this one, and be lost.
-    """
-    program = f"""
-import os, signal, sys
-from k8spilot.supervisor import program, supervisor
-Engine = supervisor.Child
-{changes}
-engine = Engine("engine", ["sh", "-c", sys.argv[1]], dict(os.environ))
-condor = supervisor.Child("condor", ["sh", "-c", sys.argv[2]], dict(os.environ))
-signal.pthread_sigmask(signal.SIG_BLOCK, supervisor._SIGNALS)
-sys.exit(supervisor.Supervisor(engine, condor).run())
-"""
-    return subprocess.run([sys.executable, "-c", program, engine, condor], timeout=30, check=False).returncode
-
-
-REFUSED_ONCE = """
-class Engine(supervisor.Child):
-    tries = 0
-
-    def start(self, **more):
-        self.tries += 1
-        if self.tries == 2:
-            raise BlockingIOError(11, "Resource temporarily unavailable")
-        super().start(**more)
-"""
+def test_an_engine_that_cannot_be_started_again_is_tried_again(start: Start) -> None:
+    engine = Path("engine.sh").absolute()
+    engine.write_text(f"#!/bin/sh\necho $K8SPILOT_ENGINE_DEATHS >> engines\nmv {engine} away\nexit 5\n")
+    engine.chmod(0o755)
+    process = start([str(engine)], CONDOR)
+    eventually(lambda: lines("engines") == ["0"] and Path("away").exists())
+    time.sleep(0.3)
+    Path("away").rename(engine)
+    eventually(lambda: len(lines("engines")) == 2)
+    assert int(lines("engines")[1]) > 1
+    process.terminate()
+    assert process.wait(10) == 0
+    assert "The engine has died (it cannot be started: No such file or directory); the next one starts in" in told(
+        process
+    )
 
 
-def test_an_engine_that_cannot_be_started_again_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    changes = f"{REFUSED_ONCE}\nsupervisor._MOST_DEATHS = 3"
-    assert status_of("echo 1 >> engines; exit 5", CONDOR, changes) == 1
-    assert len(lines("engines")) == 3
+def test_an_engine_that_does_not_end_is_killed(start: Start) -> None:
+    assert start("trap '' TERM; while :; do sleep 0.02; done", "exit 0", end_seconds=0.3).wait(10) == 0
 
 
-def test_an_engine_that_does_not_end_is_killed() -> None:
-    assert status_of("trap '' TERM; while :; do sleep 0.02; done", "exit 0", "supervisor._END_SECONDS = 0.3") == 0
-
-
-def test_an_engine_that_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert status_of("sleep 0.2; exit 5", CONDOR, "supervisor._MOST_DEATHS = 2") == 1
+def test_an_engine_that_keeps_dying_is_given_up(start: Start) -> None:
+    process = start("sleep 0.2; exit 5", CONDOR, most_deaths=2)
+    assert process.wait(20) == 1
     assert lines("said") == ["term"]
+    assert "The pilot ends: the engine has died 3 times in 10 minutes; read its log for the reason." in told(process)
+
+
+def test_an_engine_that_dies_again_and_again_waits_longer_each_time(start: Start) -> None:
+    process = start("exit 5", CONDOR, most_deaths=4)
+    assert process.wait(20) == 1
+    pauses = [line.split()[-2] for line in told(process).splitlines() if "the next one starts in" in line]
+    assert pauses == ["0.1", "0.2", "0.4", "0.8"]
+
+
+@pytest.mark.parametrize("child", ["engine", "condor"])
+def test_a_program_that_cannot_be_started_ends_the_pilot_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs, child: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("termination-log").touch()
+    children = [Child("engine", script(ENGINE), dict(os.environ)), Child("condor", script(CONDOR), dict(os.environ))]
+    children = [Child(child, ["/none"], {}) if one.name == child else one for one in children]
+    Path("plan").write_bytes(Plan(children, 0, termination_log="termination-log").encode())
+    with _running([*script(BECOME), str(programs.supervisor)]) as process:
+        assert process.wait(10) == 1
+    sentence = "The pilot ends: /none cannot be started: No such file or directory."
+    assert Path("termination-log").read_text() == sentence
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [b"", b"2", b"2\0", b"2\0\x00300\0log\x0020\x0010\0", b"2\0\x00300\0log\x0020\x0010\0engine\x000\x000\x000\0"],
+)
+def test_without_a_whole_plan_it_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs, plan: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan").write_bytes(plan)
+    done = subprocess.run([*script(BECOME), programs.supervisor], capture_output=True, check=False, timeout=10)
+    assert done.returncode == 1
+    assert done.stderr.endswith(b"The supervisor has no plan; start the container with the command `k8spilot run`.\n")
+
+
+def test_only_the_engine_is_told_of_deaths(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DEATHS, "77")
+    start(ENGINE, f"echo ${{{DEATHS}-none}} > seen; exec sleep 9")
+    eventually(lambda: lines("engines") and lines("seen"))
+    assert (lines("engines"), lines("seen")) == (["0"], ["none"])
 
 
 def test_htcondor_does_not_get_the_docker_socket(start: Start) -> None:
@@ -219,60 +264,70 @@ def test_its_lines_are_json_where_the_engines_are(start: Start, monkeypatch: pyt
     assert told[-2]["message"] == "HTCondor has ended with status 44."
 
 
-def test_what_it_says_is_json_whatever_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_says_is_json_whatever_it_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SPILOT_LOG_FORMAT", "json")
-    supervisor._say('a "quoted" back\\slash')
-    assert json.loads(capsys.readouterr().err)["message"] == 'a "quoted" back\\slash'
+    Path("reason").write_text('0 1 a "quoted" back\\slash\tä')
+    process = start(None, "exit 0", reason="reason")
+    assert process.wait(10) == 0
+    assert json.loads(told(process).splitlines()[-1])["message"] == 'The pilot ends: a "quoted" back\\slash\tä.'
 
 
 def test_the_supervisor_is_small(start: Start) -> None:
     process = start(ENGINE, CONDOR)
     eventually(lambda: lines("condor"))
-    assert psutil.Process(process.pid).memory_info().rss < 12 * 1024 * 1024
+    assert psutil.Process(process.pid).memory_info().rss < 1024 * 1024
 
 
 @pytest.mark.parametrize(
-    ("text", "age", "before", "status", "words"),
+    ("text", "age", "condor", "status", "words"),
     [
         ("0 0 idle for 30 min", 0, 0, 0, "idle for 30 min"),
-        ("0 0 idle for 30 min", 600, 0, 0, "HTCondor has ended"),
-        ("0 1 the pod was deleted", 600, supervisor.TOLD, supervisor.TOLD, "the pod was deleted"),
-        ("0 0 idle for 30 min", 0, supervisor.TOLD, supervisor.TOLD, "the kubelet told it to end: "),
+        ("0 0 idle for 30 min", 2 * REASON_SECONDS, 0, 0, "HTCondor has ended"),
+        ("0 1 the pod was deleted", 2 * REASON_SECONDS, 0, 0, "the pod was deleted"),
+        ("0 0 idle for 30 min", 0, 44, 44, "HTCondor has ended with status 44; its last log lines have the reason"),
         ("1 1 the slot was not in the pool within 600 s: x", 0, 0, 1, "the slot was not in the pool within 600 s: x"),
         ("nonsense", 0, 0, 0, "HTCondor has ended"),
+        ("", 0, 0, 0, "HTCondor has ended"),
         (None, 0, 0, 0, "HTCondor has ended"),
     ],
 )
-def test_the_reason_of_the_end_is_the_last_line_and_the_termination_message(  # noqa: PLR0917
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: str | None,
-    age: int,
-    before: int,
-    status: int,
-    words: str,
+def test_the_reason_of_the_end_is_the_last_line_and_the_termination_message(
+    start: Start, text: str | None, age: float, condor: int, status: int, words: str
 ) -> None:
-    message, reason = tmp_path / "termination-log", tmp_path / "end-reason"
+    message, reason = Path("termination-log"), Path("reason")
     message.write_text("x" * 500)
     if text is not None:
         reason.write_text(text)
         os.utime(reason, (time.time() - age, time.time() - age))
-    monkeypatch.setattr(supervisor, "_TERMINATION_LOG", str(message))
-    ending = supervisor.Supervisor(None, supervisor.Child("condor", ["true"], {}), str(reason))
-    ending._status = before
-    ending._tell_reason()
-    assert ending._status == status
-    assert message.read_text().startswith(f"The pilot ends: {words}")
-    level = "ERROR" if status == 1 else "INFO"
-    assert f" {level} k8spilot.supervisor: {message.read_text()}\n" in capsys.readouterr().err
+    process = start(None, f"exit {condor}", reason="reason")
+    assert process.wait(10) == status
+    assert message.read_text() == f"The pilot ends: {words}."
+    level = "ERROR" if status else "INFO"
+    assert told(process).endswith(f" {level} k8spilot.supervisor: {message.read_text()}\n")
 
 
-def test_no_termination_log_is_made_where_the_kubelet_mounts_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a process namespace")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 1 the pod was deleted", "the pod was deleted"),
+        ("0 0 idle for 30 min", "the kubelet told it to end: the pod was"),
+    ],
+)
+def test_the_kubelets_order_is_the_reason_unless_a_certain_one_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs, text: str, words: str
 ) -> None:
-    monkeypatch.setattr(supervisor, "_TERMINATION_LOG", str(tmp_path / "none"))
-    supervisor.Supervisor(None, supervisor.Child("condor", ["true"], {}))._tell_reason()
-    assert not (tmp_path / "none").exists()
+    monkeypatch.chdir(tmp_path)
+    Path("termination-log").touch()
+    Path("reason").write_text(text)
+    write_plan(None, CONDOR, {"reason": "reason"})
+    with _running(["unshare", "--pid", "--fork", "--kill-child", *script(BECOME), str(programs.supervisor)]) as process:
+        eventually(Path("condor").exists)
+        psutil.Process(process.pid).children()[0].terminate()
+        assert process.wait(10) == TOLD
+    assert Path("termination-log").read_text().startswith(f"The pilot ends: {words}")
+
+
+def test_no_termination_log_is_made_where_the_kubelet_mounts_none(start: Start) -> None:
+    assert start(None, "exit 0").wait(10) == 0
+    assert not Path("termination-log").exists()

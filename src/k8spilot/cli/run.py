@@ -1,4 +1,4 @@
-"""`k8spilot run`: the start of a pilot, before this process becomes the supervisor (supervisor/supervisor.py).
+"""`k8spilot run`: the start of a pilot, before this process becomes the supervisor (supervisor/supervisor.c).
 
 exec releases the memory of code that only the start needs, such as HTCondor's libraries.
 """
@@ -7,7 +7,6 @@ import asyncio
 import fcntl
 import grp
 import json
-import marshal
 import os
 import resource
 import sys
@@ -32,7 +31,7 @@ from k8spilot.preflight.cluster import Cluster
 from k8spilot.preflight.resizing import equal_slots
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import SLOT_SIZES, Settings
-from k8spilot.supervisor import program, supervisor
+from k8spilot.supervisor.plan import PLAN, PROGRAM, SOCKETS, Child, Plan
 
 _SIZES: Final = "K8SSlotSizes"
 """Attribute of the slots, `requested` or `equal`. By it HTCondor's own container learns what the engine has found."""
@@ -66,23 +65,20 @@ def _with_possible_sizes(settings: Settings, cluster: Cluster) -> tuple[Settings
     return replace(settings, slot_sizes="equal"), equal_slots(settings, cluster.why_equal)
 
 
-def _prepared(settings: Settings, cluster: Cluster, equal: str) -> dict[str, Any]:
+def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
     """Prepare everything in the supervisor's plan, and return the plan."""
-    plan: dict[str, Any] = {}
+    reason = ""
     if "engine" in settings.services:
         attributes = {**cluster.attributes(), _SIZES: settings.slot_sizes if len(settings.slots) > 1 else ""}
         facts: dict[str, Any] = {"started": start_of_life(cluster.pod), "attributes": attributes}
-        child = {
-            "name": "engine",
-            "sockets": len(settings.sockets),
-            "argv": [sys.executable, "-P", "-m", "k8spilot.engine"],
-        }
+        name, module, sockets = "engine", "k8spilot.engine", len(settings.sockets)
     else:
         facts = asyncio.run(agent.facts(settings.socket))
         settings = replace(settings, slot_sizes=facts["attributes"].get(_SIZES) or settings.slot_sizes)
-        child = {"name": "agent", "argv": [sys.executable, "-P", "-m", "k8spilot.condor.agent"]}
+        name, module, sockets = "agent", "k8spilot.condor.agent", 0
     sizes = {SLOT_SIZES: settings.slot_sizes, EQUAL_SLOTS: equal}
-    plan["engine"] = {**child, "env": {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"]), **sizes}}
+    variables = {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"]), **sizes}
+    children = [Child(name, [sys.executable, "-P", "-m", module], variables, sockets)]
     if "condor" in settings.services:
         folders = Folders.of(settings)
         started = datetime.fromisoformat(facts["started"])
@@ -93,29 +89,28 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> dict[str, Any
             facts=facts["attributes"],
             check_extra=check_extra,
         )
-        plan["reason"] = str(folders.end_reason)
-        plan["condor"] = {"argv": ["condor_master", "-f"], "env": environment(settings, folders, os.environ)}
-    return plan
+        reason = str(folders.end_reason)
+        children.append(Child("condor", ["condor_master", "-f"], environment(settings, folders, os.environ)))
+    return Plan(children, sockets, reason)
 
 
-def _become_supervisor(settings: Settings, plan: dict[str, Any]) -> NoReturn:
+def _become_supervisor(settings: Settings, plan: Plan) -> NoReturn:
     group = _group("condor")
     paths = settings.sockets if "engine" in settings.services else ()
     listening = [listen(path, group).detach() for path in paths]
     text = os.memfd_create("plan", 0)
-    os.write(text, marshal.dumps({**plan, "sockets": len(paths)}))
+    os.write(text, plan.encode())
     os.lseek(text, 0, os.SEEK_SET)
     # Duplicate the descriptors above their final numbers first, so that dup2 does not overwrite one of them. Only the
     # descriptors at their final numbers are inherited.
-    beyond = supervisor.SOCKETS + len(paths)
+    beyond = SOCKETS + len(paths)
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, beyond) for end in (text, *listening)]
-    for end, number in zip(ends, range(supervisor.PLAN, beyond), strict=True):
+    for end, number in zip(ends, range(PLAN, beyond), strict=True):
         os.dup2(end, number, inheritable=True)
     os.closerange(beyond, 1024)
     # A core dump of any later process, including HTCondor's, would contain tokens.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    command = [sys.executable, "-IS", program()]
-    os.execve(sys.executable, command, _without_secrets())  # noqa: S606
+    os.execve(PROGRAM, [str(PROGRAM)], _without_secrets())  # noqa: S606
 
 
 def _without_secrets() -> dict[str, str]:

@@ -34,7 +34,7 @@ from k8spilot.condor.pool_watch import PoolWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.settings import Settings
-from k8spilot.supervisor.supervisor import DEATHS, DONE
+from k8spilot.supervisor.plan import DEATHS, DONE
 
 logger = logging.getLogger("k8spilot.condor.agent")  # this module runs as __main__
 

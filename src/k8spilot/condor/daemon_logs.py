@@ -12,7 +12,7 @@ import psutil
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.log_follower import LogFollower
 from k8spilot.condor.log_lines import JobLines, LogLine
-from k8spilot.supervisor.supervisor import NO_RESTART
+from k8spilot.supervisor.plan import NO_RESTART
 
 logger = logging.getLogger(__name__)
 

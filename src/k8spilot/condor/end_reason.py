@@ -2,7 +2,7 @@
 
 HTCondor's log has the reasons of HTCondor. A client of a daemon's port, such as a job, could forge a line there. So a
 reason of the log counts only for some minutes, and only for an end that really comes; and what Kubernetes, the settings
-or the supervisor know has priority (supervisor/supervisor.py). The supervisor reads the file, because it logs last.
+or the supervisor know has priority (supervisor/supervisor.c). The supervisor reads the file, because it logs last.
 """
 
 import logging
@@ -17,7 +17,7 @@ from k8spilot.condor.folders import write
 from k8spilot.condor.log_lines import LogLine
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.model.pool_state import PoolState
-from k8spilot.supervisor.supervisor import REASON_SECONDS
+from k8spilot.supervisor.plan import REASON_SECONDS
 
 logger = logging.getLogger(__name__)
 

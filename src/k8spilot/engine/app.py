@@ -2,7 +2,7 @@
 
 Order: follow the own pod, create the parts (engine/components.py), serve the Docker socket, handle HTCondor's slot. The
 end has the reverse order. Every task has a name and belongs to a group that ends with it. The supervisor
-(supervisor/supervisor.py) starts the engine as a separate process, and restarts it after its death: the engine must not
+(supervisor/supervisor.c) starts the engine as a separate process, and restarts it after its death: the engine must not
 rely on an earlier state.
 """
 
@@ -39,7 +39,7 @@ from k8spilot.kube.pod import start_of_life
 from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
 from k8spilot.payload.scrub.processes import own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
-from k8spilot.supervisor.supervisor import DONE, GONE, SOCKETS
+from k8spilot.supervisor.plan import DONE, GONE, SOCKETS
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from k8spilot.payload.gpu_discovery import discover
 from k8spilot.payload.scrub.processes import kill_outside
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.settings import Settings, SlotSettings
-from k8spilot.supervisor.supervisor import DEATHS
+from k8spilot.supervisor.plan import DEATHS
 from k8spilot.telemetry.slot_recorder import SlotRecorder
 
 logger = logging.getLogger(__name__)

@@ -283,7 +283,7 @@ class Settings:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        """Sockets of the engine, in the order of their descriptors (supervisor/supervisor.py).
+        """Sockets of the engine, in the order of their descriptors (supervisor/supervisor.c).
 
         The first one is for requests about the whole pilot. Two more follow for each slot, unless there is only one.
         """

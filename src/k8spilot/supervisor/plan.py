@@ -1,0 +1,69 @@
+"""The supervisor's plan: the programs that it runs (supervisor.c), and the numbers by which they speak with it."""
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROGRAM: Final = Path("/opt/k8spilot/libexec/supervisor")
+"""Path of the supervisor in the image."""
+GONE: Final = 3
+"""Exit status of an engine that has detected the end of its pod: HTCondor should end, too."""
+NO_RESTART: Final = 99
+"""HTCondor's exit status of a daemon that has ended for good by its own policy (DAEMON_NO_RESTART)."""
+TOLD: Final = 128 + signal.SIGTERM
+"""Exit status after the kubelet's SIGTERM. A Job counts a pod that ends with 0 as completed, and would create no
+other pod after a drain or an eviction (pkg/controller/job/job_controller.go)."""
+DONE: Final = signal.SIGHUP
+"""Signal by which the engine requests the end, because HTCondor has ended for good. It is ignored while the pilot
+ends."""
+DEATHS: Final = "K8SPILOT_ENGINE_DEATHS"
+"""Environment variable with the number of engines that died before this one in this container."""
+REASON_SECONDS: Final = 300.0
+"""Age after which a reason of the pilot's end that was only read in a log does not count."""
+
+PLAN: Final = 3
+"""Descriptor of the supervisor's plan."""
+SOCKETS: Final = 4
+"""First descriptor of the engine's sockets, on which all engines listen (Settings.sockets)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A program that runs as long as the pilot."""
+
+    name: str
+    """`condor`, or the name of the program in the place of the engine."""
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    sockets: int = 0
+    """Number of the sockets that it inherits."""
+
+    def words(self) -> Iterator[str]:
+        """Yield the child's part of the plan."""
+        env = [f"{name}={value}" for name, value in self.env.items() if name != DEATHS]
+        yield from (self.name, str(self.sockets), str(len(self.argv)), *self.argv, str(len(env)), *env)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that the supervisor needs to know."""
+
+    children: Sequence[Child]
+    sockets: int
+    """Number of the engine's sockets."""
+    reason: str = ""
+    """File with the reason of the end (condor/end_reason.py); empty where HTCondor does not run."""
+    termination_log: str = "/dev/termination-log"
+    """File that the kubelet reads after the container's end."""
+    most_deaths: int = 20
+    """Engine deaths within ten minutes after which the supervisor starts no other engine; at most 255."""
+    end_seconds: float = 10.0
+    """Seconds for an engine to end."""
+
+    def encode(self) -> bytes:
+        """Return the plan as the supervisor reads it: words that each end with a NUL."""
+        head = (self.sockets, self.reason, REASON_SECONDS, self.termination_log, self.most_deaths, self.end_seconds)
+        words = [*map(str, head), *(word for child in self.children for word in child.words())]
+        return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)

@@ -1,0 +1,424 @@
+/* supervisor: the first process of the pilot container. It starts the engine and HTCondor, and restarts the engine.
+ *
+ * `k8spilot run` becomes the supervisor (cli/run.py) after its preparations. The two children share only the Docker sockets,
+ * and each survives the death of the other. An engine that dies restarts at once, while HTCondor continues: the job returns to
+ * the queue, and the slot stays. The sockets stay open here, so that docker's clients wait for the next engine instead of
+ * getting an error. In HTCondor's own container the agent is in the place of the engine.
+ *
+ * The death of the supervisor ends the whole container. So it waits for signals and does nothing else, and is in C: Python
+ * would add 10 MiB to each pilot.
+ *
+ * Descriptor 3 has the plan (supervisor/plan.py): words that each end with a NUL. The descriptors from 4 on are the engine's
+ * sockets.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PLAN = 3, SOCKETS = 4 };
+enum { GONE = 3, NO_RESTART = 99, TOLD = 128 + SIGTERM, DONE = SIGHUP }; /* as in plan.py, which explains them */
+
+#define DEATHS "K8SPILOT_ENGINE_DEATHS"
+#define DEATHS_SECONDS 600.0 /* in which the plan limits the deaths */
+#define CALM_SECONDS 60.0    /* lifetime after which a dead engine restarts with the shortest delay again */
+#define SHORTEST_WAIT 0.1
+#define LONGEST_WAIT 10.0
+#define REMEMBERED 256 /* deaths; more than the plan may allow */
+#define NEVER INFINITY
+
+struct child {
+    const char *name;
+    char **argv, **env; /* the first variable is the number of deaths */
+    int sockets;        /* that it inherits */
+    pid_t pid;          /* 0 while it does not run */
+};
+
+static struct {
+    int sockets;
+    const char *reason_file; /* condor/end_reason.py; empty where HTCondor does not run */
+    double reason_seconds;
+    const char *termination_log;
+    int most_deaths;
+    double end_seconds;
+} plan;
+
+static struct child engine, condor; /* one without a name does not exist */
+static int status;                  /* of the container */
+static int ending;
+static char why[512];               /* reason of the end that the supervisor itself knows */
+static double deaths[REMEMBERED];
+static int died;
+static double restart_at = NEVER, kill_at = NEVER;
+static sigset_t signals;
+
+/* --- words ------------------------------------------------------------------------------------------ */
+
+static int logs_json(void) {
+    const char *format = getenv("K8SPILOT_LOG_FORMAT");
+    return format && strcmp(format, "json") == 0;
+}
+
+static void print_escaped(const char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ')
+            fprintf(stderr, "\\u%04x", *text);
+        else
+            fprintf(stderr, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    }
+}
+
+/* Logs a line in the engine's format (common/logs.py). */
+static void log_line(const char *level, const char *sentence) {
+    char when[64];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    size_t used = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", gmtime(&now.tv_sec));
+    snprintf(when + used, sizeof when - used, ".%03ldZ", now.tv_nsec / 1000000);
+    if (logs_json()) {
+        fprintf(stderr, "{\"time\": \"%s\", \"level\": \"%s\", \"logger\": \"k8spilot.supervisor\", \"message\": \"", when, level);
+        print_escaped(sentence);
+        fputs("\"}\n", stderr);
+    } else {
+        fprintf(stderr, "%s %s k8spilot.supervisor: %s\n", when, level, sentence);
+    }
+    fflush(stderr);
+}
+
+static void say(const char *format, ...) {
+    char sentence[1024];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(sentence, sizeof sentence, format, values);
+    va_end(values);
+    log_line("INFO", sentence);
+}
+
+/* Logs the last line, and writes it for the kubelet, which mounts the file. */
+static void tell_end(const char *reason) {
+    char sentence[4096];
+    snprintf(sentence, sizeof sentence, "The pilot ends: %s.", reason);
+    log_line(status == 0 || status == TOLD ? "INFO" : "ERROR", sentence);
+    int file = open(plan.termination_log, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (file >= 0 && write(file, sentence, strlen(sentence)) < 0)
+        log_line("WARNING", "The termination message cannot be written.");
+    if (file >= 0)
+        close(file);
+}
+
+static const char *how(int ended) {
+    static const char *const names[] = {
+        [SIGHUP] = "SIGHUP", [SIGINT] = "SIGINT", [SIGQUIT] = "SIGQUIT", [SIGILL] = "SIGILL", [SIGTRAP] = "SIGTRAP",
+        [SIGABRT] = "SIGABRT", [SIGBUS] = "SIGBUS", [SIGFPE] = "SIGFPE", [SIGKILL] = "SIGKILL", [SIGUSR1] = "SIGUSR1",
+        [SIGSEGV] = "SIGSEGV", [SIGUSR2] = "SIGUSR2", [SIGPIPE] = "SIGPIPE", [SIGALRM] = "SIGALRM", [SIGTERM] = "SIGTERM",
+        [SIGXCPU] = "SIGXCPU", [SIGXFSZ] = "SIGXFSZ", [SIGSYS] = "SIGSYS",
+    };
+    static char other[64];
+    int number = -ended;
+    if (ended < 0 && (size_t)number < sizeof names / sizeof *names && names[number])
+        return names[number];
+    snprintf(other, sizeof other, ended < 0 ? "signal %d" : "exit status %d", abs(ended));
+    return other;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* --- children --------------------------------------------------------------------------------------- */
+
+static int runs(const struct child *child) { return child->name && child->pid; }
+
+static void send(const struct child *child, int number) {
+    if (runs(child))
+        kill(child->pid, number);
+}
+
+/* Starts the program in a session of its own, so that signals to the container's terminal do not reach it. Returns an errno. */
+static int start(struct child *child) {
+    static char count[64];
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    sigset_t none, defaults;
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawn_file_actions_init(&actions);
+    for (int end = SOCKETS; end < SOCKETS + child->sockets; end++)
+        posix_spawn_file_actions_adddup2(&actions, end, end); /* which makes it inheritable */
+    snprintf(count, sizeof count, DEATHS "=%d", died);
+    child->env[0] = count;
+    char **env = child == &engine ? child->env : child->env + 1;
+    int error = posix_spawnp(&child->pid, child->argv[0], &actions, &attributes, child->argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (error)
+        child->pid = 0;
+    return error;
+}
+
+/* --- the end ---------------------------------------------------------------------------------------- */
+
+static void end_engine(void) {
+    ending = 1;
+    restart_at = NEVER;
+    if (runs(&engine)) {
+        send(&engine, SIGTERM);
+        kill_at = now() + plan.end_seconds;
+    }
+}
+
+/* Ends HTCondor first: it vacates its jobs (SIGTERM) or kills them (SIGQUIT), and needs the engine for that. */
+static void end(int fast) {
+    ending = 1;
+    if (!runs(&condor)) {
+        end_engine();
+        return;
+    }
+    say(fast ? "Ending: HTCondor kills its jobs." : "Ending: HTCondor vacates its jobs.");
+    send(&condor, fast ? SIGQUIT : SIGTERM);
+}
+
+/* Reads the exit status for a reason of the end, whether the reason is certain, and its words, into `text`. */
+static const char *read_reason(char *text, size_t size, int *code, int *certain) {
+    struct stat facts;
+    int place = 0, file = *plan.reason_file ? open(plan.reason_file, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t length = file < 0 ? -1 : read(file, text, size - 1);
+    int known = length > 0 && fstat(file, &facts) == 0;
+    if (file >= 0)
+        close(file);
+    *code = *certain = 0;
+    if (!known)
+        return "";
+    text[length] = 0;
+    if (sscanf(text, "%d %d%n", code, certain, &place) == 2 && text[place] == ' ' &&
+        (*certain || difftime(time(NULL), facts.st_mtime) < plan.reason_seconds))
+        return text + place + 1;
+    *code = *certain = 0;
+    return "";
+}
+
+/* Makes the reason of the end the last line of the log and the container's termination message. */
+static void tell_reason(void) {
+    char text[4000];
+    int code, certain;
+    const char *found = read_reason(text, sizeof text, &code, &certain);
+    if (status == TOLD && !certain)
+        found = "the kubelet told it to end: the pod was deleted or evicted, or failed its liveness probe";
+    status = status ? status : code;
+    if (*why)
+        found = why;
+    else if (!*found && condor.name)
+        found = "HTCondor has ended";
+    if (*found)
+        tell_end(found);
+}
+
+/* --- what happens ----------------------------------------------------------------------------------- */
+
+/* Counts the deaths within some seconds. */
+static int recent(double seconds) {
+    int found = 0;
+    for (int i = died > REMEMBERED ? died - REMEMBERED : 0; i < died; i++)
+        found += deaths[i % REMEMBERED] > now() - seconds;
+    return found;
+}
+
+static void engine_died(const char *reason) {
+    deaths[died++ % REMEMBERED] = now();
+    int often = recent(DEATHS_SECONDS);
+    if (often > plan.most_deaths) {
+        snprintf(why, sizeof why, "the %s has died %d times in %.0f minutes; read its log for the reason", engine.name, often,
+            DEATHS_SECONDS / 60);
+        status = 1;
+        end(0);
+        return;
+    }
+    double pause = fmin(SHORTEST_WAIT * pow(2, recent(CALM_SECONDS) - 1), LONGEST_WAIT);
+    say("The %s has died (%s); the next one starts in %.1f s.", engine.name, reason, pause);
+    restart_at = now() + pause;
+}
+
+static void engine_ended(int ended) {
+    if (ended == GONE || (ending && !runs(&condor))) {
+        kill_at = NEVER;
+        if (!ending)
+            end(0);
+    } else if (!condor.name && ended == 0) {
+        ending = 1;
+    } else {
+        engine_died(how(ended)); /* also while ending: HTCondor needs an engine to end its job */
+    }
+}
+
+static void condor_ended(int ended) {
+    say("HTCondor has ended with status %d.", ended);
+    if (!ending) {
+        status = ended == NO_RESTART ? 0 : abs(ended);
+        if (status)
+            snprintf(why, sizeof why, "HTCondor has ended with status %d; its last log lines have the reason", ended);
+    }
+    end_engine();
+}
+
+/* Reaps all children that have ended, including orphans of the container. */
+static void reap(void) {
+    int raw;
+    pid_t pid;
+    while ((pid = waitpid(-1, &raw, WNOHANG)) > 0) {
+        int ended = WIFSIGNALED(raw) ? -WTERMSIG(raw) : WEXITSTATUS(raw);
+        if (pid == engine.pid) {
+            engine.pid = 0;
+            engine_ended(ended);
+        } else if (pid == condor.pid) {
+            condor.pid = 0;
+            condor_ended(ended);
+        }
+    }
+}
+
+/* Does what is due. */
+static void act_in_time(void) {
+    if (now() >= kill_at) {
+        kill_at = NEVER;
+        send(&engine, SIGKILL);
+    } else if (now() >= restart_at) {
+        restart_at = NEVER;
+        int error = start(&engine);
+        if (error) { /* no memory, or a job's fork bomb */
+            char reason[128];
+            snprintf(reason, sizeof reason, "it cannot be started: %s", strerror(error));
+            engine_died(reason);
+        }
+    }
+}
+
+/* Waits for a signal until something is due. Returns its number, or 0. */
+static int next_signal(siginfo_t *info) {
+    double left = fmin(restart_at, kill_at) - now();
+    struct timespec limit = {0};
+    if (left > 0 && left != NEVER)
+        limit = (struct timespec){.tv_sec = left, .tv_nsec = (left - (long)left) * 1e9};
+    int number = sigtimedwait(&signals, info, left == NEVER ? NULL : &limit);
+    return number > 0 ? number : 0;
+}
+
+static void run(void) {
+    while (runs(&engine) || runs(&condor) || restart_at != NEVER) {
+        siginfo_t info;
+        int number = next_signal(&info);
+        /* A sender outside of the pod's PID namespace has process ID 0 here (sigaction(2), si_pid). */
+        if (number == SIGTERM && info.si_pid == 0 && !ending)
+            status = TOLD;
+        if (number == SIGCHLD)
+            reap();
+        else if (number == DONE && !ending)
+            end(0);
+        else if (number && number != DONE)
+            end(ending);
+        else
+            act_in_time();
+    }
+}
+
+/* --- the plan --------------------------------------------------------------------------------------- */
+
+static char *words, *words_end;
+
+/* Returns the next word of the plan, or NULL at its end. */
+static char *word(void) {
+    if (words >= words_end)
+        return NULL;
+    char *found = words;
+    words += strlen(found) + 1;
+    return found;
+}
+
+static double number(void) {
+    const char *text = word();
+    return text ? atof(text) : 0;
+}
+
+/* Reads a list: its length, and its words. `before` places stay free before them. */
+static char **list(int before) {
+    int length = number();
+    char **found = calloc(before + length + 1, sizeof *found);
+    for (int i = 0; found && i < length; i++)
+        found[before + i] = word();
+    return found;
+}
+
+/* Reads the plan; returns whether it is complete. */
+static int read_plan(void) {
+    struct stat facts;
+    if (fstat(PLAN, &facts) < 0 || !(words = malloc(facts.st_size + 1)))
+        return 0;
+    ssize_t length = read(PLAN, words, facts.st_size);
+    close(PLAN);
+    if (length <= 0 || length != facts.st_size || words[length - 1])
+        return 0;
+    words_end = words + length;
+    plan.sockets = number();
+    plan.reason_file = word();
+    plan.reason_seconds = number();
+    plan.termination_log = word();
+    plan.most_deaths = fmin(number(), REMEMBERED - 1);
+    plan.end_seconds = number();
+    for (char *name = word(); name; name = word()) {
+        struct child *child = strcmp(name, "condor") == 0 ? &condor : &engine;
+        child->name = name;
+        child->sockets = number();
+        child->argv = list(0);
+        child->env = list(1);
+        if (!child->argv || !child->argv[0] || !child->env)
+            return 0;
+    }
+    return engine.name || condor.name;
+}
+
+static int begin(struct child *child) {
+    int error = child->name ? start(child) : 0;
+    if (error) {
+        snprintf(why, sizeof why, "%s cannot be started: %s", child->argv[0], strerror(error));
+        status = 1;
+        end(0);
+    } else if (child->name) {
+        say("%s has been started, pid %d.", child->name, child->pid);
+    }
+    return error;
+}
+
+int main(void) {
+    sigemptyset(&signals);
+    for (const int *one = (const int[]){SIGCHLD, SIGTERM, SIGINT, SIGQUIT, DONE, 0}; *one; one++)
+        sigaddset(&signals, *one);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    if (!read_plan()) {
+        log_line("ERROR", "The supervisor has no plan; start the container with the command `k8spilot run`.");
+        return 1;
+    }
+    for (int end = SOCKETS; end < SOCKETS + plan.sockets; end++)
+        fcntl(end, F_SETFD, FD_CLOEXEC); /* neither HTCondor nor its children may inherit it */
+    if (begin(&engine) == 0)
+        begin(&condor);
+    run();
+    tell_reason();
+    return status;
+}
