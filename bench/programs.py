@@ -111,7 +111,7 @@ def _part(process: psutil.Process) -> str:
         return _BENCHMARK
     if name not in _PARTS:
         words = process.cmdline()
-        if "k8spilot.engine" in words or any("k8spilot/supervisor/" in word for word in words):
+        if "k8spilot.engine" in words or any(word.endswith("supervisor/supervisor.py") for word in words):
             return _ENGINE
     return _PARTS.get(name, _OTHER)
 

@@ -64,9 +64,10 @@ def python(root: Path) -> Iterator[Component]:
 
 def own(root: Path) -> Iterator[Component]:
     """What was compiled for the image."""
-    content = (root / "opt/k8spilot/libexec/payload-init").read_bytes()
-    hashes = [HashType(alg=HashAlgorithm.SHA_256, content=hashlib.sha256(content).hexdigest())]
-    yield Component(name="payload-init", type=ComponentType.APPLICATION, bom_ref="payload-init", hashes=hashes)
+    for program in sorted((root / "opt/k8spilot/libexec").iterdir()):
+        content = hashlib.sha256(program.read_bytes()).hexdigest()
+        hashes = [HashType(alg=HashAlgorithm.SHA_256, content=content)]
+        yield Component(name=program.name, type=ComponentType.APPLICATION, bom_ref=program.name, hashes=hashes)
 
 
 def _component(kind: str, name: str, version: str, **more: Any) -> Component:

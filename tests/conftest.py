@@ -145,7 +145,7 @@ def _is_of(package: Path, task: "asyncio.Task[Any]") -> bool:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Programs:
-    """payload-init and the simulator's own programs, compiled once for all workers: that takes 6 s of a core."""
+    """The project's programs and the simulator's own, compiled once for all workers: that takes 6 s of a core."""
     if (reason := obstacle()) is not None:
         pytest.skip(reason)
     own = tmp_path_factory.getbasetemp()

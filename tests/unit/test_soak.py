@@ -64,6 +64,7 @@ def test_a_seed_draws_the_same_faults_again() -> None:
 
 COMMAND_LINES = {
     "SUPERVISOR": "/opt/k8spilot/libexec/supervisor",
+    "ENGINE_GET": "/opt/k8spilot/libexec/engine-get stream /run/k8spilot/docker.sock /k8spilot/gpu/monitor",
     "ENGINE": "/opt/k8spilot/bin/python -P -m k8spilot.engine",
     "STARTD": "condor_startd",
     "STARTER": "/usr/sbin/condor_starter -f -local-name slot_type_1 -a slot1 10.234.0.3",
@@ -74,7 +75,7 @@ COMMAND_LINES = {
 """Of a pod that runs a job."""
 
 
-@pytest.mark.parametrize("pattern", [name for name in COMMAND_LINES if name])
+@pytest.mark.parametrize("pattern", [name for name in COMMAND_LINES if hasattr(faults, name)])
 def test_each_pattern_finds_its_own_process_and_no_other(pattern: str) -> None:
     assert [name for name, line in COMMAND_LINES.items() if re.search(getattr(faults, pattern), line)] == [pattern]
 

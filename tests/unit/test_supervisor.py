@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,8 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 ENGINE = "trap 'exit 0' TERM; echo $K8SPILOT_ENGINE_DEATHS >> engines; while :; do sleep 0.02; done"
 CONDOR = "trap 'echo term >> said; exit 0' TERM; trap 'exit 0' QUIT; echo $$ > condor; while :; do sleep 0.02; done"
-# As cli/run.py leaves it: the plan at 3, the sockets after it.
-BECOME = 'exec 3<plan 4<plan 5<plan; exec "$0"'
+# As cli/run.py leaves it: the plan at 3, the sockets after it, and the signals that Python ignores.
+BECOME = "trap '' XFSZ; exec 3<plan 4<plan 5<plan; exec \"$0\""
 
 
 def script(text: str) -> list[str]:
@@ -100,10 +101,9 @@ def test_an_engine_that_dies_is_started_again_and_htcondor_lives_on(start: Start
     process.terminate()
     assert process.wait(10) == 0
     assert lines("said") == ["term"]
-    assert b"SIGKILL" in (process.stderr.read() if process.stderr else b"")
+    assert "has died (SIGKILL)" in told(process)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes a process namespace")
 def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:
@@ -154,9 +154,9 @@ def test_that_htcondor_has_nothing_more_to_do_is_a_reason_to_end_but_not_to_hurr
     assert not Path("fast").exists()
 
 
-@pytest.mark.parametrize(("said", "told"), [(0, 0), (44, 44), (99, 0)], ids=["ended", "failed", "drained"])
-def test_htcondors_exit_status_is_the_containers(start: Start, said: int, told: int) -> None:
-    assert start(ENGINE, f"sleep 0.2; exit {said}").wait(10) == told
+@pytest.mark.parametrize(("said", "status"), [(0, 0), (44, 44), (99, 0)], ids=["ended", "failed", "drained"])
+def test_htcondors_exit_status_is_the_containers(start: Start, said: int, status: int) -> None:
+    assert start(ENGINE, f"sleep 0.2; exit {said}").wait(10) == status
 
 
 def test_an_engine_that_has_seen_the_end_of_its_pod_ends_htcondor(start: Start) -> None:
@@ -193,7 +193,40 @@ def test_an_engine_that_cannot_be_started_again_is_tried_again(start: Start) -> 
 
 
 def test_an_engine_that_does_not_end_is_killed(start: Start) -> None:
-    assert start("trap '' TERM; while :; do sleep 0.02; done", "exit 0", end_seconds=0.3).wait(10) == 0
+    process = start(
+        "trap '' TERM; touch ready; while :; do sleep 0.02; done",
+        "while ! test -e ready; do sleep 0.02; done; touch gone; exit 0",
+        end_seconds=0.5,
+    )
+    eventually(Path("gone").exists)
+    began = time.monotonic()
+    assert process.wait(10) == 0
+    assert 0.3 < time.monotonic() - began < 5
+
+
+def test_a_pause_of_the_supervisor_gives_an_engine_no_more_time_to_end(start: Start) -> None:
+    process = start(
+        "trap '' TERM; touch ready; while :; do sleep 0.02; done",
+        "while ! test -e ready; do sleep 0.02; done; touch gone; exit 0",
+        end_seconds=2,
+    )
+    eventually(Path("gone").exists)
+    began = time.monotonic()
+    time.sleep(1.7)
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(10) == 0
+    assert time.monotonic() - began < 3.2
+
+
+def test_further_signals_give_an_engine_no_more_time_to_end(start: Start) -> None:
+    process = start("trap '' TERM; touch ready; while :; do sleep 0.02; done", None, end_seconds=1)
+    eventually(Path("ready").exists)
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < 5:
+        process.terminate()
+        time.sleep(0.05)
+    assert process.wait(0.1) == 0
 
 
 def test_an_engine_that_keeps_dying_is_given_up(start: Start) -> None:
@@ -225,18 +258,55 @@ def test_a_program_that_cannot_be_started_ends_the_pilot_with_a_sentence(
     assert Path("termination-log").read_text() == sentence
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [b"", b"2", b"2\0", b"2\0\x00300\0log\x0020\x0010\0", b"2\0\x00300\0log\x0020\x0010\0engine\x000\x000\x000\0"],
-)
 def test_without_a_whole_plan_it_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs, plan: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("plan").write_bytes(plan)
-    done = subprocess.run([*script(BECOME), programs.supervisor], capture_output=True, check=False, timeout=10)
-    assert done.returncode == 1
-    assert done.stderr.endswith(b"The supervisor has no plan; start the container with the command `k8spilot run`.\n")
+    children = [Child("engine", script("touch ran"), {"A": "1"}, 2), Child("condor", script("touch ran"), {"B": "2"})]
+    whole = Plan(children, 2).encode()
+    cuts = [whole[: place + 1] for place, byte in enumerate(whole[:-1]) if byte == 0]
+    doubled = Plan([children[0], children[0]], 2).encode()
+    for plan in (b"", whole[:-1], *cuts, whole + b"more\0", doubled, whole.replace(b"20\0", b"x\0"), b"x\0" * 30):
+        Path("plan").write_bytes(plan)
+        done = subprocess.run([*script(BECOME), str(programs.supervisor)], capture_output=True, check=False, timeout=10)
+        assert done.returncode == 1, plan
+        assert done.stderr.endswith(
+            b"The supervisor has no plan; start the container with the command `k8spilot run`.\n"
+        )
+    assert not Path("ran").exists()
+
+
+def test_a_word_with_a_nul_is_no_part_of_a_plan() -> None:
+    with pytest.raises(ValueError, match="has a NUL"):
+        Plan([Child("condor", ["true"], {"A": "1\0B=2"})], 0).encode()
+
+
+def test_its_children_begin_as_htcondor_expects_it(start: Start) -> None:
+    show = (
+        "grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd; ps -o sid= -p $$ | grep -qw $$ && echo own session"
+    )
+    process = start(None, f"({show}) >seen 2>&1; exec sleep 9")
+    eventually(lambda: "own session" in lines("seen"))
+    signals = {name: int(bits, 16) for name, bits in (line.split() for line in lines("seen") if line.startswith("Sig"))}
+    assert signals["SigBlk:"] == 0
+    assert not signals["SigIgn:"] & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1))
+    assert not {"4", "5"} & set(lines("seen"))
+    assert process.poll() is None
+
+
+def test_each_line_of_its_log_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    """Other processes write to the same pipe. Each write to this socket is a message."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("K8SPILOT_LOG_FORMAT", "json")
+    write_plan(None, "exit 0")
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, its:
+        subprocess.run([*script(BECOME), str(programs.supervisor)], stderr=its, check=True, timeout=10)
+        ours.settimeout(1)
+        said = [json.loads(ours.recv(4096))["message"] for _ in range(3)]
+    assert said[1:] == ["HTCondor has ended with status 0.", "The pilot ends: HTCondor has ended."]
 
 
 def test_only_the_engine_is_told_of_deaths(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,10 +328,10 @@ def test_its_lines_are_json_where_the_engines_are(start: Start, monkeypatch: pyt
     monkeypatch.setenv("K8SPILOT_LOG_FORMAT", "json")
     process = start(ENGINE, "sleep 0.2; exit 44")
     assert process.wait(10) == 44
-    told = [json.loads(line) for line in (process.stderr.read() if process.stderr else b"").splitlines()]
-    assert [line["level"] for line in told] == [*["INFO"] * 3, "ERROR"]
-    assert told[-1]["message"].startswith("The pilot ends: HTCondor has ended with status 44")
-    assert told[-2]["message"] == "HTCondor has ended with status 44."
+    found = [json.loads(line) for line in told(process).splitlines()]
+    assert [line["level"] for line in found] == [*["INFO"] * 3, "ERROR"]
+    assert found[-1]["message"].startswith("The pilot ends: HTCondor has ended with status 44")
+    assert found[-2]["message"] == "HTCondor has ended with status 44."
 
 
 def test_what_it_says_is_json_whatever_it_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +376,6 @@ def test_the_reason_of_the_end_is_the_last_line_and_the_termination_message(
     assert told(process).endswith(f" {level} k8spilot.supervisor: {message.read_text()}\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes a process namespace")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -325,6 +394,7 @@ def test_the_kubelets_order_is_the_reason_unless_a_certain_one_is_known(
         eventually(Path("condor").exists)
         psutil.Process(process.pid).children()[0].terminate()
         assert process.wait(10) == TOLD
+        assert " INFO k8spilot.supervisor: The pilot ends: " in told(process)
     assert Path("termination-log").read_text().startswith(f"The pilot ends: {words}")
 
 

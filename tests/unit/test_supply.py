@@ -6,6 +6,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from k8spilot.cli.main import PAYLOAD_INIT
+from k8spilot.condor.programs import DOCKER_CLIENT, ENGINE_GET, STARTER
+from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
+from k8spilot.supervisor.plan import PROGRAM
 from lab.settings import DEBIAN_SUITE
 from lab.supply import compared, debian, python
 
@@ -65,6 +71,16 @@ def test_the_image_is_built_of_what_is_locked() -> None:
     assert installs
     for line in installs:
         assert "--require-hashes" in line or ("--no-index" in line and "--no-deps" in line), line
+
+
+@pytest.mark.parametrize("program", [PROGRAM, ENGINE_GET, DOCKER_CLIENT, STARTER, TIDY_OF_ROOT, PAYLOAD_INIT], ids=str)
+def test_the_image_has_each_program_at_its_path(program: Path) -> None:
+    (line,) = (
+        one for one in (CHECKOUT / "Dockerfile").read_text().splitlines() if "--target-directory /installed/opt" in one
+    )
+    words = line.split()
+    assert words[words.index("--target-directory") + 1].removeprefix("/installed") == str(program.parent)
+    assert f"/{program.name}" in words
 
 
 def test_an_sbom_has_what_dpkg_and_pip_have_installed(tmp_path: Path) -> None:

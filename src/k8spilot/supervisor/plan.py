@@ -1,5 +1,6 @@
-"""The supervisor's plan: the programs that it runs (supervisor.c), and the numbers by which they speak with it."""
+"""The plan of the supervisor (supervisor.c); exit statuses, signals and descriptors that others share with it."""
 
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,12 +59,21 @@ class Plan:
     termination_log: str = "/dev/termination-log"
     """File that the kubelet reads after the container's end."""
     most_deaths: int = 20
-    """Engine deaths within ten minutes after which the supervisor starts no other engine; at most 255."""
+    """Deaths of the engine within ten minutes that are allowed, at most 255. One more ends the pilot."""
     end_seconds: float = 10.0
     """Seconds for an engine to end."""
 
     def encode(self) -> bytes:
-        """Return the plan as the supervisor reads it: words that each end with a NUL."""
-        head = (self.sockets, self.reason, REASON_SECONDS, self.termination_log, self.most_deaths, self.end_seconds)
-        words = [*map(str, head), *(word for child in self.children for word in child.words())]
-        return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
+        """Return the plan as the supervisor reads it: words that each end with a NUL.
+
+        Raises:
+            ValueError: a word has a NUL, which would shift all others.
+        """
+        sizes = len(self.children), self.sockets
+        head = (*sizes, self.reason, REASON_SECONDS, self.termination_log, self.most_deaths, self.end_seconds)
+        words = [
+            os.fsencode(str(word)) for word in (*head, *(word for child in self.children for word in child.words()))
+        ]
+        if any(b"\0" in word for word in words):
+            raise ValueError("an argument or a variable for the engine or for HTCondor has a NUL")
+        return b"".join(word + b"\0" for word in words)

@@ -5,8 +5,8 @@
  * the queue, and the slot stays. The sockets stay open here, so that docker's clients wait for the next engine instead of
  * getting an error. In HTCondor's own container the agent is in the place of the engine.
  *
- * The death of the supervisor ends the whole container. So it waits for signals and does nothing else, and is in C: Python
- * would add 10 MiB to each pilot.
+ * The supervisor's death ends the whole container, so that it does nothing but wait for signals. It is in C because Python would
+ * add 10 MiB to each pilot.
  *
  * Descriptor 3 has the plan (supervisor/plan.py): words that each end with a NUL. The descriptors from 4 on are the engine's
  * sockets.
@@ -14,7 +14,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -22,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,17 +30,17 @@ enum { PLAN = 3, SOCKETS = 4 };
 enum { GONE = 3, NO_RESTART = 99, TOLD = 128 + SIGTERM, DONE = SIGHUP }; /* as in plan.py, which explains them */
 
 #define DEATHS "K8SPILOT_ENGINE_DEATHS"
-#define DEATHS_SECONDS 600.0 /* in which the plan limits the deaths */
+#define DEATHS_SECONDS 600.0 /* the plan limits the deaths within this time */
 #define CALM_SECONDS 60.0    /* lifetime after which a dead engine restarts with the shortest delay again */
 #define SHORTEST_WAIT 0.1
 #define LONGEST_WAIT 10.0
-#define REMEMBERED 256 /* deaths; more than the plan may allow */
-#define NEVER INFINITY
+#define REMEMBERED 256 /* deaths whose times are kept; most_deaths must be smaller */
+#define NEVER 1e300
 
 struct child {
     const char *name;
-    char **argv, **env; /* the first variable is the number of deaths */
-    int sockets;        /* that it inherits */
+    char **argv, **env; /* env[0] is DEATHS, which only the engine gets */
+    int sockets;        /* number of sockets that it inherits, from SOCKETS on */
     pid_t pid;          /* 0 while it does not run */
 };
 
@@ -53,7 +53,7 @@ static struct {
     double end_seconds;
 } plan;
 
-static struct child engine, condor; /* one without a name does not exist */
+static struct child engine, condor; /* a child without a name is not part of this container */
 static int status;                  /* of the container */
 static int ending;
 static char why[512];               /* reason of the end that the supervisor itself knows */
@@ -63,6 +63,8 @@ static double restart_at = NEVER, kill_at = NEVER;
 static sigset_t signals;
 
 /* --- words ------------------------------------------------------------------------------------------ */
+
+static char log_buffer[64 * 1024]; /* a line is written at once: other processes log to the same pipe */
 
 static int logs_json(void) {
     const char *format = getenv("K8SPILOT_LOG_FORMAT");
@@ -106,7 +108,7 @@ static void say(const char *format, ...) {
 
 /* Logs the last line, and writes it for the kubelet, which mounts the file. */
 static void tell_end(const char *reason) {
-    char sentence[4096];
+    char sentence[8192];
     snprintf(sentence, sizeof sentence, "The pilot ends: %s.", reason);
     log_line(status == 0 || status == TOLD ? "INFO" : "ERROR", sentence);
     int file = open(plan.termination_log, O_WRONLY | O_TRUNC | O_CLOEXEC);
@@ -137,6 +139,8 @@ static double now(void) {
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
+static double earlier(double one, double other) { return one < other ? one : other; }
+
 /* --- children --------------------------------------------------------------------------------------- */
 
 static int runs(const struct child *child) { return child->name && child->pid; }
@@ -146,7 +150,7 @@ static void send(const struct child *child, int number) {
         kill(child->pid, number);
 }
 
-/* Starts the program in a session of its own, so that signals to the container's terminal do not reach it. Returns an errno. */
+/* Starts the program in a session of its own, so that signals from the container's terminal do not reach it. Returns an errno. */
 static int start(struct child *child) {
     static char count[64];
     posix_spawnattr_t attributes;
@@ -155,6 +159,7 @@ static int start(struct child *child) {
     sigemptyset(&none);
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGPIPE);
+    sigaddset(&defaults, SIGXFSZ); /* which Python ignores */
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -180,7 +185,7 @@ static void end_engine(void) {
     restart_at = NEVER;
     if (runs(&engine)) {
         send(&engine, SIGTERM);
-        kill_at = now() + plan.end_seconds;
+        kill_at = earlier(kill_at, now() + plan.end_seconds);
     }
 }
 
@@ -195,7 +200,7 @@ static void end(int fast) {
     send(&condor, fast ? SIGQUIT : SIGTERM);
 }
 
-/* Reads the exit status for a reason of the end, whether the reason is certain, and its words, into `text`. */
+/* Reads the reason file, `STATUS CERTAIN WORDS`, into `text`. Returns the words, or "" if no reason counts. */
 static const char *read_reason(char *text, size_t size, int *code, int *certain) {
     struct stat facts;
     int place = 0, file = *plan.reason_file ? open(plan.reason_file, O_RDONLY | O_CLOEXEC) : -1;
@@ -216,7 +221,7 @@ static const char *read_reason(char *text, size_t size, int *code, int *certain)
 
 /* Makes the reason of the end the last line of the log and the container's termination message. */
 static void tell_reason(void) {
-    char text[4000];
+    char text[8000];
     int code, certain;
     const char *found = read_reason(text, sizeof text, &code, &certain);
     if (status == TOLD && !certain)
@@ -250,7 +255,9 @@ static void engine_died(const char *reason) {
         end(0);
         return;
     }
-    double pause = fmin(SHORTEST_WAIT * pow(2, recent(CALM_SECONDS) - 1), LONGEST_WAIT);
+    double pause = SHORTEST_WAIT;
+    for (int i = recent(CALM_SECONDS); i > 1 && pause < LONGEST_WAIT; i--)
+        pause = earlier(2 * pause, LONGEST_WAIT);
     say("The %s has died (%s); the next one starts in %.1f s.", engine.name, reason, pause);
     restart_at = now() + pause;
 }
@@ -309,13 +316,14 @@ static void act_in_time(void) {
     }
 }
 
-/* Waits for a signal until something is due. Returns its number, or 0. */
+/* Waits for a signal, but not longer than until something is due. Returns its number, or 0. It is the kernel's own call because
+ * musl's begins a wait anew that SIGCONT has interrupted. */
 static int next_signal(siginfo_t *info) {
-    double left = fmin(restart_at, kill_at) - now();
+    double due = earlier(restart_at, kill_at), left = due - now();
     struct timespec limit = {0};
-    if (left > 0 && left != NEVER)
+    if (due != NEVER && left > 0)
         limit = (struct timespec){.tv_sec = left, .tv_nsec = (left - (long)left) * 1e9};
-    int number = sigtimedwait(&signals, info, left == NEVER ? NULL : &limit);
+    long number = syscall(SYS_rt_sigtimedwait, &signals, info, due == NEVER ? NULL : &limit, _NSIG / 8);
     return number > 0 ? number : 0;
 }
 
@@ -332,36 +340,55 @@ static void run(void) {
             end(0);
         else if (number && number != DONE)
             end(ending);
-        else
-            act_in_time();
+        act_in_time();
     }
 }
 
 /* --- the plan --------------------------------------------------------------------------------------- */
 
 static char *words, *words_end;
+static int whole = 1;
 
-/* Returns the next word of the plan, or NULL at its end. */
+/* Returns the next word of the plan. */
 static char *word(void) {
-    if (words >= words_end)
-        return NULL;
+    static char none[] = "";
+    if (words >= words_end) {
+        whole = 0;
+        return none;
+    }
     char *found = words;
     words += strlen(found) + 1;
     return found;
 }
 
 static double number(void) {
-    const char *text = word();
-    return text ? atof(text) : 0;
+    char *rest, *text = word();
+    double found = strtod(text, &rest);
+    if (rest == text || *rest || !(found >= 0 && found < 1e6)) {
+        whole = 0;
+        return 0;
+    }
+    return found;
 }
 
-/* Reads a list: its length, and its words. `before` places stay free before them. */
+/* Reads a list: its length, and its words. The first `before` entries stay empty. */
 static char **list(int before) {
     int length = number();
     char **found = calloc(before + length + 1, sizeof *found);
     for (int i = 0; found && i < length; i++)
         found[before + i] = word();
     return found;
+}
+
+static void read_child(void) {
+    char *name = word();
+    struct child *child = strcmp(name, "condor") == 0 ? &condor : &engine;
+    whole &= !child->name;
+    child->name = name;
+    child->sockets = number();
+    child->argv = list(0);
+    child->env = list(1);
+    whole &= child->argv && child->argv[0] && child->env;
 }
 
 /* Reads the plan; returns whether it is complete. */
@@ -374,22 +401,16 @@ static int read_plan(void) {
     if (length <= 0 || length != facts.st_size || words[length - 1])
         return 0;
     words_end = words + length;
+    int children = number();
     plan.sockets = number();
     plan.reason_file = word();
     plan.reason_seconds = number();
     plan.termination_log = word();
-    plan.most_deaths = fmin(number(), REMEMBERED - 1);
+    plan.most_deaths = number();
     plan.end_seconds = number();
-    for (char *name = word(); name; name = word()) {
-        struct child *child = strcmp(name, "condor") == 0 ? &condor : &engine;
-        child->name = name;
-        child->sockets = number();
-        child->argv = list(0);
-        child->env = list(1);
-        if (!child->argv || !child->argv[0] || !child->env)
-            return 0;
-    }
-    return engine.name || condor.name;
+    while (whole && children-- > 0)
+        read_child();
+    return whole && words == words_end && plan.most_deaths < REMEMBERED && (engine.name || condor.name);
 }
 
 static int begin(struct child *child) {
@@ -410,6 +431,7 @@ int main(void) {
         sigaddset(&signals, *one);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    setvbuf(stderr, log_buffer, _IOFBF, sizeof log_buffer);
     if (!read_plan()) {
         log_line("ERROR", "The supervisor has no plan; start the container with the command `k8spilot run`.");
         return 1;
