@@ -303,7 +303,7 @@ def test_each_line_of_its_log_is_written_at_once(
     write_plan(None, "exit 0")
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with ours, its:
-        subprocess.run([*script(BECOME), str(programs.supervisor)], stderr=its, check=True, timeout=10)
+        subprocess.run([*script(BECOME), str(programs.supervisor)], stderr=its.fileno(), check=True, timeout=10)
         ours.settimeout(1)
         said = [json.loads(ours.recv(4096))["message"] for _ in range(3)]
     assert said[1:] == ["HTCondor has ended with status 0.", "The pilot ends: HTCondor has ended."]
