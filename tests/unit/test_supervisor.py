@@ -21,6 +21,9 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 ENGINE = "trap 'exit 0' TERM; echo $K8SPILOT_ENGINE_DEATHS >> engines; while :; do sleep 0.02; done"
 CONDOR = "trap 'echo term >> said; exit 0' TERM; trap 'exit 0' QUIT; echo $$ > condor; while :; do sleep 0.02; done"
+STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.02; done"
+"""An engine that does not end."""
+ENDS_WHEN_READY = "while ! test -e ready; do sleep 0.02; done; touch gone; exit 0"
 # As cli/run.py leaves it: the plan at 3, the sockets after it, and the signals that Python ignores.
 BECOME = "trap '' XFSZ; exec 3<plan 4<plan 5<plan; exec \"$0\""
 
@@ -194,8 +197,8 @@ def test_an_engine_that_cannot_be_started_again_is_tried_again(start: Start) -> 
 
 def test_an_engine_that_does_not_end_is_killed(start: Start) -> None:
     process = start(
-        "trap '' TERM; touch ready; while :; do sleep 0.02; done",
-        "while ! test -e ready; do sleep 0.02; done; touch gone; exit 0",
+        STUBBORN,
+        ENDS_WHEN_READY,
         end_seconds=0.5,
     )
     eventually(Path("gone").exists)
@@ -206,8 +209,8 @@ def test_an_engine_that_does_not_end_is_killed(start: Start) -> None:
 
 def test_a_pause_of_the_supervisor_gives_an_engine_no_more_time_to_end(start: Start) -> None:
     process = start(
-        "trap '' TERM; touch ready; while :; do sleep 0.02; done",
-        "while ! test -e ready; do sleep 0.02; done; touch gone; exit 0",
+        STUBBORN,
+        ENDS_WHEN_READY,
         end_seconds=2,
     )
     eventually(Path("gone").exists)
@@ -220,7 +223,7 @@ def test_a_pause_of_the_supervisor_gives_an_engine_no_more_time_to_end(start: St
 
 
 def test_further_signals_give_an_engine_no_more_time_to_end(start: Start) -> None:
-    process = start("trap '' TERM; touch ready; while :; do sleep 0.02; done", None, end_seconds=1)
+    process = start(STUBBORN, None, end_seconds=1)
     eventually(Path("ready").exists)
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < 5:
