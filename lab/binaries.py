@@ -41,6 +41,10 @@ class Module:
     """Further names of the one program."""
     source: str = ""
     """Module whose Go files it has, if it has none of its own."""
+    tags: str = ""
+    """Build tags."""
+    has_c: bool = False
+    """Whether parts are written in C: then gcc links all of it statically."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -57,7 +61,10 @@ class Module:
 
     def key(self) -> str:
         """Name everything that the result depends on in 16 hexadecimal digits."""
-        digest = hashlib.sha256(f"{GO_VERSION} {self.packages} {self.output} {self.linker_flags} 1".encode())
+        words = f"{GO_VERSION} {self.packages} {self.output} {self.linker_flags} 1"
+        if self.has_c or self.tags:
+            words += f" {self.tags} {self.has_c}"
+        digest = hashlib.sha256(words.encode())
         for path in self.files():
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:16]
@@ -70,18 +77,29 @@ def _version_flags(version: str) -> str:
     return "-s -w " + " ".join(f"-X {where}.{name}={value}" for name, value in values.items())
 
 
-_CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
+_CONTAINERD_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 
-_RUNTIME = (
-    Module("etcd", ("go.etcd.io/etcd/server/v3",), "etcd", "-s -w", "build etcd"),
-    Module(
-        "containerd",
-        tuple(_CONTAINERD + name for name in ("containerd", "containerd-shim-runc-v2", "ctr")),
-        "",
-        "-s -w",
-        "build containerd",
-    ),
+
+def _containerd(name: str, where: str) -> Module:
+    packages = tuple(f"github.com/containerd/{where}/cmd/{program}" for program in _CONTAINERD_PROGRAMS)
+    return Module(name, packages, "", "-s -w", f"build {name}")
+
+
+_RUNTIMES = {
+    "containerd-2.4": _containerd("containerd", "containerd/v2"),
+    "containerd-1.7": _containerd("containerd-1.7", "containerd"),
+}
+_RUNC = Module(
+    "runc",
+    ("github.com/opencontainers/runc",),
+    "",
+    "-s -w -extldflags -static",
+    "build runc",
+    tags="seccomp netgo osusergo",
+    has_c=True,
 )
+"""Debian 12 has runc 1.1. User namespaces of pods need 1.2 (kubernetes.io, "User Namespaces")."""
+_ETCD = Module("etcd", ("go.etcd.io/etcd/server/v3",), "etcd", "-s -w", "build etcd")
 
 GPU_PROGRAMS = (
     "nvidia-device-plugin",
@@ -103,7 +121,8 @@ def node_modules(settings: Settings) -> tuple[Module, ...]:
     name, source = ("kubernetes", "") if minor == KUBERNETES else (f"kubernetes-{minor}", "kubernetes")
     version = KUBERNETES_VERSIONS[minor]
     title = f"build Kubernetes {version}"
-    return (*_RUNTIME, Module(name, (".",), "kube", _version_flags(version), title, KUBERNETES_PROGRAMS, source))
+    kubernetes = Module(name, (".",), "kube", _version_flags(version), title, KUBERNETES_PROGRAMS, source)
+    return (_ETCD, _RUNTIMES[settings.runtime], _RUNC, kubernetes)
 
 
 def of_node(settings: Settings, progress: Progress) -> list[Path]:
@@ -180,7 +199,7 @@ def _ensure_go(settings: Settings) -> Path:
 def _build(settings: Settings, module: Module, go: Path, fresh: Path) -> None:
     caches = settings.cache / "go"
     env = {
-        "CGO_ENABLED": "0",
+        "CGO_ENABLED": "1" if module.has_c else "0",
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-modcacherw",
         "GOENV": "off",
@@ -190,7 +209,17 @@ def _build(settings: Settings, module: Module, go: Path, fresh: Path) -> None:
         "GOPATH": str(caches / "path"),
     }
     output = fresh / module.output if module.output else f"{fresh}/"
-    command: list[str | Path] = [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", output]
+    command: list[str | Path] = [
+        go,
+        "build",
+        "-trimpath",
+        "-tags",
+        module.tags,
+        "-ldflags",
+        module.linker_flags,
+        "-o",
+        output,
+    ]
     command += module.packages
     log = settings.cache / f"logs/{module.name}.log"
     with tempfile.TemporaryDirectory(dir=settings.cache) as folder:

@@ -27,7 +27,7 @@ from lab.settings import (
 from lab.shell import run
 
 PACKAGES = {
-    "runc": "/usr/sbin/runc",
+    "runc": "/usr/sbin/runc",  # for buildah and dockerd; the node has its own
     "containernetworking-plugins": "/usr/lib/cni/bridge",
     "docker-registry": "/usr/bin/docker-registry",
     "skopeo": "/usr/bin/skopeo",
@@ -38,6 +38,9 @@ PACKAGES = {
     "iproute2": "/sbin/ip",
     "gcc": "/usr/bin/gcc",
     "musl-tools": "/usr/bin/musl-gcc",
+    "libc6-dev": "/usr/include/stdio.h",
+    "libseccomp-dev": "/usr/include/seccomp.h",
+    "pkgconf": "/usr/bin/pkgconf",
 }
 """Distribution packages of the lab, each with a file by which we see that it is installed."""
 

@@ -1,10 +1,10 @@
-"""`make matrix`: the demo and parts of the suite with several versions of Kubernetes and HTCondor, as a table.
+"""`make matrix`: the demo and parts of the suite on several Kubernetes, runtimes and HTCondors, as a table.
 
-    python -m lab.matrix [1.34 1.36+23.9 ...]
+    python -m lab.matrix [1.34 1.36+23.9 1.33+containerd-1.7 ...]
 
-A combination is the Kubernetes of the node, and the HTCondor of the pool where it is not the usual one. Each has a lab
-of its own, one after another; at the end the lab is down. The table is printed, and its rows are kept in
-build/matrix.json, so that a run of some combinations replaces these only.
+A combination is the Kubernetes of the node, and what else is not the usual one: the HTCondor of the pool or the node's
+container runtime. Each has a lab of its own, one after another; at the end the lab is down. The table is printed, and
+its rows are kept in build/matrix.json, so that a run of some combinations replaces these only.
 """
 
 import json
@@ -19,18 +19,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.settings import CHECKOUT, HTCONDOR, HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, Settings
+from lab import node
+from lab.settings import CHECKOUT, HTCONDOR, HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, RUNTIME, Settings
 
 COMBINATIONS: Final = (
     *KUBERNETES_VERSIONS,
     *(f"{KUBERNETES}+{version}" for version in HTCONDOR_SUITES if version != HTCONDOR),
+    "1.33+containerd-1.7",
 )
 SUITES: Final = {"engine on the node": "node", "stories of jobs": "e2e and quick"}
 """Parts of the test suite by their names, as marker expressions."""
 
 _FOLDER: Final = CHECKOUT / "build/matrix"
 _ROWS: Final = CHECKOUT / "build/matrix.json"
-HEADS: Final = ("Kubernetes", "HTCondor of the pool", "containerd", "cgroup", "kernel", "`make demo`", *SUITES, "date")
+HEADS: Final = ("Kubernetes", "HTCondor of the pool", "runtime", "cgroup", "kernel", "`make demo`", *SUITES, "date")
 
 Row = dict[str, str]
 
@@ -75,8 +77,13 @@ def outcome(report: Path) -> tuple[str, bool]:
 
 
 def _measure(name: str) -> tuple[Row, bool]:
-    kubernetes, _, htcondor = name.partition("+")
-    environment = {"K8SPILOT_LAB_KUBERNETES": kubernetes, "K8SPILOT_LAB_HTCONDOR": htcondor}
+    kubernetes, _, other = name.partition("+")
+    htcondor, runtime = (other, RUNTIME) if other in HTCONDOR_SUITES else (HTCONDOR, other or RUNTIME)
+    environment = {
+        "K8SPILOT_LAB_KUBERNETES": kubernetes,
+        "K8SPILOT_LAB_HTCONDOR": htcondor,
+        "K8SPILOT_LAB_RUNTIME": runtime,
+    }
     print(f"--- {name} ({time.strftime('%H:%M:%S')})", flush=True)
     is_right = _run(["-m", "lab", "demo"], environment, f"{name}-demo") == 0
     jobs = re.search(r"^(\d+) jobs in ", (_FOLDER / f"{name}-demo.log").read_text(errors="replace"), re.MULTILINE)
@@ -90,8 +97,8 @@ def _measure(name: str) -> tuple[Row, bool]:
         suites[suite] = words if is_good == (ended == 0) else f"**interrupted**: {words}", is_good and ended == 0
     values = (
         KUBERNETES_VERSIONS[kubernetes].removeprefix("v"),
-        htcondor or HTCONDOR,
-        _containerd(),
+        htcondor,
+        _runtime(),
         "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
         ".".join(platform.release().split(".")[:2]),
         f"{jobs[1]} jobs right" if is_right and jobs else "**failed**",
@@ -102,12 +109,12 @@ def _measure(name: str) -> tuple[Row, bool]:
     return dict(zip(HEADS, values, strict=True)), is_right and all(good for _, good in suites.values())
 
 
-def _containerd() -> str:
-    """Return the version of the node's containerd."""
-    program = Settings.from_environment().bin / "containerd"
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    words = done.stdout.split()
-    return words[2].removeprefix("v").partition("+")[0] if len(words) > 2 else "unknown"
+def _runtime() -> str:
+    """Return the name and the version of the node's container runtime, as the kubelet tells them."""
+    path = "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}"
+    command = [*node.kubectl(Settings.from_environment()), "get", "nodes", "-o", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.replace("://", " ").replace(" v", " ").partition("+")[0] or "unknown"
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], name: str) -> int:

@@ -33,8 +33,9 @@ PATIENCE_S = 180.0
 """After an outage of the API server a kubelet may take a minute and a half to tell of its node again."""
 CORE = ("etcd", "containerd", "kube-apiserver")
 """When one of these died, the node is made anew: what the others believe is not true any more."""
-_WITH_CLOUDS = ("1.34", "1.35", "1.36")
+_WITH_CLOUDS = ("1.33", "1.34", "1.35", "1.36")
 """Versions whose controller manager has controllers for clouds. They have nothing to do here."""
+_CONFIGURATIONS = {"containerd-1.7": "containerd-1.7.toml", "containerd-2.4": "containerd.toml"}
 _CLOUD_CONTROLLERS = ",-node-route-controller,-cloud-node-lifecycle-controller"
 
 
@@ -108,7 +109,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
     state = settings.state
     values = {
         "state": state,
-        "cache": settings.cache,
+        "images": settings.images,
         "node_address": NODE_ADDRESS,
         "node_name": NODE_NAME,
         "kubelet_port": KUBELET_PORT,
@@ -121,7 +122,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         "registry_address": settings.registry_address,
     }
     targets = {
-        "containerd.toml": state / "containerd.toml",
+        _CONFIGURATIONS[settings.runtime]: state / "containerd.toml",
         "kubelet.yaml": state / "kubelet.yaml",
         "kube-proxy.yaml": state / "kube-proxy.yaml",
         "cni.conflist": state / "cni/net.d/10-lab.conflist",

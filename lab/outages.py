@@ -119,7 +119,7 @@ def image_disk_full(lab: Lab, *, inodes: bool = False) -> Iterator[None]:
 
     A small file system of its own lies where containerd writes what it downloads.
     """
-    folder = lab.settings.cache / "containerd/io.containerd.content.v1.content/ingest"
+    folder = lab.settings.images / "io.containerd.content.v1.content/ingest"
     options = "size=1m,nr_inodes=3" if inodes else "size=4k,nr_inodes=1000"
     with _alone(lab):
         run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], what="fill the image disk")

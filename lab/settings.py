@@ -11,7 +11,13 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
 
 GO_VERSION = "1.26.6"
-KUBERNETES_VERSIONS = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
+KUBERNETES_VERSIONS = {
+    "1.33": "v1.33.13",
+    "1.34": "v1.34.4",
+    "1.35": "v1.35.4",
+    "1.36": "v1.36.3",
+    "1.37": "v1.37.2",
+}
 KUBERNETES = "1.36"
 """Without K8SPILOT_LAB_KUBERNETES."""
 HTCONDOR_SUITES = {"23.9": "trixie", "25.14": "forky"}
@@ -19,6 +25,9 @@ HTCONDOR_SUITES = {"23.9": "trixie", "25.14": "forky"}
 HTCONDOR = "25.14"
 """Without K8SPILOT_LAB_HTCONDOR."""
 DEBIAN_SUITE = HTCONDOR_SUITES[HTCONDOR]
+RUNTIMES = ("containerd-1.7", "containerd-2.4")
+RUNTIME = "containerd-2.4"
+"""Without K8SPILOT_LAB_RUNTIME."""
 
 BRIDGE = "k8spilot0"
 POD_NETWORK = "10.234.0.0/16"
@@ -67,6 +76,8 @@ class Settings:
     """Minor version of the node's Kubernetes (K8SPILOT_LAB_KUBERNETES): a key of KUBERNETES_VERSIONS."""
     htcondor: str = HTCONDOR
     """Minor version of the pool's HTCondor (K8SPILOT_LAB_HTCONDOR): a key of HTCONDOR_SUITES. Pilots keep theirs."""
+    runtime: str = RUNTIME
+    """The node's container runtime (K8SPILOT_LAB_RUNTIME): one of RUNTIMES."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
@@ -86,6 +97,7 @@ class Settings:
             mirror=os.environ.get("K8SPILOT_LAB_MIRROR") or None,
             kubernetes=_version("K8SPILOT_LAB_KUBERNETES", KUBERNETES, KUBERNETES_VERSIONS),
             htcondor=_version("K8SPILOT_LAB_HTCONDOR", HTCONDOR, HTCONDOR_SUITES),
+            runtime=_version("K8SPILOT_LAB_RUNTIME", RUNTIME, RUNTIMES),
         )
 
     @property
@@ -112,6 +124,11 @@ class Settings:
     def admin_kubeconfig(self) -> Path:
         """The kubeconfig with all rights in the lab's cluster, or the user's own."""
         return self.kubeconfig or self.state / "kubeconfig"
+
+    @property
+    def images(self) -> Path:
+        """Where the node's runtime keeps images. A containerd does not read what a later one has written."""
+        return self.cache / ("containerd" if self.runtime == RUNTIME else self.runtime)
 
     @property
     def containerd_socket(self) -> Path:

@@ -1,12 +1,13 @@
 """Versions of Kubernetes and HTCondor that the lab can have, and the table of what was run on them."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from lab import binaries, matrix
 from lab.errors import LabError
-from lab.settings import HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, Settings
+from lab.settings import HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, RUNTIME, RUNTIMES, Settings
 
 REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
 
@@ -26,12 +27,25 @@ def test_each_version_of_kubernetes_has_its_modules_and_a_key_of_its_own(
     assert (kubernetes.key() == usual.key()) == (minor == KUBERNETES)
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_each_runtime_is_another_node_and_keeps_its_images_apart(runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Settings.from_environment()
+    monkeypatch.setenv("K8SPILOT_LAB_RUNTIME", runtime)
+    found = Settings.from_environment()
+    keys = [[module.key() for module in binaries.node_modules(one)] for one in (usual, found)]
+    assert (keys[0] == keys[1]) == (usual.images == found.images) == (runtime == RUNTIME)
+
+
 @pytest.mark.parametrize(
     ("variable", "known"),
-    [("K8SPILOT_LAB_KUBERNETES", KUBERNETES_VERSIONS), ("K8SPILOT_LAB_HTCONDOR", HTCONDOR_SUITES)],
+    [
+        ("K8SPILOT_LAB_KUBERNETES", KUBERNETES_VERSIONS),
+        ("K8SPILOT_LAB_HTCONDOR", HTCONDOR_SUITES),
+        ("K8SPILOT_LAB_RUNTIME", RUNTIMES),
+    ],
 )
 def test_a_version_that_the_lab_lacks_is_refused_with_those_that_it_has(
-    variable: str, known: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    variable: str, known: Collection[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "1.2")
     with pytest.raises(LabError, match=f"{variable} is '1.2': the lab has {', '.join(known)}"):
