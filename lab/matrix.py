@@ -1,10 +1,11 @@
-"""`make matrix`: the demo and parts of the suite on several Kubernetes, runtimes and HTCondors, as a table.
+"""`make matrix`: the demo and parts of the suite on several kinds of clusters, as a table.
 
-    python -m lab.matrix [1.34 1.36+23.9 1.33+containerd-1.7 ...]
+    python -m lab.matrix [1.34 1.36+23.9 1.33+containerd-1.7+merged-groups ...]
 
-A combination is the Kubernetes of the node, and what else is not the usual one: the HTCondor of the pool or the node's
-container runtime. Each has a lab of its own, one after another; at the end the lab is down. The table is printed, and
-its rows are kept in build/matrix.json, so that a run of some combinations replaces these only.
+A combination is the Kubernetes of the node, and what else is not the usual one: the HTCondor of the pool, the node's
+container runtime, and components that each pilot has. Each has a lab of its own, one after another; at the end the lab
+is down. The table is printed, and its rows are kept in build/matrix.json, so that a run of some combinations replaces
+these only.
 """
 
 import json
@@ -20,19 +21,39 @@ from pathlib import Path
 from typing import Final
 
 from lab import node
-from lab.settings import CHECKOUT, HTCONDOR, HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, RUNTIME, Settings
+from lab.settings import (
+    CHECKOUT,
+    HTCONDOR,
+    HTCONDOR_SUITES,
+    KUBERNETES,
+    KUBERNETES_VERSIONS,
+    RUNTIME,
+    RUNTIMES,
+    Settings,
+)
 
 COMBINATIONS: Final = (
     *KUBERNETES_VERSIONS,
     *(f"{KUBERNETES}+{version}" for version in HTCONDOR_SUITES if version != HTCONDOR),
-    "1.33+containerd-1.7",
+    "1.33+containerd-1.7+merged-groups",
+    f"{KUBERNETES}+user-namespace",
 )
 SUITES: Final = {"engine on the node": "node", "stories of jobs": "e2e and quick"}
 """Parts of the test suite by their names, as marker expressions."""
 
 _FOLDER: Final = CHECKOUT / "build/matrix"
 _ROWS: Final = CHECKOUT / "build/matrix.json"
-HEADS: Final = ("Kubernetes", "HTCondor of the pool", "runtime", "cgroup", "kernel", "`make demo`", *SUITES, "date")
+HEADS: Final = (
+    "Kubernetes",
+    "HTCondor of the pool",
+    "runtime",
+    "component",
+    "cgroup",
+    "kernel",
+    "`make demo`",
+    *SUITES,
+    "date",
+)
 
 Row = dict[str, str]
 
@@ -76,13 +97,22 @@ def outcome(report: Path) -> tuple[str, bool]:
     return words, failed == 0 and tests > skipped
 
 
+def parts(name: str) -> tuple[str, str, str, str]:
+    """Return the Kubernetes, the HTCondor, the runtime and the components (with spaces between) of a combination."""
+    kubernetes, *others = name.split("+")
+    htcondor = [one for one in others if one in HTCONDOR_SUITES] or [HTCONDOR]
+    runtime = [one for one in others if one in RUNTIMES] or [RUNTIME]
+    components = [one for one in others if one not in HTCONDOR_SUITES and one not in RUNTIMES]
+    return kubernetes, htcondor[0], runtime[0], " ".join(components)
+
+
 def _measure(name: str) -> tuple[Row, bool]:
-    kubernetes, _, other = name.partition("+")
-    htcondor, runtime = (other, RUNTIME) if other in HTCONDOR_SUITES else (HTCONDOR, other or RUNTIME)
+    kubernetes, htcondor, runtime, components = parts(name)
     environment = {
         "K8SPILOT_LAB_KUBERNETES": kubernetes,
         "K8SPILOT_LAB_HTCONDOR": htcondor,
         "K8SPILOT_LAB_RUNTIME": runtime,
+        "K8SPILOT_LAB_COMPONENTS": components,
     }
     print(f"--- {name} ({time.strftime('%H:%M:%S')})", flush=True)
     is_right = _run(["-m", "lab", "demo"], environment, f"{name}-demo") == 0
@@ -99,6 +129,7 @@ def _measure(name: str) -> tuple[Row, bool]:
         KUBERNETES_VERSIONS[kubernetes].removeprefix("v"),
         htcondor,
         _runtime(),
+        f"`{components}`" if components else "",
         "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
         ".".join(platform.release().split(".")[:2]),
         f"{jobs[1]} jobs right" if is_right and jobs else "**failed**",

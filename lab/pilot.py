@@ -150,7 +150,8 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
             {"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(patch)},
         ],
     }
-    components = [*(("restricted",) if lab.level == "restricted" else ()), *document.get("components", ())]
+    level = ("restricted",) if lab.level == "restricted" else ()
+    components = dict.fromkeys((*level, *lab.settings.components, *document.get("components", ())))
     document["components"] = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in components]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return folder

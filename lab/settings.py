@@ -78,6 +78,8 @@ class Settings:
     """Minor version of the pool's HTCondor (K8SPILOT_LAB_HTCONDOR): a key of HTCONDOR_SUITES. Pilots keep theirs."""
     runtime: str = RUNTIME
     """The node's container runtime (K8SPILOT_LAB_RUNTIME): one of RUNTIMES."""
+    components: tuple[str, ...] = ()
+    """Folders of components/ that every pilot of the lab has (K8SPILOT_LAB_COMPONENTS, with spaces between)."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
@@ -98,6 +100,7 @@ class Settings:
             kubernetes=_version("K8SPILOT_LAB_KUBERNETES", KUBERNETES, KUBERNETES_VERSIONS),
             htcondor=_version("K8SPILOT_LAB_HTCONDOR", HTCONDOR, HTCONDOR_SUITES),
             runtime=_version("K8SPILOT_LAB_RUNTIME", RUNTIME, RUNTIMES),
+            components=_components(),
         )
 
     @property
@@ -147,3 +150,12 @@ def _version(variable: str, usual: str, known: Collection[str]) -> str:
     if found not in known:
         raise LabError(f"{variable} is {found!r}: the lab has {', '.join(known)}")
     return found
+
+
+def _components() -> tuple[str, ...]:
+    """Read K8SPILOT_LAB_COMPONENTS. Raises LabError: there is no such component."""
+    names = tuple(os.environ.get("K8SPILOT_LAB_COMPONENTS", "").split())
+    for name in names:
+        if not (CHECKOUT / "components" / name / "kustomization.yaml").is_file():
+            raise LabError(f"K8SPILOT_LAB_COMPONENTS names {name!r}, which is no folder of {CHECKOUT / 'components'}")
+    return names

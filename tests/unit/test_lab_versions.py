@@ -7,7 +7,7 @@ import pytest
 
 from lab import binaries, matrix
 from lab.errors import LabError
-from lab.settings import HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, RUNTIME, RUNTIMES, Settings
+from lab.settings import HTCONDOR, HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, RUNTIME, RUNTIMES, Settings
 
 REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
 
@@ -73,3 +73,29 @@ def test_the_result_of_a_suite_is_read_from_its_report(
 def test_the_table_has_a_column_for_each_fact() -> None:
     heads, line, row = matrix.table([dict.fromkeys(matrix.HEADS, "x")])
     assert heads.count("|") == line.count("|") == row.count("|") == len(matrix.HEADS) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("1.34", ("1.34", HTCONDOR, RUNTIME, "")),
+        ("1.36+23.9", ("1.36", "23.9", RUNTIME, "")),
+        ("1.33+containerd-1.7+merged-groups", ("1.33", HTCONDOR, "containerd-1.7", "merged-groups")),
+    ],
+)
+def test_a_combination_names_only_what_is_not_usual(name: str, expected: tuple[str, ...]) -> None:
+    assert matrix.parts(name) == expected
+
+
+@pytest.mark.parametrize("name", matrix.COMBINATIONS)
+def test_the_lab_has_all_parts_of_each_combination(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = ("KUBERNETES", "HTCONDOR", "RUNTIME", "COMPONENTS")
+    for variable, value in zip(variables, matrix.parts(name), strict=True):
+        monkeypatch.setenv(f"K8SPILOT_LAB_{variable}", value)
+    assert " ".join(Settings.from_environment().components) == matrix.parts(name)[-1]
+
+
+def test_a_component_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8SPILOT_LAB_COMPONENTS", "restricted user-namespaces")
+    with pytest.raises(LabError, match="K8SPILOT_LAB_COMPONENTS names 'user-namespaces', which is no folder"):
+        Settings.from_environment()
