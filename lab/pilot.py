@@ -58,11 +58,11 @@ def deploy(
     delete(lab, name)
     folder = write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay)
     if slots == 1:
-        lab.kubectl("apply", "-k", str(folder))
+        _apply(lab, "-k", str(folder))
     else:
         manifest = folder / "several.yaml"
         manifest.write_text(rewrite(with_slots(lab.kubectl("kustomize", str(folder)), slots, **asdict(shares))))
-        lab.kubectl("apply", "-f", str(manifest))
+        _apply(lab, "-f", str(manifest))
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):
         if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:
@@ -155,6 +155,19 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     document["components"] = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in components]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return folder
+
+
+def _apply(lab: Lab, *what: str) -> None:
+    """Apply a pod and the objects that all pods of the namespace share.
+
+    In a new namespace another process may make those between kubectl's look and its own request.
+    """
+    try:
+        lab.kubectl("apply", *what)
+    except LabError as error:
+        if "AlreadyExists" not in str(error):
+            raise
+        lab.kubectl("apply", *what)
 
 
 def _pod(lab: Lab, name: str) -> dict[str, Any]:
