@@ -63,13 +63,46 @@ def test_a_policy_applies_to_the_pods_that_its_selector_selects(selector: dict[s
 def test_addresses_for_documentation_are_examples_in_both_directions(cidr: str) -> None:
     for direction, side in (("ingress", "from"), ("egress", "to")):
         spec = {direction: [{side: [{"ipBlock": {"cidr": cidr}}]}]}
-        (found,) = findings({"metadata": {"name": "p"}, "spec": spec})
+        (found,) = [
+            one for one in findings({"metadata": {"name": "p"}, "spec": spec}) if one.verdict is not Verdict.WARNING
+        ]
         assert (found.verdict, cidr in found.words) == (Verdict.FAULT, True)
 
 
 def test_a_rule_for_everybody_is_no_example() -> None:
-    spec = {"egress": [{}, {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"podSelector": {}}]}], "ingress": None}
+    spec = {"egress": [{}, {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"podSelector": {}}]}], "ingress": [{}]}
     assert [one.verdict for one in findings({"metadata": {"name": "p"}, "spec": spec})] == [Verdict.GOOD]
+
+
+@pytest.mark.parametrize(
+    ("ports", "metrics_port", "warnings"),
+    [
+        ([{"port": 9464, "protocol": "TCP"}], 9464, []),
+        ([{"port": 9464}], 9999, ["no NetworkPolicy lets", "the NetworkPolicy p lets"]),
+        ([{"port": 9464}], 0, ["the NetworkPolicy p lets"]),
+        ([{"port": 9000, "endPort": 10000}], 9999, []),
+        ([{"port": 9999, "protocol": "UDP"}], 9999, ["no NetworkPolicy lets"]),
+        ([{"port": "metrics"}], 9999, []),
+        ([{"port": "web"}], 9999, ["no NetworkPolicy lets"]),
+        ([{"protocol": "TCP"}], 9999, []),
+        ([], 9999, []),
+    ],
+)
+def test_the_ports_that_are_let_in_are_compared_with_the_pilots_own(
+    ports: list[dict[str, Any]], metrics_port: int, warnings: list[str]
+) -> None:
+    policy = {"metadata": {"name": "p"}, "spec": {"ingress": [{"ports": ports}]}}
+    found = [one for one in network_findings(LABELS, [policy], metrics_port) if one.verdict is Verdict.WARNING]
+    assert [" ".join(one.words.split()[: len(words.split())]) for one, words in zip(found, warnings, strict=True)] == (
+        warnings
+    )
+
+
+def test_a_policy_for_egress_alone_and_one_that_lets_nothing_in() -> None:
+    egress = {"metadata": {"name": "p"}, "spec": {"policyTypes": ["Egress"]}}
+    assert [one.verdict for one in findings(egress)] == [Verdict.GOOD]
+    closed = {"metadata": {"name": "p"}, "spec": {"policyTypes": ["Ingress"]}}
+    assert [one.verdict for one in findings(closed)] == [Verdict.WARNING, Verdict.GOOD]
 
 
 @KUBECTL

@@ -160,7 +160,7 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     yield from _rights(pod, settings, objects)
     yield from _missing(pod, objects)
     policies = [one for one in objects.of("NetworkPolicy") if _is_in_namespace(one, pod)]
-    yield from network_findings(pod["metadata"]["labels"], policies)
+    yield from network_findings(pod["metadata"]["labels"], policies, settings.metrics_port)
 
 
 def _pilot_faults(pilot: Json, spec: Json, environment: Mapping[str, str]) -> Iterator[str]:

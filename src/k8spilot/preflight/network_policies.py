@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 
-from k8spilot.preflight.finding import Finding, fault, good
+from k8spilot.preflight.finding import Finding, fault, good, warning
 
 Json = dict[str, Any]
 
@@ -17,14 +17,21 @@ _EXAMPLES: Final = tuple(
 )
 """Networks for documentation (RFC 5737, RFC 3849)."""
 _CHECK: Final = "network policy"
+_USUAL_PORT: Final = 9464
+"""Metrics port of the component."""
+_NAMED_PORT: Final = "metrics"
+"""Name of that port in the pod."""
 
 
-def network_findings(labels: Mapping[str, str], policies: Sequence[Json]) -> Iterator[Finding]:
+def network_findings(
+    labels: Mapping[str, str], policies: Sequence[Json], metrics_port: int = _USUAL_PORT
+) -> Iterator[Finding]:
     """Check the policies that apply to a pod; nothing if none does.
 
     Args:
         labels: labels of the pod.
         policies: all objects of the kind NetworkPolicy that are in the pod's namespace.
+        metrics_port: K8SPILOT_METRICS_PORT; 0 if the pilot has no such port.
     """
     applying = [one for one in policies if _selects(one["spec"].get("podSelector") or {}, labels)]
     if not applying:
@@ -36,9 +43,45 @@ def network_findings(labels: Mapping[str, str], policies: Sequence[Json]) -> Ite
         for address in _examples(policy["spec"])
     ]
     yield from (fault(_CHECK, words) for words in faults)
+    yield from (warning(_CHECK, words) for words in _port_warnings(applying, metrics_port))
     if not faults:
         names = ", ".join(sorted(str(one["metadata"]["name"]) for one in applying))
         yield good(_CHECK, f"the connections of the pilot and its jobs are limited by {names}")
+
+
+def _port_warnings(policies: Sequence[Json], metrics_port: int) -> Iterator[str]:
+    """Compare the ports that the policies let in with the one on which the pilot listens."""
+    limiting = [one for one in policies if "Ingress" in (one["spec"].get("policyTypes") or ("Ingress",))]
+    rules = [(one["metadata"]["name"], rule) for one in limiting for rule in one["spec"].get("ingress") or ()]
+    if not limiting:
+        return
+    if metrics_port and not any(_lets_in(rule, metrics_port) for _, rule in rules):
+        yield (
+            f"no NetworkPolicy lets connections to the metrics port {metrics_port} in: add an ingress rule for it, or "
+            "metrics cannot be read from other pods"
+        )
+    for name, rule in rules:
+        named = {port.get("port") for port in rule.get("ports") or ()}
+        if metrics_port != _USUAL_PORT and _USUAL_PORT in named:
+            yield (
+                f"the NetworkPolicy {name} lets connections to port {_USUAL_PORT} in, on which this pilot does not "
+                "listen: remove that port, or a job that listens there can be reached"
+            )
+
+
+def _lets_in(rule: Json, number: int) -> bool:
+    """Return whether an ingress rule has a TCP port (networking/v1 NetworkPolicyPort); one without ports has all."""
+    if not (ports := rule.get("ports")):
+        return True
+    return any(_has(port, number) for port in ports if port.get("protocol", "TCP") == "TCP")
+
+
+def _has(port: Json, number: int) -> bool:
+    first = port.get("port")
+    if not isinstance(first, int):
+        return first in {None, _NAMED_PORT}
+    last: int = port.get("endPort", first)
+    return first <= number <= last
 
 
 def _examples(spec: Json) -> Iterator[str]:
