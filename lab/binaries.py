@@ -45,6 +45,8 @@ class Module:
     """Build tags."""
     has_c: bool = False
     """Whether parts are written in C: then gcc links all of it statically."""
+    c_program: str = ""
+    """Path of a program's folder in the module of the first package: NAME/src has its C files."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -88,6 +90,16 @@ def _containerd(name: str, where: str) -> Module:
 _RUNTIMES = {
     "containerd-2.4": _containerd("containerd", "containerd/v2"),
     "containerd-1.7": _containerd("containerd-1.7", "containerd"),
+    "crio-1.36": Module(
+        "crio",
+        ("github.com/cri-o/cri-o/cmd/crio",),
+        "",
+        "-s -w -extldflags -static",
+        "build CRI-O",
+        tags="containers_image_openpgp seccomp netgo osusergo exclude_graphdriver_btrfs",
+        has_c=True,
+        c_program="pinns",
+    ),
 }
 _RUNC = Module(
     "runc",
@@ -226,5 +238,11 @@ def _build(settings: Settings, module: Module, go: Path, fresh: Path) -> None:
         for path in module.files():
             shutil.copy(path, folder)
         run(command, what=module.title, log=log, env=env, cwd=Path(folder))
+        if module.c_program:
+            where: list[str | Path] = [go, "list", "-f", "{{.Module.Dir}}", module.packages[0]]
+            source = Path(run(where, what=f"find {module.c_program}", env=env, cwd=Path(folder)).strip())
+            files = sorted((source / module.c_program / "src").glob("*.c"))
+            compiler: list[str | Path] = ["gcc", "-std=c99", "-Os", "-static", "-s", "-o", fresh / module.c_program]
+            run([*compiler, *files], what=f"build {module.c_program}", log=log)
     for name in module.links:
         (fresh / name).symlink_to(module.output)

@@ -43,6 +43,8 @@ PACKAGES = {
     "pkgconf": "/usr/bin/pkgconf",
 }
 """Distribution packages of the lab, each with a file by which we see that it is installed."""
+_OF_CRIO = {"conmon": "/usr/bin/conmon"}
+"""What CRI-O needs beside them."""
 
 PORTS = {
     "kube-apiserver": (NODE_ADDRESS, API_PORT),
@@ -97,7 +99,8 @@ def check_ports(daemons: Daemons) -> None:
 
 def ensure_packages(settings: Settings, progress: Progress) -> None:
     """Install the distribution packages that are missing; apt's lists are fetched only if they must be."""
-    missing = [package for package, witness in PACKAGES.items() if not Path(witness).exists()]
+    needed = {**PACKAGES, **(_OF_CRIO if settings.runtime_daemon == "crio" else {})}
+    missing = [package for package, witness in needed.items() if not Path(witness).exists()]
     if not missing:
         return
     what = f"install {', '.join(missing)}"

@@ -31,19 +31,26 @@ from lab.shell import run
 
 PATIENCE_S = 180.0
 """After an outage of the API server a kubelet may take a minute and a half to tell of its node again."""
-CORE = ("etcd", "containerd", "kube-apiserver")
-"""When one of these died, the node is made anew: what the others believe is not true any more."""
 _WITH_CLOUDS = ("1.33", "1.34", "1.35", "1.36")
 """Versions whose controller manager has controllers for clouds. They have nothing to do here."""
-_CONFIGURATIONS = {"containerd-1.7": "containerd-1.7.toml", "containerd-2.4": "containerd.toml"}
+_CONFIGURATIONS = {
+    "containerd-1.7": "containerd-1.7.toml",
+    "containerd-2.4": "containerd.toml",
+    "crio-1.36": "crio.conf",
+}
 _CLOUD_CONTROLLERS = ",-node-route-controller,-cloud-node-lifecycle-controller"
+
+
+def core(settings: Settings) -> tuple[str, ...]:
+    """Name the daemons without which the node is made anew: what the others believe is not true any more then."""
+    return "etcd", settings.runtime_daemon, "kube-apiserver"
 
 
 def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
     """Start what does not run; return when the API answers and the kubelet was started. Idempotent."""
     pki.ensure(settings)
     _write_configuration(settings, pause_image)
-    for early in (_containerd(settings), _etcd(settings), _apiserver(settings)):
+    for early in (_runtime(settings), _etcd(settings), _apiserver(settings)):
         daemons.start(early)
     _wait_for_api(settings, daemons)
     cgroups.make()
@@ -82,7 +89,7 @@ def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not api_answers(settings):
         shell.check_cancelled()
-        for name in CORE:
+        for name in core(settings):
             daemons.check(name)
         if time.monotonic() > deadline:
             log = daemons.log("kube-apiserver")
@@ -120,9 +127,12 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         "pause_image": pause_image,
         "name_servers": json.dumps(_name_servers()),
         "registry_address": settings.registry_address,
+        "runtime_socket": settings.runtime_socket,
     }
     targets = {
-        _CONFIGURATIONS[settings.runtime]: state / "containerd.toml",
+        _CONFIGURATIONS[settings.runtime]: state / "runtime.conf",
+        "registries.conf": state / "registries.conf",
+        "policy.json": state / "policy.json",
         "kubelet.yaml": state / "kubelet.yaml",
         "kube-proxy.yaml": state / "kube-proxy.yaml",
         "cni.conflist": state / "cni/net.d/10-lab.conflist",
@@ -161,8 +171,14 @@ def _etcd(settings: Settings) -> Daemon:
     )
 
 
-def _containerd(settings: Settings) -> Daemon:
-    return Daemon("containerd", [settings.bin / "containerd", "--config", settings.state / "containerd.toml"])
+def _runtime(settings: Settings) -> Daemon:
+    program, configuration = settings.bin / settings.runtime_daemon, settings.state / "runtime.conf"
+    if settings.runtime_daemon == "containerd":
+        return Daemon("containerd", [program, "--config", configuration])
+    registries = f"CONTAINERS_REGISTRIES_CONF={settings.state}/registries.conf"
+    # Without an empty folder in its place, it reads the machine's own drop-ins.
+    options = ("--config", configuration, "--config-dir", "")
+    return Daemon("crio", ["/usr/bin/env", registries, program, *options])
 
 
 def _apiserver(settings: Settings) -> Daemon:

@@ -47,14 +47,14 @@ def kubelet_frozen(lab: Lab) -> Iterator[None]:
 
 
 @contextmanager
-def containerd_stopped(lab: Lab, *, kill: bool = False) -> Iterator[None]:
+def runtime_stopped(lab: Lab, *, kill: bool = False) -> Iterator[None]:
     """End the container runtime, by SIGKILL if it is to, while containers run on.
 
     Afterwards it runs, and the node is Ready.
     """
-    with _stopped(lab, "containerd", kill=kill):
+    with _stopped(lab, lab.settings.runtime_daemon, kill=kill):
         yield
-    _until(lambda: _containerd_answers(lab), "containerd answers")
+    _until(lambda: _runtime_answers(lab), "the runtime answers")
     _until(lambda: _can_be_entered(lab), "containers can be entered")
     node.wait_ready(lab.settings, Daemons(lab.settings))
 
@@ -102,7 +102,7 @@ def remove_image(lab: Lab, reference: str) -> None:
     """Take an image from the node, with all its names, though containers may run it: as `crictl rmi` does.
 
     Args:
-        lab: whose node.
+        lab: whose node, with containerd.
         reference: any of its names.
     """
     check_own(lab)
@@ -134,7 +134,7 @@ def image_disk_full(lab: Lab, *, inodes: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _alone(lab: Lab) -> Iterator[None]:
-    """Let no `lab up` look at the node: it would take one whose containerd is away for broken and make another."""
+    """Let no `lab up` look at the node: it would take one whose runtime is away for broken and make another."""
     check_own(lab)
     with testbed.LOCK.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -167,9 +167,13 @@ def _ended(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
         daemons.start(again)
 
 
-def _containerd_answers(lab: Lab) -> bool:
+def _runtime_answers(lab: Lab) -> bool:
+    settings = lab.settings
+    containerd = (settings.bin / "ctr", "--address", settings.runtime_socket, "version")
+    crio = (settings.bin / "crio", "status", "--socket", settings.runtime_socket, "info")
+    command = containerd if settings.runtime_daemon == "containerd" else crio
     try:
-        _ctr(lab, "version")
+        run(command, what="ask the runtime", timeout=30)
     except LabError:
         return False
     return True
@@ -185,7 +189,7 @@ def _can_be_entered(lab: Lab) -> bool:
 
 
 def _ctr(lab: Lab, *arguments: str) -> str:
-    where = ["--address", str(lab.settings.containerd_socket), "--namespace", "k8s.io"]
+    where = ["--address", str(lab.settings.runtime_socket), "--namespace", "k8s.io"]
     return run([lab.settings.bin / "ctr", *where, *arguments], what=f"ask containerd (ctr {arguments[0]})", timeout=30)
 
 

@@ -116,7 +116,7 @@ def strays(settings: Settings) -> Iterator[psutil.Process]:
         if not argv or Path(argv[0]).name in {"kubectl", "ctr"}:
             continue
         own_program = executable.startswith(programs) or argv[0].startswith(links)
-        own_argument = Path(argv[0]).name in {"containerd-shim-runc-v2", "docker-registry"} and any(
+        own_argument = Path(argv[0]).name in {"containerd-shim-runc-v2", "conmon", "docker-registry"} and any(
             argument.startswith(f"{settings.state}/") for argument in argv
         )
         if own_program or own_argument:

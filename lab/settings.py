@@ -25,7 +25,7 @@ HTCONDOR_SUITES = {"23.9": "trixie", "25.14": "forky"}
 HTCONDOR = "25.14"
 """Without K8SPILOT_LAB_HTCONDOR."""
 DEBIAN_SUITE = HTCONDOR_SUITES[HTCONDOR]
-RUNTIMES = ("containerd-1.7", "containerd-2.4")
+RUNTIMES = ("containerd-1.7", "containerd-2.4", "crio-1.36")
 RUNTIME = "containerd-2.4"
 """Without K8SPILOT_LAB_RUNTIME."""
 
@@ -134,9 +134,14 @@ class Settings:
         return self.cache / ("containerd" if self.runtime == RUNTIME else self.runtime)
 
     @property
-    def containerd_socket(self) -> Path:
-        """Where the node's containerd listens."""
-        return self.state / "containerd.sock"
+    def runtime_daemon(self) -> str:
+        """Name of the node's container runtime as a daemon: `containerd` or `crio`."""
+        return self.runtime.partition("-")[0]
+
+    @property
+    def runtime_socket(self) -> Path:
+        """Where the node's container runtime listens."""
+        return self.state / f"{self.runtime_daemon}.sock"
 
     @property
     def registry_address(self) -> str:

@@ -159,7 +159,7 @@ def _verb(settings: Settings) -> str:
 
 def _is_broken(settings: Settings, daemons: Daemons) -> bool:
     """Whether there are remains of a lab that cannot be repaired."""
-    core_runs = [daemons.find(name) is not None for name in node.CORE]
+    core_runs = [daemons.find(name) is not None for name in node.core(settings)]
     if all(core_runs):
         return _read(settings.state / "recipe") != _recipe(settings)
     return any(core_runs) or bool(daemons.known()) or any(True for _ in strays(settings)) or network.remains()

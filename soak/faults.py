@@ -106,7 +106,7 @@ def _node(outage: Callable[[Lab], AbstractContextManager[None]], least: float, m
 
 
 def _restart_containerd(pod: Target, draw: random.Random) -> None:
-    with outages.containerd_stopped(pod.lab, kill=draw.random() < 0.5):
+    with outages.runtime_stopped(pod.lab, kill=draw.random() < 0.5):
         time.sleep(draw.uniform(0, 3))
 
 

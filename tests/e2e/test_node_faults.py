@@ -30,8 +30,8 @@ Outage = Callable[[Lab], AbstractContextManager[None]]
 OUTAGES: Final[dict[str, Outage]] = {
     "kubelet stopped": outages.kubelet_stopped,
     "kubelet slow": outages.kubelet_frozen,
-    "containerd stopped": outages.containerd_stopped,
-    "containerd killed": lambda lab: outages.containerd_stopped(lab, kill=True),
+    "containerd stopped": outages.runtime_stopped,
+    "containerd killed": lambda lab: outages.runtime_stopped(lab, kill=True),
 }
 EACH_DAY: Final = ("kubelet stopped", "kubelet slow", "containerd killed")
 """A runtime that is killed has done less before its end than one that is stopped."""
