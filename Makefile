@@ -120,7 +120,7 @@ lock: venv  ## renew requirements.txt and requirements-build.txt: versions and h
 	$(LOCK) pyproject.toml --extra provisioner --constraint requirements.txt --output-file requirements-provisioner.txt
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt
 
-matrix: venv  ## demo, engine and stories on each Kubernetes and HTCondor (VERSIONS="1.34 1.36+23.9"); ends the lab
+matrix: venv  ## demo, engine and stories on each kind of cluster (VERSIONS="1.34 1.36+23.9"); ends the lab
 	@$(BIN)/python -m lab.matrix $(VERSIONS)
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json

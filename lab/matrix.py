@@ -36,6 +36,7 @@ COMBINATIONS: Final = (
     *KUBERNETES_VERSIONS,
     *(f"{KUBERNETES}+{version}" for version in HTCONDOR_SUITES if version != HTCONDOR),
     "1.33+containerd-1.7+merged-groups",
+    "1.36+crio-1.36",
     f"{KUBERNETES}+user-namespace",
 )
 SUITES: Final = {"engine on the node": "node", "stories of jobs": "e2e and quick"}
