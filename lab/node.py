@@ -133,6 +133,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         _CONFIGURATIONS[settings.runtime]: state / "runtime.conf",
         "registries.conf": state / "registries.conf",
         "policy.json": state / "policy.json",
+        "crio-runc.sh": state / "crio-bin/runc",
         "kubelet.yaml": state / "kubelet.yaml",
         "kube-proxy.yaml": state / "kube-proxy.yaml",
         "cni.conflist": state / "cni/net.d/10-lab.conflist",
@@ -143,6 +144,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         text = Template((HERE / "config" / source).read_text()).substitute(values)
         if not target.exists() or target.read_text() != text:  # kube-proxy ends when its file is written
             target.write_text(text)
+    (state / "crio-bin/runc").chmod(0o755)
     (state / "cdi").mkdir(exist_ok=True)
 
 
@@ -175,10 +177,9 @@ def _runtime(settings: Settings) -> Daemon:
     program, configuration = settings.bin / settings.runtime_daemon, settings.state / "runtime.conf"
     if settings.runtime_daemon == "containerd":
         return Daemon("containerd", [program, "--config", configuration])
-    registries = f"CONTAINERS_REGISTRIES_CONF={settings.state}/registries.conf"
-    # Without an empty folder in its place, it reads the machine's own drop-ins.
-    options = ("--config", configuration, "--config-dir", "")
-    return Daemon("crio", ["/usr/bin/env", registries, program, *options])
+    # Without these folders, it reads the machine's own drop-ins.
+    registries = (f"--registries-conf={settings.state}/registries.conf", f"--registries-conf-dir={settings.state}/none")
+    return Daemon("crio", [program, "--config", configuration, "--config-dir", "", *registries])
 
 
 def _apiserver(settings: Settings) -> Daemon:
