@@ -125,6 +125,15 @@ NETWORK_POLICIES = Module(
     "network-policies", ("github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",), "", "-s -w", "build kube-router"
 )
 """Built on demand (lab/network_policies.py)."""
+DRA = Module("dra", (".",), "dra-driver", "-s -w", "build the driver for claims of GPUs")
+DRA_EXAMPLE = Module(
+    "dra-example-driver",
+    ("sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin",),
+    "",
+    "-s -w",
+    "build the example driver for claims",
+)
+"""Both are built on demand (lab/dra.py)."""
 
 
 def node_modules(settings: Settings) -> tuple[Module, ...]:

@@ -1,4 +1,4 @@
-"""The lab's GPUs: for each way in which GPUs come into pods four devices of its own, so that tests do not meet."""
+"""The lab's GPUs: for each way in which GPUs come into pods devices of its own, so that tests do not meet."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ CAPS_MAJOR = 241
 KIND = "k8s.device-plugin.nvidia.com/gpu"
 """Vendor and class of the CDI names that NVIDIA's device plugin makes."""
 
+CDI_VERSION = "0.5.0"
 LIBRARY_IN_CONTAINER = f"/usr/lib/x86_64-linux-gnu/{nvml.LIBRARY}"
 SETTINGS_IN_CONTAINER = "/run/nvml-stub"
 
@@ -83,13 +84,18 @@ class Inventory:
     ids: dict[str, list[str]] = field(default_factory=dict)
     """By the resource's name: its devices, as the kubelet has them."""
     instead: dict[str, str] = field(default_factory=dict)
+    claimed: list[str] = field(default_factory=list)
+    """Devices that come by ResourceClaims (lab/gpu/claims.py): the uuids of four GPUs and of two MIG instances."""
 
     @classmethod
     def make(cls) -> "Inventory":
-        """The devices of all resources."""
+        """The devices of all resources, and those of claims."""
         inventory = cls()
         for resource in RESOURCES:
             inventory._add(resource)
+        inventory.claimed = [inventory._gpu().uuid for _ in range(4)]
+        divided = inventory._gpu()
+        inventory.claimed += [inventory._mig(divided, number) for number in range(2)]
         return inventory
 
     def _add(self, resource: Resource) -> None:
@@ -156,24 +162,29 @@ class Inventory:
 
     def cdi(self, library: str, settings: str) -> dict[str, Any]:
         """The CDI spec, as NVIDIA's device plugin writes it: what the runtime does for each name."""
-        options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-        mounts = [
+        return {
+            "cdiVersion": CDI_VERSION,
+            "kind": KIND,
+            "devices": [{"name": uuid, "containerEdits": self.edits(uuid)} for uuid in self.nodes],
+            "containerEdits": common_edits(library, settings),
+        }
+
+    def edits(self, uuid: str) -> dict[str, Any]:
+        """What CDI does to a container that gets a device."""
+        return {"deviceNodes": [_for_cdi(node) for node in self.nodes[uuid]]}
+
+
+def common_edits(library: str, settings: str) -> dict[str, Any]:
+    """What CDI does to every container that gets a device of NVIDIA's."""
+    options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+    return {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [_for_cdi(node) for node in CONTROL],
+        "mounts": [
             {"hostPath": library, "containerPath": LIBRARY_IN_CONTAINER, "options": options},
             {"hostPath": settings, "containerPath": SETTINGS_IN_CONTAINER, "options": options},
-        ]
-        return {
-            "cdiVersion": "0.5.0",
-            "kind": KIND,
-            "devices": [
-                {"name": uuid, "containerEdits": {"deviceNodes": [_for_cdi(node) for node in nodes]}}
-                for uuid, nodes in self.nodes.items()
-            ],
-            "containerEdits": {
-                "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-                "deviceNodes": [_for_cdi(node) for node in CONTROL],
-                "mounts": mounts,
-            },
-        }
+        ],
+    }
 
 
 def _for_cdi(node: Node) -> dict[str, Any]:
