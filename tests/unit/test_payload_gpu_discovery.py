@@ -47,7 +47,7 @@ async def test_a_container_in_which_a_job_may_still_be_is_not_looked_into(
 ) -> None:
     monkeypatch.setattr(gpu_discovery, "_AT_ONCE", 0.01)
     async with PayloadInitServer(tmp_path / "socket", os.getuid()) as init_server:
-        gpus, new = await gpu_discovery.discover(found, "payload", init_server, tmp_path)
+        gpus, new = await gpu_discovery.discover(found, {}, "payload", init_server, tmp_path)
     assert new
     assert (tmp_path / FILE).exists()
     assert ("payload-init has not connected" in gpus.failure) == looks

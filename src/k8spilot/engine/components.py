@@ -12,7 +12,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.node_images import NodeImages
 from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
 from k8spilot.engine.slots import EngineContext, EngineSlot, SharedParts, build_sizes, build_slot, hear_slot
-from k8spilot.engine.startup import EQUAL_SLOTS, deaths, find_gpus, hear_payload, open_folders, see_pod
+from k8spilot.engine.startup import EQUAL_SLOTS, deaths, find_gpus, hear_payload, open_folders, see_claims, see_pod
 from k8spilot.gpu.pod_gpus import PodGpus
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
@@ -58,7 +58,9 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
     withdrawal = restarting(ads.withdraw_avoided, "the withdrawal of avoided images")
     ends.callback(tasks.create_task(withdrawal, name="withdrawal of avoided images").cancel)
     await see_pod(settings, pod)  # after the parts that must not wait for an unavailable API server
-    gpus = [await find_gpus(pod, one.settings, one.init_server, recorders.slot) for one in heard]  # before any job
+    claims = await see_claims(pod)
+    # Before any job.
+    gpus = [await find_gpus(pod, claims, one.settings, one.init_server, recorders.slot) for one in heard]
     shared = SharedParts(
         startd_ad,
         recorders,

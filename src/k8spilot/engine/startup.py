@@ -6,8 +6,10 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from k8spilot.common.errors import PreflightError
+from k8spilot.common.errors import ClusterError, PreflightError
+from k8spilot.gpu.discovery.claims import Claims, read_claims
 from k8spilot.gpu.discovery.record import GpuRecord
+from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.payload.gpu_discovery import discover
 from k8spilot.payload.scrub.processes import kill_outside
@@ -20,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _POD_SECONDS: Final = 60.0
 _PAYLOAD_SECONDS: Final = 5.0
+_CLAIMS_SECONDS: Final = 30.0
 
 
 EQUAL_SLOTS: Final = "K8SPILOT_EQUAL_SLOTS"
@@ -100,12 +103,26 @@ async def hear_payload(slot: SlotSettings, init_server: PayloadInitServer, cgrou
     return had_jobs
 
 
+async def see_claims(pod: OwnPod) -> Claims:
+    """Return the pod's claims, as far as the pilot may read them. Without them the number of GPUs is not compared."""
+    back_off = BackOff(1.0, 5.0)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CLAIMS_SECONDS):
+            while True:
+                try:
+                    return await read_claims(pod.api, pod.pod)
+                except ClusterError as error:
+                    logger.warning("The ResourceClaims of the pod cannot be read: %s; asking again.", error)
+                    await asyncio.sleep(back_off.delay(error))
+    return {}
+
+
 async def find_gpus(
-    pod: OwnPod, slot: SlotSettings, init_server: PayloadInitServer, recorder: SlotRecorder
+    pod: OwnPod, claims: Claims, slot: SlotSettings, init_server: PayloadInitServer, recorder: SlotRecorder
 ) -> GpuRecord:
     """Find the GPUs of a slot's payload container. Report a fault once in a pod's life; the status shows it always."""
     began = asyncio.get_running_loop().time()
-    gpus, new = await discover(pod.pod, slot.container, init_server, slot.exchange)
+    gpus, new = await discover(pod.pod, claims, slot.container, init_server, slot.exchange)
     if gpus.verdict.problem:
         recorder.gpus_doubtful(gpus.words, new=new)
     seconds = asyncio.get_running_loop().time() - began

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from k8spilot.common.errors import PilotError
+from k8spilot.gpu.discovery.claims import Claims
 from k8spilot.gpu.discovery.evidence import Evidence
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import GpuRecord
@@ -46,12 +47,13 @@ class _Failed(PilotError):
 
 
 async def discover(
-    pod: dict[str, Any], name: str, init_server: PayloadInitServer, folder: Path
+    pod: dict[str, Any], claims: Claims, name: str, init_server: PayloadInitServer, folder: Path
 ) -> tuple[GpuRecord, bool]:
     """Find the pod's GPUs, or load the record of an earlier engine.
 
     Args:
         pod: the own pod's JSON.
+        claims: its claims.
         name: name of the payload container.
         init_server: server of its payload-init.
         folder: folder of the record.
@@ -61,7 +63,7 @@ async def discover(
     """
     if (known := GpuRecord.load(folder)) is not None:
         return known, False
-    request = _request(pod, name)
+    request = _request(pod, claims, name)
     record = await _probe(request, init_server) if _is_untouched(pod, name) else GpuRecord(request, failure=_TOUCHED)
     try:
         record.save(folder)
@@ -77,10 +79,10 @@ async def _probe(request: PodRequest, init_server: PayloadInitServer) -> GpuReco
         return GpuRecord(request, failure=str(error))
 
 
-def _request(pod: dict[str, Any], name: str) -> PodRequest:
+def _request(pod: dict[str, Any], claims: Claims, name: str) -> PodRequest:
     spec = pod.get("spec", {})
     containers = [*spec.get("initContainers", ()), *spec.get("containers", ())]
-    return PodRequest.of(next((item for item in containers if item["name"] == name), None))
+    return PodRequest.of(next((item for item in containers if item["name"] == name), None), claims)
 
 
 def _is_untouched(pod: dict[str, Any], name: str) -> bool:

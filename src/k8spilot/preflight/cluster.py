@@ -16,6 +16,7 @@ import psutil
 from k8spilot.common.errors import ClusterError, PreflightError
 from k8spilot.condor.node_images import ATTRIBUTE as NODE_IMAGES
 from k8spilot.condor.node_images import listed
+from k8spilot.gpu.discovery.claims import Claims, object_names, read_claims, shared_words
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.kube.node import image_names, read_node
 from k8spilot.kube.pod import container
@@ -133,9 +134,11 @@ async def _own_pod(settings: Settings, api: Api, facts: Cluster) -> list[Finding
         else:
             message = f"the pod {name} cannot be read: {error}"
         return [fault("pod", message)]
-    faults = list(shape_faults(facts.pod, settings))
+    claims = await read_claims(api, facts.pod)
+    faults = list(shape_faults(facts.pod, settings, claims))
     warnings = [
-        *shape_warnings(facts.pod, settings),
+        *shape_warnings(facts.pod, settings, claims),
+        *claim_warnings(settings, facts.pod, claims),
         *group_warnings(facts.pod, facts.version),
         *image_warnings(facts.pod),
         *relist_warnings(settings, facts.version),
@@ -166,6 +169,17 @@ def image_warnings(pod: Json) -> Iterator[str]:
             "`kind load`); after each job that ends its container, such as one that runs out of memory, the slot waits "
             "20 s or longer for the kubelet's back-off; push the image to a registry, and let the node pull it"
         )
+
+
+def claim_warnings(settings: Settings, pod: Json, claims: Claims) -> Iterator[str]:
+    """Yield a warning for claims that the pilot cannot read, and for claims of several pods."""
+    if unread := sorted(object_names(pod).keys() - claims.keys()):
+        yield (
+            f"the ResourceClaim {', '.join(unread)} cannot be read, so that its devices are not compared with the GPUs "
+            f"that the payload container sees; let the service account get resourceclaims in the namespace "
+            f"{settings.pod_namespace}, as the component gpu-dra does"
+        )
+    yield from shared_words(claims)
 
 
 async def _read_pod(settings: Settings, api: Api) -> Json:

@@ -13,12 +13,14 @@ from typing import Any, Final, Self
 import yaml
 
 from k8spilot.common.errors import SettingsError
+from k8spilot.gpu.discovery.claims import requested_claims
 from k8spilot.kube.client import ACCOUNT
 from k8spilot.preflight.finding import Finding, fault, good, judged, warning
+from k8spilot.preflight.gpus import CLAIM_KINDS, claim_objects, controller_claims
 from k8spilot.preflight.network_policies import network_findings
 from k8spilot.preflight.pilot_container import CAPABILITIES
 from k8spilot.preflight.pod_spec import shape_faults, shape_warnings
-from k8spilot.preflight.rights import RELIST, RIGHTS, WISHES
+from k8spilot.preflight.rights import CLAIMS, RELIST, RIGHTS, WISHES, wishes
 from k8spilot.preflight.settings import policy_findings, settings_findings, unknown_findings
 from k8spilot.preflight.slot_size import is_placeholder, quantity
 from k8spilot.settings import ENGINE, PILOT, Settings, variables
@@ -153,9 +155,11 @@ def _pod_findings(pod: Json, objects: _Objects) -> Iterator[Finding]:
     else:
         yield from settings_findings(settings)
         yield from policy_findings(settings)
-    faults = [*shape_faults(pod, settings), *_pilot_faults(pilot, pod["spec"], environment)]
+    claims = requested_claims(pod["spec"], objects.of(*CLAIM_KINDS.values()))
+    faults = [*shape_faults(pod, settings, claims), *_pilot_faults(pilot, pod["spec"], environment)]
     yield from judged(about, faults, "it has what a pilot needs")
-    yield from (warning(about, words) for words in shape_warnings(pod, settings))
+    yield from (warning(about, words) for words in shape_warnings(pod, settings, claims))
+    yield from (warning(about, words) for words in controller_claims(pod["spec"], pod["kind"]))
     yield from _job_faults(pod)
     yield from _rights(pod, settings, objects)
     yield from _missing(pod, objects)
@@ -277,12 +281,18 @@ def _rights(pod: Json, settings: Settings, objects: _Objects) -> Iterator[Findin
     rules = [rule for role in roles if role is not None for rule in role.get("rules") or ()]
     missing = [
         (resource, verb)
-        for resource, verbs in {**RIGHTS, **WISHES, **(RELIST if settings.relist else {})}.items()
+        for resource, verbs in {**RIGHTS, **wishes(settings, pod)}.items()
         for verb in verbs
         if not any(_allows(rule, resource, verb, pod) for rule in rules)
     ]
     if needed := [f"{verb} {resource}" for resource, verb in missing if resource in RIGHTS]:
         yield fault("rights", f"the role of the service account {account} lacks {', '.join(needed)}; add it")
+    if any(resource in CLAIMS for resource, _ in missing):
+        yield warning(
+            "rights",
+            f"the role of the service account {account} lacks get resourceclaims, so that the devices of the claim "
+            "not compared with the GPUs that the payload container sees; use the component gpu-dra, which has the right",
+        )
     if wished := [f"{verb} {resource}" for resource, verb in missing if resource in WISHES]:
         yield warning(
             "rights", f"the role of the service account {account} lacks {', '.join(wished)}, so pods have fewer Events"
@@ -308,7 +318,8 @@ def _is_in_namespace(item: Json, pod: Json) -> bool:
 
 
 def _allows(rule: Json, resource: str, verb: str, pod: Json) -> bool:
-    for field, wanted in (("apiGroups", ""), ("resources", resource), ("verbs", verb)):
+    resource, _, group = resource.partition(".")
+    for field, wanted in (("apiGroups", group), ("resources", resource), ("verbs", verb)):
         if not {wanted, "*"} & set(rule.get(field) or ()):
             return False
     names = rule.get("resourceNames")
@@ -324,6 +335,7 @@ def _missing(pod: Json, objects: _Objects) -> Iterator[Finding]:
         for kind, source in (("Secret", item.get("secret")), ("ConfigMap", item.get("configMap")))
         if source and not source.get("optional")
     }
+    wanted |= set(claim_objects(pod["spec"]))
     # The cluster creates this ConfigMap in every namespace.
     for kind, name in sorted(wanted - {("ConfigMap", "kube-root-ca.crt")}):
         if objects.named(kind, name) is None:

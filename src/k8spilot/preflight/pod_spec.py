@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from k8spilot.gpu.discovery.claims import NO_CLAIMS, Claims
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.kube.pod import security_context
 from k8spilot.kube.relist import why_not
 from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
 from k8spilot.payload_init.server import SOCKET
-from k8spilot.preflight.gpus import gpu_warnings
+from k8spilot.preflight.gpus import gpu_warnings, shared_claims, unused_claims
 from k8spilot.preflight.pod_volumes import by_name, mounts_of, volume_faults
 from k8spilot.preflight.slot_size import size_faults, size_warnings
 from k8spilot.settings import ENGINE, KILLING_SECONDS, MARGIN_SECONDS, PILOT, Settings, SlotSettings
@@ -27,12 +28,13 @@ _BIND: Final = "K8SPILOT_BIND"
 Json = dict[str, Any]
 
 
-def shape_faults(pod: Json, settings: Settings) -> list[str]:
+def shape_faults(pod: Json, settings: Settings, claims: Claims = NO_CLAIMS) -> list[str]:
     """Return what is wrong with the pod, each as a phrase that says what to do.
 
     Args:
         pod: core/v1 Pod as the API server has it, as JSON.
         settings: settings of the pilot.
+        claims: claims of the pod, as far as they are known.
     """
     spec: Json = pod.get("spec", {})
     regular, init = by_name(spec.get("containers")), by_name(spec.get("initContainers"))
@@ -61,11 +63,12 @@ def shape_faults(pod: Json, settings: Settings) -> list[str]:
         )
     if engine is not pilot:
         faults += _apart_faults(engine, pilot, spec, settings)
+    faults += shared_claims([init[slot.container] for slot in settings.slots if slot.container in init])
     for slot in settings.slots:
         if (payload := init.get(slot.container)) is not None:
             faults += _order_faults(payload, slot, spec, settings)
             faults += _program_faults(payload, slot, settings)
-            faults += _payload_faults(payload, slot, spec, settings)
+            faults += _payload_faults(payload, slot, spec, settings, claims)
             faults += volume_faults(payload, slot, pilot, engine, spec, settings)
     return faults
 
@@ -175,12 +178,12 @@ def _program_faults(payload: Json, slot: SlotSettings, settings: Settings) -> It
         )
 
 
-def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Settings) -> Iterator[str]:
+def _payload_faults(payload: Json, slot: SlotSettings, spec: Json, settings: Settings, claims: Claims) -> Iterator[str]:
     name = slot.container
     if has_condor(spec, settings):
         yield from size_faults(payload, settings)
-    request = PodRequest.of(payload)
-    if not slot.is_only and request.count != slot.gpus:
+    request = PodRequest.of(payload, claims)
+    if not slot.is_only and not request.uncounted and request.count != slot.gpus:
         correction = (
             f"give {name} {slot.gpus} GPUs in place of {request.count}" if slot.gpus else (f"remove the GPUs of {name}")
         )
@@ -253,17 +256,18 @@ def group_warnings(pod: Json, version: str) -> Iterator[str]:
         )
 
 
-def shape_warnings(pod: Json, settings: Settings) -> Iterator[str]:
+def shape_warnings(pod: Json, settings: Settings, claims: Claims = NO_CLAIMS) -> Iterator[str]:
     """Yield problems that a pilot can run with, each as a phrase that says what to do."""
     spec: Json = pod.get("spec", {})
     containers: list[Json] = [*spec.get("initContainers", ()), *spec.get("containers", ())]
     names = {slot.container for slot in settings.slots}
     others = [container for container in containers if container["name"] not in names]
     for payload in [container for container in containers if container["name"] in names]:
-        yield from gpu_warnings(payload, others)
+        yield from gpu_warnings(payload, others, claims)
         yield from size_warnings(payload, others)
         if settings.relist and (words := why_not(payload)):
             yield f"remove K8SPILOT_RELIST, which has no effect here: {words}"
+    yield from unused_claims(spec, [one["name"] for one in containers if one["name"] in names])
     deadline = spec.get("activeDeadlineSeconds")
     if has_condor(spec, settings) and deadline is not None and settings.life_seconds > deadline:
         yield (

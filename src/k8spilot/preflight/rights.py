@@ -21,11 +21,14 @@ OF_COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "pods/ephemeralcontainers": ("patch",),
     "pods/resize": ("patch",),
     "nodes": ("get",),
+    "resourceclaims.resource.k8s.io": ("get",),
 }
 """Rights that optional components and `k8spilot slots` grant."""
 
 RELIST: Final[Mapping[str, tuple[str, ...]]] = {"pods/resize": ("patch",)}
 """Rights that the setting relist needs."""
+CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {"resourceclaims.resource.k8s.io": ("get",)}
+"""Rights that a pilot with claims needs to compare their devices with what the payload container sees."""
 _OF_EVERYBODY: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 """API groups in which every account may ask who it is and what it may (system:basic-user)."""
 _MOST: Final = 12
@@ -34,6 +37,12 @@ _EVERYTHING: Final = "do everything to everything"
 _TRIED: Final = "k8spilot.invalid~1tried"
 
 Json = dict[str, Any]
+
+
+def wishes(settings: Settings, pod: Json) -> dict[str, tuple[str, ...]]:
+    """Return the optional rights that a pilot with these settings uses in such a pod."""
+    has_claims = bool(pod.get("spec", {}).get("resourceClaims"))
+    return {**WISHES, **(RELIST if settings.relist else {}), **(CLAIMS if has_claims else {})}
 
 
 async def rights_findings(settings: Settings, api: Api) -> tuple[list[Finding], str]:
@@ -149,9 +158,9 @@ def excess(rules: Iterable[Json]) -> Iterator[str]:
         if groups and groups <= _OF_EVERYBODY:
             continue
         for resource in rule.get("resources") or ():
-            used_verbs = set(used.get(resource, ())) if groups == {""} else set()
             names = rule.get("resourceNames") or ()
             suffix = "".join(f".{group}" for group in sorted(groups - {""}))
+            used_verbs = set(used.get(f"{resource}{suffix}", ())) if len(groups) == 1 else set()
             subject = f"{resource}{suffix}{f' named {chr(44).join(names)}' if names else ''}"
             verbs_of.setdefault(subject, set()).update(set(rule.get("verbs") or ()) - used_verbs)
     for subject, verbs in sorted(verbs_of.items()):

@@ -37,7 +37,7 @@ class GpuRecord:
         """The verdict on the evidence."""
         if not self.failure:
             return judge(self.evidence, self.promise)
-        request = ", ".join([*self.promise.nvidia, *self.promise.others])
+        request = ", ".join([*self.promise.nvidia, *self.promise.others, *self.promise.uncounted])
         problem = f"the pod requests {request}, but {self.failure}; jobs get none" if request else ""
         return GpuVerdict(reasons=(self.failure,), problem=problem)
 

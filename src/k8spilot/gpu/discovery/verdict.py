@@ -246,10 +246,12 @@ def _is(device: Device, name: str) -> bool:
 
 def _nothing(evidence: Evidence, promise: PodRequest) -> str:
     request = f"the pod requests {promise.words}" if promise.words else "GPUs were requested"
+    correction = "The node's container runtime may need `runtimeClassName: nvidia` in the pod"
+    if promise.is_claimed:
+        correction = "Enable CDI in the node's container runtime, by which the DRA driver gives devices"
     return (
         f"{request}, but the payload container sees no GPU: no device node, and "
-        f"{evidence.driver.error or 'none in NVML'}; jobs get none. The node's container runtime may need "
-        "`runtimeClassName: nvidia` in the pod"
+        f"{evidence.driver.error or 'none in NVML'}; jobs get none. {correction}"
     )
 
 
