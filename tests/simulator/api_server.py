@@ -14,6 +14,7 @@ from k8spilot.model.quantity import quantity
 
 Pod = dict[str, Any]
 _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
+_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 _EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 
 
@@ -36,6 +37,10 @@ class ApiServer:
         """Verbs that access reviews grant."""
         self.others: dict[str, Pod] = {}
         """Other pods by name, for requests of one."""
+        self.claims: dict[str, dict[str, Any]] = {}
+        """ResourceClaims by name."""
+        self.claim_refusal: tuple[int, str] | None = None
+        """Status and message with which requests for a ResourceClaim are refused, if any."""
         self.tells_of_others = asyncio.Event()
         self.tells_of_others.set()
         self.nonsense: Any = None
@@ -166,6 +171,7 @@ class ApiServer:
         app.router.add_patch(_PODS + "/{name}", self._patch)
         app.router.add_patch(_PODS + "/{name}/ephemeralcontainers", self._add)
         app.router.add_patch(_PODS + "/{name}/resize", self._resize)
+        app.router.add_get(_CLAIMS + "/{name}", self._get_claim)
         app.router.add_post(_EVENTS, self._tell)
         app.router.add_patch(_EVENTS + "/{name}", self._tell)
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
@@ -251,6 +257,15 @@ class ApiServer:
         if self._pod is None or request.match_info["name"] != self._pod["metadata"]["name"]:
             return web.json_response(_status(404, "pods not found"), status=404)
         return web.json_response(self._pod)
+
+    async def _get_claim(self, request: web.Request) -> web.Response:
+        self.requests["claim"] += 1
+        refusal = self.claim_refusal
+        if refusal is None and request.match_info["name"] not in self.claims:
+            refusal = 404, "resourceclaims not found"
+        if refusal is not None:
+            return web.json_response(_status(*refusal), status=refusal[0])
+        return web.json_response(self.claims[request.match_info["name"]])
 
     async def _patch(self, request: web.Request) -> web.Response:
         self.requests["patch"] += 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from k8spilot.common.errors import SettingsError
+from k8spilot.gpu.discovery.claims import NO_CLAIMS, Claims
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.model.slot_sizes import IDLE
 from k8spilot.preflight.slot_size import quantity
@@ -23,33 +24,39 @@ class Shares:
     plain: Json
     """`resources` of a container without GPUs."""
     with_gpus: Json
-    """`resources` of a container with GPUs."""
+    """`resources` of a container with GPUs; without claims, of which each container gets its own."""
     gpu_containers: int
     """Number of containers with GPUs: the last ones."""
     gpus: int
     """Number of GPUs of each."""
 
 
-def divide(payload: Json, number: int, gpu_containers: int | None) -> Shares:
+def divide(payload: Json, number: int, gpu_containers: int | None, claims: Claims = NO_CLAIMS) -> Shares:
     """Return the resources of each of `number` containers in place of `payload`.
 
     Args:
         payload: the payload container in the pod's specification.
         number: number of containers.
         gpu_containers: number of containers that get the GPUs; None for all if it has GPUs.
+        claims: what the claims of the pod request, as far as the manifest says.
 
     Raises:
         SettingsError: a resource cannot be divided, or each would have less than one CPU.
     """
-    resources, gpus = payload.get("resources") or {}, PodRequest.of(payload)
+    resources, gpus = payload.get("resources") or {}, PodRequest.of(payload, claims)
+    claimed = _claimed(resources.get("claims") or [], claims)
     if gpu_containers and not gpus.count:
-        raise SettingsError("the payload container has no GPUs; add the component gpu, or remove --gpu-containers")
+        raise SettingsError(
+            "the payload container has no GPUs; add the component gpu or gpu-dra, or remove --gpu-containers"
+        )
     among = (number if gpu_containers is None else gpu_containers) if gpus.count else 0
     if among > number or (gpus.count and not among):
         raise SettingsError(f"--gpu-containers must be from 1 to {number}, the number of payload containers")
     plain: Json = {}
     with_gpus: Json = {}
     for kind, values in resources.items():
+        if kind == "claims":
+            continue
         if kind not in ("requests", "limits"):
             raise SettingsError(
                 f"the payload container has resources.{kind}, which k8spilot does not divide; remove it"
@@ -58,7 +65,19 @@ def divide(payload: Json, number: int, gpu_containers: int | None) -> Shares:
         devices = {name: _devices(name, gpus.nvidia[name], among) for name in values if name in gpus.nvidia}
         with_gpus[kind] = {**plain[kind], **devices}
     _check_cpus(resources.get("limits", {}).get("cpu"), number)
-    return Shares(plain, with_gpus, among, gpus.count // among if among else 0)
+    return Shares(plain, with_gpus, among, (gpus.count - claimed) // among + claimed if among else 0)
+
+
+def _claimed(entries: list[Json], claims: Claims) -> int:
+    """Return the number of GPUs of a container's claims, of which each container with GPUs gets its own."""
+    request = PodRequest.of({"resources": {"claims": entries}}, claims)
+    if others := [*request.others, *request.unknown, *request.uncounted]:
+        raise SettingsError(
+            f"the payload container has the {', '.join(others)}, and the manifest does not say how many GPUs of "
+            "NVIDIA it is for; let it be for a fixed number of gpu.nvidia.com or mig.nvidia.com, with its "
+            "ResourceClaimTemplate in the manifest"
+        )
+    return request.count
 
 
 def _part(name: str, value: object, number: int) -> str:

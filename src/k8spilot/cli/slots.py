@@ -7,14 +7,16 @@ changed in the payload container, all of its copies have.
 import copy
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import yaml
 
 from k8spilot.cli.slot_shares import Shares, divide, together
 from k8spilot.common.errors import SettingsError
+from k8spilot.gpu.discovery.claims import NO_CLAIMS, Claims, requested_claims
 from k8spilot.gpu.discovery.verdict import VISIBLE
+from k8spilot.preflight.gpus import CLAIM_KINDS
 from k8spilot.preflight.slot_size import quantity
 from k8spilot.settings import ENGINE, PILOT, SLOT_SIZES, Settings, SlotSettings
 from k8spilot.settings.slots import BIND
@@ -70,8 +72,9 @@ def with_slots(
             "`kubectl kustomize`, before it has several payload containers"
         )
     shared = []
+    claim_objects = [one for kind in CLAIM_KINDS.values() for one in _objects(documents, kind)]
     for spec in specs:
-        of_gpus = multiply(spec, number, gpu_containers)
+        of_gpus = multiply(spec, number, gpu_containers, requested_claims(spec, claim_objects))
         if not equal and of_gpus < number:
             make_partitionable(spec, number - of_gpus)
             shared.append(spec)
@@ -118,8 +121,14 @@ def _payload_place(spec: Json) -> int | None:
     return names.index(Settings.payload_container) if Settings.payload_container in names else None
 
 
-def multiply(spec: Json, number: int, gpu_containers: int | None = None) -> int:
+def multiply(spec: Json, number: int, gpu_containers: int | None = None, claims: Claims = NO_CLAIMS) -> int:
     """Give a pod's specification `number` payload containers in place of one. Return how many have GPUs.
+
+    Args:
+        spec: specification of the pod.
+        number: number of payload containers.
+        gpu_containers: number of those with GPUs; None for all.
+        claims: what the claims of the pod request, as far as the manifest says.
 
     Raises:
         SettingsError: the payload container has too little for so many.
@@ -128,11 +137,12 @@ def multiply(spec: Json, number: int, gpu_containers: int | None = None) -> int:
     assert place is not None
     payload = spec["initContainers"][place]
     _check(spec, payload)
-    shares = divide(payload, number, gpu_containers)
+    shares = divide(payload, number, gpu_containers, claims)
     of_gpus = {"K8SPILOT_GPU_CONTAINERS": str(shares.gpu_containers), "K8SPILOT_CONTAINER_GPUS": str(shares.gpus)}
     known = Settings.of(_KNOWN | of_gpus | {"K8SPILOT_PAYLOAD_CONTAINERS": str(number)})
     slots = known.slots
     spec["initContainers"][place : place + 1] = [_copy(payload, slot, shares, known) for slot in slots]
+    _repeat_claims(spec, payload, known.gpu_slots)
     spec.setdefault("volumes", []).append({"name": _SHM, "emptyDir": {"medium": "Memory"}})
     for container in (*spec["initContainers"], *spec["containers"]):
         if container["name"] == _INSTALL:
@@ -245,6 +255,33 @@ def _copy(payload: Json, slot: SlotSettings, shares: Shares, settings: Settings)
             mount["subPath"] = slot.sub_path
     own.setdefault("volumeMounts", []).append({"name": _SHM, "mountPath": _SHARED_MEMORY, "subPath": slot.sub_path})
     return own
+
+
+def _repeat_claims(spec: Json, payload: Json, gpu_slots: Sequence[SlotSettings]) -> None:
+    """Give each payload container with GPUs claims of its own, in place of those of the one container.
+
+    A claim in the pod is for one ResourceClaim, so that containers with the same claim would have the same devices.
+
+    Raises:
+        SettingsError: a claim is not made from a template.
+    """
+    entries = (payload.get("resources") or {}).get("claims") or []
+    names = dict.fromkeys(entry["name"] for entry in entries)
+    if not names:
+        return
+    own: list[Json] = []
+    for claim in [one for one in spec.get("resourceClaims") or () if one["name"] in names]:
+        if "resourceClaimTemplateName" not in claim:
+            raise SettingsError(
+                f"the claim {claim['name']} of the payload container is one ResourceClaim, which several payload "
+                "containers would share; use resourceClaimTemplateName"
+            )
+        own += [{**claim, "name": f"{claim['name']}-{slot.number}"} for slot in gpu_slots]
+    spec["resourceClaims"] = [*(one for one in spec["resourceClaims"] if one["name"] not in names), *own]
+    for container in spec["initContainers"]:
+        for slot in gpu_slots:
+            if container["name"] == slot.container:
+                container["resources"]["claims"] = [{**one, "name": f"{one['name']}-{slot.number}"} for one in entries]
 
 
 def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Settings) -> None:

@@ -291,7 +291,7 @@ def _rights(pod: Json, settings: Settings, objects: _Objects) -> Iterator[Findin
         yield warning(
             "rights",
             f"the role of the service account {account} lacks get resourceclaims, so that the devices of the claim "
-            "not compared with the GPUs that the payload container sees; use the component gpu-dra, which has the right",
+            "are not compared with the GPUs that the payload container sees; use the component gpu-dra",
         )
     if wished := [f"{verb} {resource}" for resource, verb in missing if resource in WISHES]:
         yield warning(

@@ -26,7 +26,11 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 Query = Sequence[tuple[str, str | int]]
 
-_GROUPS: Final = {"cronjobs": "/apis/batch/v1", "leases": "/apis/coordination.k8s.io/v1"}
+_GROUPS: Final = {
+    "cronjobs": "/apis/batch/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "resourceclaimtemplates": "/apis/resource.k8s.io/v1",
+}
 """Paths of API groups, by resource; others are in the core API."""
 _PAGE: Final = 500
 """Objects of one answer."""

@@ -12,14 +12,15 @@ from k8spilot.common.errors import ClusterError
 from k8spilot.provisioner.cluster import Cluster, Reflector, Refused
 from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.model import Template
-from k8spilot.provisioner.templates import SELECTOR, config_map_names, template_of
+from k8spilot.provisioner.templates import CLAIM_TEMPLATE, SELECTOR, source_names, template_of
 
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
 _LOOK_SECONDS: Final = 60.0
-"""Seconds between two looks at a template's ConfigMaps, which are not watched: that would take wider rights."""
+"""Seconds between two looks at a template's ConfigMaps and claims, which are not watched: that takes wider rights."""
+_RESOURCES: Final = {"ConfigMap": "configmaps", CLAIM_TEMPLATE: "resourceclaimtemplates"}
 _OLD_SECONDS: Final = 3600.0
 """Age of a template from which it is made anew: the ad of its slots has times in it."""
 
@@ -31,11 +32,11 @@ class _Entry:
     version: str
     """resourceVersion of the object."""
     looked: float
-    """Time of the latest look at its ConfigMaps, by the monotonic clock."""
+    """Time of the latest look at its sources, by the monotonic clock."""
     made: float
     """Time for which its slot ad was made, in seconds since the epoch."""
     sources: str
-    """Digest of the object and the ConfigMaps."""
+    """Digest of the object and of the objects that it names."""
     template: Template | None
     """The template; None if it is invalid."""
 
@@ -88,36 +89,38 @@ class TemplateStore:
             if entry is not None and entry.version == version and time.monotonic() - entry.looked < _LOOK_SECONDS:
                 continue
             try:
-                names = dict.fromkeys(config_map_names(found))
-                maps = [one for wanted in names if (one := await self._config_map(wanted)) is not None]
+                wanted = [await self._source(*one) for one in source_names(found)]
             except ClusterError as error:
                 logger.warning("The settings of template %s cannot be read: %s.", name, error)
                 continue
-            sources = _digest([found, *maps])
-            if entry is not None and entry.sources == sources and abs(now - entry.made) < _OLD_SECONDS:
+            sources = [one for one in wanted if one is not None]
+            digest = _digest([found, *sources])
+            if entry is not None and entry.sources == digest and abs(now - entry.made) < _OLD_SECONDS:
                 entry.version, entry.looked = version, time.monotonic()
                 continue
-            template = await self._make(name, found, maps, now)
-            self._entries[name] = _Entry(version, time.monotonic(), now, sources, template)
+            template = await self._make(name, found, sources, now)
+            self._entries[name] = _Entry(version, time.monotonic(), now, digest, template)
 
-    async def _make(self, name: str, found: Json, maps: list[Json], now: float) -> Template | None:
+    async def _make(self, name: str, found: Json, sources: list[Json], now: float) -> Template | None:
         try:
-            template = await template_of(found, maps, self._condor_host, now)
+            template = await template_of(found, sources, self._condor_host, now)
         except TemplateError as error:
             self.invalid[name] = str(error)
             return None
         self.invalid.pop(name, None)
         return template
 
-    async def _config_map(self, name: str) -> Json | None:
-        """Return a ConfigMap of the namespace; None if there is none."""
+    async def _source(self, kind: str, name: str) -> Json | None:
+        """Return an object of the namespace; None if there is none, and for a claim's template without the right."""
         try:
-            found = await self._cluster.request("GET", self._cluster.path("configmaps", name))
+            found = await self._cluster.request("GET", self._cluster.path(_RESOURCES[kind], name))
         except Refused as error:
-            if error.status == HTTPStatus.NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND or (
+                error.status == HTTPStatus.FORBIDDEN and kind == CLAIM_TEMPLATE
+            ):
                 return None
             raise
-        return {**found, "kind": "ConfigMap"}
+        return {**found, "kind": kind}
 
 
 def _digest(objects: list[Json]) -> str:

@@ -13,8 +13,10 @@ from typing import Any, Final
 from k8spilot.common.errors import SettingsError
 from k8spilot.condor import pools, slot_types
 from k8spilot.condor.expected_ad import expected_attributes
+from k8spilot.gpu.discovery.claims import requested_claims
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.kube.pod import security_context
+from k8spilot.preflight.gpus import claim_objects
 from k8spilot.preflight.manifest import environment_in
 from k8spilot.provisioner.limits import Limits, TemplateError, limits_of
 from k8spilot.provisioner.model import SlotKind, Template
@@ -25,16 +27,17 @@ Json = dict[str, Any]
 
 _LONGEST_NAME: Final = 39
 """Pods are called NAME-MMMMM-YYYYMMDD-HHMM-NNN, and their host names have at most 63 characters (a DNS label)."""
+CLAIM_TEMPLATE: Final = "ResourceClaimTemplate"
 SELECTOR: Final = "app.kubernetes.io/component=pilot-template"
 """Labels of the CronJobs that pilots are made from."""
 
 
-async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str, now: float) -> Template:
+async def template_of(found: Json, sources: Sequence[Json], condor_host: str, now: float) -> Template:
     """Return a template.
 
     Args:
         found: the CronJob object.
-        config_maps: the ConfigMaps of its namespace that it names, with their kind.
+        sources: the objects of its namespace that `source_names` names, with their kind.
         condor_host: CONDOR_HOST of the pool whose jobs are counted.
         now: seconds since the epoch.
 
@@ -43,7 +46,7 @@ async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str
     """
     limits = limits_in(found)
     try:
-        return await _template(found, config_maps, limits, condor_host, now)
+        return await _template(found, sources, limits, condor_host, now)
     except TemplateError:
         raise
     except SettingsError as error:
@@ -52,9 +55,9 @@ async def template_of(found: Json, config_maps: Sequence[Json], condor_host: str
         raise TemplateError(f"its pod has an invalid form ({type(error).__name__}: {error})") from None
 
 
-async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, condor_host: str, now: float) -> Template:
+async def _template(found: Json, sources: Sequence[Json], limits: Limits, condor_host: str, now: float) -> Template:
     metadata = found["metadata"]
-    environment = environment_in([{**found, "kind": "CronJob"}, *config_maps])
+    environment = environment_in([{**found, "kind": "CronJob"}, *sources])
     own = {"POD_NAME": f"{metadata['name']}-pilot", "POD_NAMESPACE": metadata["namespace"], "POD_UID": ""}
     settings = Settings.of({**environment, **own})
     pool = pools.resolve(settings).condor_host
@@ -64,8 +67,8 @@ async def _template(found: Json, config_maps: Sequence[Json], limits: Limits, co
     rootless = security_context(_container(found, PILOT), spec).get("runAsUser", 0) != 0
     attributes = await expected_attributes(settings, now, rootless=rootless) | dict(limits.slot_attributes)
     payload = _container(found, settings.slots[-1].container)  # of several, the last ones have the GPUs
-    kinds = tuple(_kinds(settings, PodRequest.of(payload).count, attributes, limits))
-    return Template(metadata["name"], limits, kinds, version_of(found, config_maps))
+    kinds = tuple(_kinds(settings, _gpus(payload, spec, sources), attributes, limits))
+    return Template(metadata["name"], limits, kinds, version_of(found, sources))
 
 
 def limits_in(found: Json) -> Limits:
@@ -88,15 +91,21 @@ def pod_in(found: Json) -> Json:
     return pod
 
 
-def version_of(found: Json, config_maps: Sequence[Json] = ()) -> str:
-    """Return a digest of the pod in a template and of the settings in its ConfigMaps."""
-    text = json.dumps([pod_in(found), *(one.get("data") for one in config_maps)], sort_keys=True)
+def version_of(found: Json, sources: Sequence[Json] = ()) -> str:
+    """Return a digest of the pod in a template, of the settings in its ConfigMaps and of its claims."""
+    contents = (one["spec"] if "spec" in one else one.get("data") for one in sources)
+    text = json.dumps([pod_in(found), *contents], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def config_map_names(found: Json) -> Iterator[str]:
-    """Yield the names of the ConfigMaps that the settings of a template's pilots come from."""
+def source_names(found: Json) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each object that the slots of a template's pilots follow from: ConfigMaps, and claims."""
     spec = pod_in(found)["spec"]
+    yield from (("ConfigMap", name) for name in dict.fromkeys(_config_map_names(spec)))
+    yield from dict.fromkeys(one for one in claim_objects(spec) if one[0] == CLAIM_TEMPLATE)
+
+
+def _config_map_names(spec: Json) -> Iterator[str]:
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         for source in container.get("envFrom") or ():
             if "configMapRef" in source:
@@ -113,6 +122,22 @@ def _container(found: Json, name: str) -> Json:
     if container is None:
         raise TemplateError(f"its pod has no container {name}; use the pod of k8spilot's manifests")
     return container
+
+
+def _gpus(payload: Json, spec: Json, sources: Sequence[Json]) -> int:
+    """Return the number of GPUs of a payload container.
+
+    Raises:
+        TemplateError: it is not known, because of a claim.
+    """
+    claims = requested_claims(spec, [one for one in sources if one["kind"] == CLAIM_TEMPLATE])
+    for entry in (payload.get("resources") or {}).get("claims") or ():
+        if entry["name"] not in claims:
+            raise TemplateError(
+                f"the number of devices of its claim {entry['name']} is not known: use a ResourceClaimTemplate with a "
+                "fixed number, and let the provisioner get resourceclaimtemplates, as the component provisioner does"
+            )
+    return PodRequest.of(payload, claims).count
 
 
 def _kinds(settings: Settings, gpus: int, attributes: Mapping[str, str], limits: Limits) -> Iterator[SlotKind]:

@@ -8,7 +8,7 @@ from typing import Any
 import classad2
 import pytest
 
-from k8spilot.provisioner.templates import config_map_names, template_of
+from k8spilot.provisioner.templates import source_names, template_of
 from lab.api import Lab
 from tests.e2e.pool import Pool
 
@@ -28,13 +28,13 @@ def expected(lab: Lab, pod: str) -> classad2.ClassAd:
         "metadata": {"name": "any", "namespace": lab.namespace, "annotations": {"k8spilot/max-pilots": "1"}},
         "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"metadata": {}, "spec": found["spec"]}}}},
     }
-    maps: list[dict[str, Any]] = []
-    for name in dict.fromkeys(config_map_names(template)):
-        answer = lab.kubectl("get", "configmap", name, "-n", lab.namespace, "--ignore-not-found", "-o", "json")
-        maps += [{**json.loads(answer), "kind": "ConfigMap"}] if answer.strip() else []
-    made = asyncio.run(template_of(template, maps, lab.pool_host, time.time()))
-    (kind,) = made.kinds
-    (ad,) = classad2.parseAds(kind.ad, classad2.ParserType.Old)
+    sources: list[dict[str, Any]] = []
+    for kind, name in source_names(template):
+        answer = lab.kubectl("get", kind, name, "-n", lab.namespace, "--ignore-not-found", "-o", "json")
+        sources += [json.loads(answer)] if answer.strip() else []
+    made = asyncio.run(template_of(template, sources, lab.pool_host, time.time()))
+    (slots,) = made.kinds
+    (ad,) = classad2.parseAds(slots.ad, classad2.ParserType.Old)
     return ad
 
 

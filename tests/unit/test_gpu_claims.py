@@ -1,0 +1,374 @@
+"""GPUs by ResourceClaims: what a claim has, what a manifest requests, and what is wrong with either."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from k8spilot.cli.slots import with_slots
+from k8spilot.common.errors import SettingsError
+from k8spilot.gpu.discovery.claims import NVIDIA, Claim, ClaimedDevice, allocated, object_names, requested, shared_words
+from k8spilot.gpu.discovery.pod_request import PodRequest
+from k8spilot.gpu.discovery.record import GpuRecord
+from k8spilot.gpu.discovery.verdict import judge
+from k8spilot.preflight.cluster import claim_warnings
+from k8spilot.preflight.finding import Verdict
+from k8spilot.preflight.manifest import manifest_findings
+from k8spilot.preflight.rights import excess
+from k8spilot.provisioner.limits import TemplateError
+from k8spilot.provisioner.templates import source_names, template_of
+from k8spilot.settings import Settings
+from tests.unit.test_cli_slots import payloads, pods, rendered, variables
+from tests.unit.test_gpu_discovery_verdict import A, B, seen, short
+from tests.unit.test_preflight_gpus import at
+from tests.unit.test_preflight_manifest import Manifest
+
+Json = dict[str, Any]
+
+COMPONENT = Path(__file__).parents[2] / "components/gpu-dra"
+UID = "2308e98c-0837-4295-bb01-023c696b7884"
+
+
+def result(device: str, driver: str = NVIDIA, request: str = "gpu", **more: Any) -> Json:
+    return {"request": request, "driver": driver, "pool": "node", "device": device, **more}
+
+
+def claim(*results: Json, users: tuple[str, ...] = (UID,)) -> Json:
+    """A ResourceClaim as the API server has it once the scheduler has allocated devices."""
+    reserved = [{"resource": "pods", "name": f"pod-{uid[:4]}", "uid": uid} for uid in users]
+    return {"status": {"allocation": {"devices": {"results": list(results)}}, "reservedFor": reserved}}
+
+
+def read(*results: Json) -> Claim:
+    found = allocated(claim(*results), UID)
+    assert found is not None
+    return found
+
+
+def test_a_claim_has_what_the_scheduler_has_allocated() -> None:
+    found = read(result("gpu-3"), result("gpu-4", request="other/first"))
+    assert found == Claim((ClaimedDevice("gpu", NVIDIA, "node/gpu-3"), ClaimedDevice("other", NVIDIA, "node/gpu-4")))
+    assert allocated({"status": {}}, UID) is None
+    assert allocated({}, UID) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"status": 1}, claim({"request": "gpu"}), {"status": {"allocation": {"devices": [1]}}}]
+)
+def test_what_is_no_claim_is_refused(wrong: Json) -> None:
+    with pytest.raises(ValueError, match="this is not a ResourceClaim"):
+        allocated(wrong, UID)
+
+
+def test_the_names_of_claims_are_in_the_specification_or_in_the_status() -> None:
+    pod = {
+        "spec": {
+            "resourceClaims": [
+                {"name": "own", "resourceClaimTemplateName": "template"},
+                {"name": "given", "resourceClaimName": "by-hand"},
+                {"name": "later", "resourceClaimTemplateName": "template"},
+            ]
+        },
+        "status": {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": "pod-own-x7"}, {"name": "later"}]},
+    }
+    assert object_names(pod) == {"own": "pod-own-x7", "given": "by-hand"}
+    assert object_names({"spec": {}}) == {}
+
+
+def container(*entries: Json, **limits: str) -> Json:
+    return {"resources": {"claims": list(entries), "limits": limits}}
+
+
+GPUS = read(result("gpu-3"), result("gpu-4"), result("gpu-5", request="more"))
+
+
+@pytest.mark.parametrize(
+    ("entries", "found", "request_"),
+    [
+        ([{"name": "gpu"}], GPUS, PodRequest({"claim gpu": 3})),
+        ([{"name": "gpu", "request": "more"}], GPUS, PodRequest({"claim gpu/more": 1})),
+        ([{"name": "gpu", "request": "gpu"}], GPUS, PodRequest({"claim gpu/gpu": 2})),
+        ([{"name": "gpu"}], None, PodRequest(uncounted=("claim gpu",))),
+        # Two shares of one device are one device, as the container sees it.
+        (
+            [{"name": "gpu"}],
+            read(result("gpu-3", shareID="a"), result("gpu-3", shareID="b")),
+            PodRequest({"claim gpu": 1}),
+        ),
+        ([{"name": "gpu"}], read(result("a", "gpu.amd.com")), PodRequest(others={"claim gpu (gpu.amd.com)": 1})),
+        (
+            [{"name": "gpu"}],
+            read(result("channel-0", "compute-domain.nvidia.com")),
+            PodRequest(unknown=("claim gpu (compute-domain.nvidia.com)",)),
+        ),
+        (
+            [{"name": "gpu"}],
+            read(result("x", "gpu.example.com")),
+            PodRequest(uncounted=("claim gpu (gpu.example.com)",)),
+        ),
+        # With administrative access a pod has devices of other pods.
+        ([{"name": "gpu"}], read(result("gpu-3", adminAccess=True)), PodRequest(unknown=("claim gpu (adminAccess)",))),
+    ],
+)
+def test_a_container_requests_the_devices_of_its_claims(
+    entries: list[Json], found: Claim | None, request_: PodRequest
+) -> None:
+    assert PodRequest.of(container(*entries), {} if found is None else {"gpu": found}) == request_
+    assert PodRequest.of_json(json.loads(json.dumps(request_.json()))) == request_
+
+
+def test_limits_that_kubernetes_turns_into_a_claim_are_counted() -> None:
+    prefix = "deviceclass.resource.kubernetes.io"
+    found = PodRequest.of(container(**{f"{prefix}/gpu.nvidia.com": "2", f"{prefix}/nic.example.org": "1"}))
+    assert (found.count, found.unknown) == (2, (f"{prefix}/nic.example.org: 1",))
+
+
+@pytest.mark.parametrize(
+    ("devices", "claimed", "usable", "words"),
+    [
+        ((A,), (result("gpu-0"),), "a", ""),
+        ((A, B), (result("gpu-0"), result("gpu-1")), "a b", ""),
+        # A device that the scheduler has not allocated may be another pod's.
+        ((A, B), (result("gpu-0"),), "", "sees 2 GPUs, but 1 were requested (claim gpu: 1)"),
+        ((A,), (result("gpu-0"), result("gpu-1")), "a", "sees 1 GPU of 2 that were requested"),
+        ((), (result("gpu-0"),), "", "Enable CDI in the node's container runtime"),
+        ((A,), (result("gpu-0", adminAccess=True),), "", "do not explain"),
+        ((A,), (result("channel-0", "compute-domain.nvidia.com"),), "", "do not explain"),
+        ((A,), (result("x", "gpu.example.com"),), "a", ""),
+        ((), (result("x", "gpu.amd.com"),), "", "k8spilot supports NVIDIA GPUs only"),
+    ],
+)
+def test_jobs_get_the_gpus_that_the_claim_explains(
+    devices: tuple[Any, ...], claimed: tuple[Json, ...], usable: str, words: str
+) -> None:
+    found = judge(seen(*devices), PodRequest.of(container({"name": "gpu"}), {"gpu": read(*claimed)}))
+    assert short(found.usable) == usable
+    assert words in found.problem if words else found.problem == ""
+
+
+@pytest.mark.parametrize("request_", [PodRequest({"claim gpu": 1}), PodRequest(uncounted=("claim gpu",))])
+def test_a_container_that_could_not_be_looked_into_is_told_of_where_it_has_a_claim(request_: PodRequest) -> None:
+    assert "the pod requests claim gpu, but it hangs" in GpuRecord(request_, failure="it hangs").verdict.problem
+
+
+def exactly(**more: Any) -> Json:
+    return {"name": "gpu", "exactly": {"deviceClassName": NVIDIA, **more}}
+
+
+@pytest.mark.parametrize(
+    ("requests", "count"),
+    [
+        ([exactly()], 1),
+        ([exactly(allocationMode="ExactCount", count=4)], 4),
+        ([exactly(), {"name": "part", "exactly": {"deviceClassName": "mig.nvidia.com", "count": 2}}], 3),
+        ([exactly(allocationMode="All")], None),
+        ([{"name": "gpu", "firstAvailable": [{"name": "one", "deviceClassName": NVIDIA}]}], None),
+    ],
+)
+def test_a_template_requests_a_number_or_none_that_is_fixed(requests: list[Json], count: int | None) -> None:
+    found = requested({"devices": {"requests": requests}})
+    assert (found and len(found.devices)) == count
+
+
+# --- checks ---
+
+
+def test_a_claim_of_several_pods_is_told_of_with_the_remedy() -> None:
+    found = allocated(claim(result("gpu-3"), users=(UID, "77aa-other")), UID)
+    assert found is not None
+    (words,) = shared_words({"gpu": found})
+    assert "the claim gpu is also for the pod pod-77aa" in words
+    assert "use resourceClaimTemplateName" in words
+    assert list(shared_words({"gpu": GPUS})) == []
+
+
+def test_a_claim_that_cannot_be_read_is_told_of() -> None:
+    pod = {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}}
+    settings = Settings(pod_name="a", pod_namespace="pilots", services=("engine",))
+    (words,) = claim_warnings(settings, pod, {})
+    assert "let the service account get resourceclaims in the namespace pilots" in words
+    assert list(claim_warnings(settings, pod, {"gpu": GPUS})) == []
+
+
+def test_the_right_of_the_component_is_not_too_much_and_others_of_its_group_are() -> None:
+    (role, _) = yaml.safe_load_all((COMPONENT / "rights.yaml").read_text())
+    assert list(excess(role["rules"])) == []
+    more = [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "update"]}]
+    assert list(excess(more)) == ["update resourceclaims.resource.k8s.io"]
+    other = [{"apiGroups": ["example.org"], "resources": ["pods"], "verbs": ["get"]}]
+    assert list(excess(other)) == ["get pods.example.org"]
+
+
+def claiming() -> Manifest:
+    """The base with the component, whose operations are applied by hand here."""
+    manifest = Manifest()
+    component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
+    for one in yaml.safe_load(component["patches"][0]["patch"]):
+        place, last = at(manifest.of("Pod"), one["path"])
+        if one["op"] == "test":
+            assert place[last] == one["value"]
+        else:
+            place[last] = one["value"]
+    for name in component["resources"]:
+        manifest.objects += yaml.safe_load_all((COMPONENT / name).read_text())
+    return manifest
+
+
+def test_the_component_has_no_fault() -> None:
+    assert claiming().bad() == []
+
+
+def without_right(manifest: Manifest) -> None:
+    manifest.objects = [one for one in manifest.objects if one["metadata"]["name"] != "k8spilot-gpu-claims"]
+
+
+def without_user(manifest: Manifest) -> None:
+    del manifest.spec["initContainers"][1]["resources"]["claims"]
+
+
+def sharing(manifest: Manifest) -> None:
+    """A Deployment whose pods share one claim."""
+    pod = manifest.of("Pod")
+    manifest.objects.remove(pod)
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "k8spilot-gpu"}]
+    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
+    manifest.objects.append({"kind": "Deployment", "metadata": pod["metadata"], "spec": {"template": template}})
+    manifest.of("ResourceClaimTemplate")["kind"] = "ResourceClaim"
+    manifest.of("ResourceClaim")["spec"] = manifest.of("ResourceClaim")["spec"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without_right, "lacks get resourceclaims"),
+        (
+            lambda one: one.drop("ResourceClaimTemplate"),
+            "the ResourceClaimTemplate k8spilot-gpu is required and not in",
+        ),
+        (without_user, "add the claim gpu to resources.claims of payload"),
+        (sharing, "otherwise jobs of all pods of the Deployment use the devices of one ResourceClaim"),
+    ],
+)
+def test_what_is_wrong_with_claims_is_told_of_a_manifest(change: Any, words: str) -> None:
+    manifest = claiming()
+    change(manifest)
+    findings = [one for one in manifest_findings(manifest.text()) if one.verdict is not Verdict.GOOD]
+    assert [one.verdict for one in findings] == [Verdict.WARNING]
+    assert words in findings[0].words
+
+
+# --- several payload containers ---
+
+
+def with_claim(count: int = 1, **claims: Any) -> str:
+    """The manifest of the example with the component."""
+    documents = list(yaml.safe_load_all(rendered()))
+    spec = pods(documents)[0]
+    payload = next(one for one in spec["initContainers"] if one["name"] == "payload")
+    payload["resources"]["claims"] = [{"name": "gpu"}]
+    spec["resourceClaims"] = [{"name": "gpu", **(claims or {"resourceClaimTemplateName": "k8spilot-gpu"})}]
+    for name in ("claim.yaml", "rights.yaml"):
+        documents += yaml.safe_load_all((COMPONENT / name).read_text())
+    for one in documents:
+        one["metadata"].setdefault("namespace", "pilots")
+        if one["kind"] == "ResourceClaimTemplate":
+            one["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = count
+    return yaml.safe_dump_all(documents)
+
+
+def test_each_payload_container_gets_a_claim_of_its_own() -> None:
+    text = with_slots(with_claim(2), 4)
+    assert [one["resources"]["claims"] for one in payloads(text)] == [[{"name": f"gpu-{at_}"}] for at_ in (1, 2, 3, 4)]
+    (spec,) = pods(list(yaml.safe_load_all(text)))
+    names = {"resourceClaimTemplateName": "k8spilot-gpu"}
+    assert spec["resourceClaims"] == [{"name": f"gpu-{at_}", **names} for at_ in (1, 2, 3, 4)]
+    told = variables(spec["containers"][0])
+    assert (told["K8SPILOT_GPU_CONTAINERS"], told["K8SPILOT_CONTAINER_GPUS"]) == ("4", "2")
+    assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
+
+
+def test_the_last_payload_containers_can_have_the_claims_alone() -> None:
+    text = with_slots(with_claim(), 4, gpu_containers=1)
+    assert [one["resources"].get("claims") for one in payloads(text)] == [None, None, None, [{"name": "gpu-4"}]]
+    assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            lambda: with_claim(resourceClaimName="k8spilot-gpu"),
+            "has the claim gpu, and the manifest does not say how many",
+        ),
+        (lambda: with_claim().replace("gpu.nvidia.com", "gpu.example.com"), r"has the claim gpu \(gpu\.example\.com\)"),
+        (
+            lambda: (
+                with_claim(resourceClaimName="k8spilot-gpu")
+                .replace("kind: ResourceClaimTemplate", "kind: ResourceClaim")
+                .replace("spec:\n  spec:\n    devices:\n      requests:", "spec:\n    devices:\n      requests:")
+            ),
+            "use resourceClaimTemplateName",
+        ),
+    ],
+)
+def test_claims_that_cannot_be_repeated_are_refused_with_the_reason(text: Any, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        with_slots(text(), 2)
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_wrong"),
+    [
+        ([[{"name": "gpu-1"}], [{"name": "gpu-1"}]], True),
+        ([[{"name": "gpu-1"}], [{"name": "gpu-1", "request": "gpu"}]], True),
+        ([[{"name": "gpu-1", "request": "gpu"}], [{"name": "gpu-1", "request": "gpu"}]], True),
+        ([[{"name": "gpu-1", "request": "gpu"}], [{"name": "gpu-1", "request": "more"}]], False),
+        ([[{"name": "gpu-1"}], [{"name": "gpu-2"}]], False),
+    ],
+)
+def test_two_payload_containers_with_one_gpu_are_a_fault(entries: list[list[Json]], is_wrong: bool) -> None:
+    documents = list(yaml.safe_load_all(with_slots(with_claim(), 2)))
+    (spec,) = pods(documents)
+    found = [one for one in spec["initContainers"] if one["name"].startswith("payload-")]
+    for each, wanted in zip(found, entries, strict=True):
+        each["resources"]["claims"] = wanted
+    findings = [one.words for one in manifest_findings(yaml.safe_dump_all(documents)) if one.verdict is Verdict.FAULT]
+    assert any("give payload-1 and payload-2 a claim each" in words for words in findings) == is_wrong
+
+
+# --- the provisioner ---
+
+
+def cron_job(manifest: Manifest) -> Json:
+    """A pod template of the provisioner, from the pod of a manifest."""
+    pod = manifest.of("Pod")
+    template = {"metadata": {}, "spec": pod["spec"]}
+    metadata = {"name": "gpu", "namespace": "pilots", "annotations": {"k8spilot/max-pilots": "1"}}
+    return {"metadata": metadata, "spec": {"suspend": True, "jobTemplate": {"spec": {"template": template}}}}
+
+
+async def made(manifest: Manifest) -> int:
+    found = cron_job(manifest)
+    wanted = set(source_names(found))
+    sources = [one for one in manifest.objects if (one["kind"], one["metadata"]["name"]) in wanted]
+    template = await template_of(found, sources, "cm.example", time.time())
+    (kind,) = template.kinds
+    return kind.room.gpus
+
+
+async def test_the_provisioner_counts_the_gpus_of_a_claim() -> None:
+    manifest = claiming()
+    assert ("ResourceClaimTemplate", "k8spilot-gpu") in list(source_names(cron_job(manifest)))
+    assert await made(manifest) == 1
+    manifest.of("ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 3
+    assert await made(manifest) == 3
+
+
+async def test_a_template_whose_claim_is_not_known_is_refused_with_the_reason() -> None:
+    manifest = claiming()
+    manifest.drop("ResourceClaimTemplate")
+    with pytest.raises(TemplateError, match="the number of devices of its claim gpu is not known"):
+        await made(manifest)
