@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ import pytest
 from k8spilot.cli import status
 from k8spilot.common import unix_http
 from k8spilot.common.pilot_api import INVENTORY
+from k8spilot.gpu.discovery.claims import NVIDIA
 from k8spilot.gpu.discovery.record import FILE
 from k8spilot.payload import gpu_discovery
 from lab.gpu import nvml
 from tests.engine.observed import events, told
 from tests.engine.rings import SANDBOX, Simulated, eventually, simulated
 from tests.simulator.cluster import Idle
+from tests.simulator.pod import CLAIM
 from tests.simulator.programs import CHECKOUT, Programs
 
 A, B, C = (f"GPU-{letter * 8}-1111-2222-3333-444455556666" for letter in "abc")
@@ -61,12 +63,19 @@ def start(programs: Programs, stub: nvml.Stub, tmp_path: Path, caplog: pytest.Lo
 
     @asynccontextmanager
     async def begin(
-        visible: str | None = f"{A},{B}", count: int = 2, driver: bool = True, groups: tuple[int, ...] = (), **more: Any
+        visible: str | None = f"{A},{B}",
+        count: int = 2,
+        driver: bool = True,
+        groups: tuple[int, ...] = (),
+        claim: dict[str, Any] | None = None,
+        refusals: Sequence[tuple[int, str]] = (),
+        **more: Any,
     ) -> AsyncIterator[Simulated]:
         variables = {"LD_LIBRARY_PATH": "/nvml", "NVML_STUB_SETTINGS": "/nvml/settings/settings"} if driver else {}
         variables |= {"NVIDIA_VISIBLE_DEVICES": visible} if visible is not None else {}
         limits = {"nvidia.com/gpu": str(count)} if count else {}
-        async with simulated(programs, idle=Idle(mounts, variables, limits, groups), **more) as engine:
+        own = Idle(mounts, variables, limits, groups, claim=claim, claim_refusals=refusals)
+        async with simulated(programs, idle=own, **more) as engine:
             yield engine
 
     return begin
@@ -279,3 +288,60 @@ async def test_groups_that_come_with_the_devices_are_the_nodes_and_not_an_images
         assert b"44" in (await engine.run(given, "id", "-G")).stdout.split()
         answer = await engine.ask("POST", "/containers/create", {"Image": brought, "Cmd": ["true"]})
         assert "adds its jobs to other groups (101)" in answer.message
+
+
+def claim(*devices: str, driver: str = NVIDIA) -> dict[str, Any]:
+    """What a pod with a ResourceClaim is made of.
+
+    The variable has positions: it says how many devices there are, and not which, as with CDI. A container of the
+    simulator that has no variable may use every device of the machine.
+    """
+    results = [{"request": "gpu", "driver": driver, "pool": "node", "device": device} for device in devices]
+    return {
+        "visible": "0,1",
+        "count": 0,
+        "claim": {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": []}},
+    }
+
+
+async def test_gpus_of_a_claim_are_those_that_it_has(start: Start) -> None:
+    async with start(**claim("gpu-0", "gpu-1")) as engine:
+        found = await asked(engine, "/k8spilot/gpus")
+        assert (found["strategy"], found["usable"], found["problem"]) == ("variable", [A, B], None)
+        assert found["promised"] == "claim gpu: 2"
+        assert (await state(engine))["fit"]
+
+
+async def test_more_gpus_than_the_claim_has_are_given_to_nobody(start: Start) -> None:
+    async with start(**claim("gpu-0")) as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        words = "2 GPUs are named, but the pod requests 1 (claim gpu: 1)"
+        assert words in (await told(engine, "GpuMismatch"))["message"]
+        assert not (await state(engine))["fit"]
+
+
+async def test_a_claim_for_other_devices_explains_no_gpus(start: Start) -> None:
+    async with start(**claim("channel-0", driver="compute-domain.nvidia.com")) as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert "do not explain" in (await state(engine))["problems"][0]
+
+
+async def test_without_the_right_to_read_the_claim_the_visible_gpus_are_believed(start: Start) -> None:
+    async with start(**claim("gpu-0"), refusals=[(403, "resourceclaims is forbidden")]) as engine:
+        found = await asked(engine, "/k8spilot/gpus")
+        assert (found["usable"], found["promised"]) == ([A, B], "claim gpu")
+        assert (await state(engine))["fit"]
+
+
+async def test_an_api_server_that_fails_for_a_moment_is_asked_for_the_claim_again(start: Start) -> None:
+    async with start(**claim("gpu-0"), refusals=[(503, "later"), (500, "later")]) as engine:
+        assert await inventory(engine) == "DetectedGPUs=0\n"
+        assert engine.cluster.server.requests["claim"] == 3
+
+
+async def test_a_record_of_a_claim_is_not_made_again(start: Start) -> None:
+    async with start(**claim("gpu-0", "gpu-1")) as engine:
+        before = await asked(engine, "/k8spilot/gpus")
+        engine.cluster.server.claims[CLAIM]["status"]["allocation"]["devices"]["results"].pop()
+        await engine.cluster.restart_pilot()
+        assert await asked(engine, "/k8spilot/gpus") == before

@@ -39,8 +39,8 @@ class ApiServer:
         """Other pods by name, for requests of one."""
         self.claims: dict[str, dict[str, Any]] = {}
         """ResourceClaims by name."""
-        self.claim_refusal: tuple[int, str] | None = None
-        """Status and message with which requests for a ResourceClaim are refused, if any."""
+        self.claim_refusals: list[tuple[int, str]] = []
+        """Status and message with which the next requests for a ResourceClaim are refused, one each."""
         self.tells_of_others = asyncio.Event()
         self.tells_of_others.set()
         self.nonsense: Any = None
@@ -260,12 +260,12 @@ class ApiServer:
 
     async def _get_claim(self, request: web.Request) -> web.Response:
         self.requests["claim"] += 1
-        refusal = self.claim_refusal
-        if refusal is None and request.match_info["name"] not in self.claims:
-            refusal = 404, "resourceclaims not found"
-        if refusal is not None:
-            return web.json_response(_status(*refusal), status=refusal[0])
-        return web.json_response(self.claims[request.match_info["name"]])
+        if self.claim_refusals:
+            status, message = self.claim_refusals.pop(0)
+            return web.json_response(_status(status, message), status=status)
+        if (claim := self.claims.get(request.match_info["name"])) is None:
+            return web.json_response(_status(404, "resourceclaims not found"), status=404)
+        return web.json_response(claim)
 
     async def _patch(self, request: web.Request) -> web.Response:
         self.requests["patch"] += 1

@@ -23,7 +23,7 @@ from tests.simulator.container import own_uid
 from tests.simulator.images import DEVICES, HOST, Images
 from tests.simulator.kubelet import Kubelet
 from tests.simulator.node import Node, Timing, Volumes
-from tests.simulator.pod import NAME, NAMESPACE, payload_status, pilot_pod
+from tests.simulator.pod import CLAIM, NAME, NAMESPACE, claiming, payload_status, pilot_pod
 from tests.simulator.programs import Programs
 
 logger = logging.getLogger(__name__)
@@ -102,6 +102,10 @@ class Idle:
     """That the node gives to it."""
     read_only: bool = False
     """Whether the spec of the payload container has a read-only root."""
+    claim: Mapping[str, Any] | None = None
+    """A ResourceClaim of the payload container, if any."""
+    claim_refusals: Sequence[tuple[int, str]] = ()
+    """Status and message with which requests for it are refused, one each."""
 
 
 @asynccontextmanager
@@ -171,6 +175,10 @@ async def _put_together(
     idle = images.find("registry.test:5000/k8spilot:test")
     assert idle is not None
     server = ApiServer(pilot_pod(idle, settings.slots, own.limits, read_only=own.read_only))
+    if own.claim is not None:
+        await server.update(claiming)
+        server.claims[CLAIM] = dict(own.claim)
+        server.claim_refusals = list(own.claim_refusals)
     await parts.enter_async_context(server.serve())
     containers = folder / "containers"
     containers.mkdir()
