@@ -16,6 +16,7 @@ from k8spilot.cli.slot_shares import Shares, divide, together
 from k8spilot.common.errors import SettingsError
 from k8spilot.gpu.discovery.claims import NO_CLAIMS, Claims, requested_claims
 from k8spilot.gpu.discovery.verdict import VISIBLE
+from k8spilot.gpu.monitoring.sampler_volume import SIDECAR
 from k8spilot.preflight.gpus import CLAIM_KINDS
 from k8spilot.preflight.slot_size import quantity
 from k8spilot.settings import ENGINE, PILOT, SLOT_SIZES, Settings, SlotSettings
@@ -278,10 +279,14 @@ def _repeat_claims(spec: Json, payload: Json, gpu_slots: Sequence[SlotSettings])
             )
         own += [{**claim, "name": f"{claim['name']}-{slot.number}"} for slot in gpu_slots]
     spec["resourceClaims"] = [*(one for one in spec["resourceClaims"] if one["name"] not in names), *own]
+    repeated = {
+        slot.container: [{**one, "name": f"{one['name']}-{slot.number}"} for one in entries] for slot in gpu_slots
+    }
     for container in spec["initContainers"]:
-        for slot in gpu_slots:
-            if container["name"] == slot.container:
-                container["resources"]["claims"] = [{**one, "name": f"{one['name']}-{slot.number}"} for one in entries]
+        if container["name"] == SIDECAR:
+            container["resources"]["claims"] = [entry for own_entries in repeated.values() for entry in own_entries]
+        elif container["name"] in repeated:
+            container["resources"]["claims"] = repeated[container["name"]]
 
 
 def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Settings) -> None:

@@ -3,7 +3,10 @@
 import asyncio
 import os
 import signal
+import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from k8spilot.gpu.monitoring.device_access import Attempt
 from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, driver, eventually, write
-from tests.simulator.ephemeral import Spec
+from tests.simulator.ephemeral import Spec, become
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="samplers run under a uid of their own, for which it takes root"
@@ -221,7 +224,55 @@ async def test_gpus_of_a_resource_claim_are_not_measured_and_it_is_said(node: No
     await node.pod.until(lambda pod: pod["spec"]["initContainers"][0].get("resources"))
     async with node.measured(MonitoredGpus("cdi", (), [UUIDS[:1]])):
         await eventually(lambda: node.told, "it is told")
-    assert "ResourceClaim" in node.told[0]
+    assert "use the component gpu-dra-metrics" in node.told[0]
+    assert node.containers() == []
+
+
+@asynccontextmanager
+async def sidecar(node: Node, visible: dict[str, str]) -> AsyncIterator[None]:
+    """The sampler of the manifest, which the kubelet starts again as often as it ends."""
+    mounts = [{"name": "gpu-metrics", "mountPath": str(node.folder)}]
+    container = {"name": "gpu-metrics", "volumeMounts": mounts, "resources": {"claims": [{"name": "gpu"}]}}
+    await node.server.update(lambda pod: pod["spec"]["initContainers"].append(container))
+    await node.pod.until(lambda pod: len(pod["spec"]["initContainers"]) == 2 or None)
+    command = [*become(65533), sys.executable, "-P", "-m", "k8spilot.gpu.monitoring.sampler", str(node.folder), "0.1"]
+
+    async def run() -> None:
+        while True:
+            process = await asyncio.create_subprocess_exec(*command, env={"PATH": os.environ["PATH"], **visible})
+            try:
+                await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            await asyncio.sleep(0.1)
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_sidecar_with_the_claim_measures_and_no_container_is_added(node: Node) -> None:
+    async with (
+        sidecar(node, node.stub.environment),
+        node.measured(MonitoredGpus("cdi", (), [UUIDS[:2]])) as metrics,
+    ):
+        await eventually(lambda: metrics.up, "the sampler")
+    assert node.containers() == node.told == []
+    assert node.server.requests["ephemeral"] == 0
+
+
+async def test_a_sidecar_without_the_claim_is_told_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "_START_SECONDS", 3.0)
+    found = MonitoredGpus("cdi", (), [["GPU-another"]])
+    async with sidecar(node, node.stub.environment), node.measured(found) as metrics:
+        await eventually(lambda: node.told, "it is told")
+        assert not metrics.up
+    assert "the container gpu-metrics does not get them (it sees 4 devices, but not GPU-another)" in node.told[0]
     assert node.containers() == []
 
 

@@ -56,8 +56,8 @@ def attempts(
     names = ",".join(uuids)
     if _claims(pod, payload):
         return Hopeless(
-            "the pod's GPUs come from a ResourceClaim, which an ephemeral container cannot have; provide the GPUs with "
-            "a device plugin instead"
+            "the pod's GPUs come from a ResourceClaim, which an ephemeral container cannot have; use the component "
+            "gpu-dra-metrics, whose sidecar has the same claim"
         )
     runtime = (
         "let NVIDIA's runtime handle the pod: set runtimeClassName: nvidia in its spec (NVIDIA's GPU operator creates "

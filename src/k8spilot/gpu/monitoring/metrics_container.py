@@ -1,4 +1,4 @@
-"""The GPU metrics container: an ephemeral container that measures the GPUs, and its life.
+"""The GPU metrics container, which measures the GPUs: an ephemeral container with its life, or the manifest's sidecar.
 
 The pilot container has no GPU. The payload container has the GPUs, but runs images of users. So the engine adds one
 more container to the pod, with the pilot's image and the same devices. Kubernetes cannot change or remove it. So a pod
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
@@ -24,6 +23,7 @@ from k8spilot.gpu.monitoring.meter import Meter
 from k8spilot.gpu.monitoring.protocol import Figures, Hello
 from k8spilot.gpu.monitoring.sampler import UNWANTED
 from k8spilot.gpu.monitoring.sampler_server import UID, SamplerServer
+from k8spilot.gpu.monitoring.sampler_volume import SIDECAR, holders, volume_at
 from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.ephemeral import Ephemeral, Forbidden, add, ephemerals
 from k8spilot.kube.own_pod import OwnPod
@@ -116,21 +116,32 @@ class GpuMetrics:
             self.meter = Meter(found.uuids, asyncio.get_running_loop().time)
         self._there.set()
         folder = self._settings.gpu_metrics
-        volume = self._volume(folder)
+        volume = volume_at(self._pod.pod, folder, self._settings.payload_container)
         if volume is None:
             self._give_up(
                 f"the pilot has no volume at {folder} for the sampler's socket; use the pod of k8spilot's manifests"
             )
             return
-        if self._others_have(volume):
+        others = holders(self._pod.pod, volume)
+        is_sidecar = SIDECAR in others
+        if len(others) != 1 + is_sidecar:  # jobs could write figures there
             self._give_up(
                 f"another container also mounts the volume {volume}, where jobs could write false figures; mount it "
                 "only in the pilot"
             )
             return
         async with SamplerServer(folder, self._judge, self._take, self._lost):
-            await self._keep(found, volume)
+            await (self._await_sidecar() if is_sidecar else self._keep(found, volume))
             await asyncio.Event().wait()  # the kubelet may still start a delayed container
+
+    async def _await_sidecar(self) -> None:
+        """Wait for the sampler of the pod's specification. The kubelet starts it again as often as it ends."""
+        await asyncio.sleep(_START_SECONDS)
+        if not self.up:
+            self._give_up(
+                f"the container {SIDECAR} does not get them ({self._verdict or 'it sends nothing'}); give it the "
+                "claims of the payload containers, as the component gpu-dra-metrics does"
+            )
 
     async def _keep(self, found: MonitoredGpus, volume: str) -> None:
         """Keep a container that measures, as long as the pod may have another one."""
@@ -266,23 +277,6 @@ class GpuMetrics:
         message = f"The GPUs' utilization is not measured, and HTCondor does not know it: {message}."
         logger.warning("%s", message)
         self._tell(message)
-
-    def _volume(self, folder: Path) -> str | None:
-        """Return the name of the volume that the engine mounts at `folder`."""
-        mounts = self._mounts(without=self._settings.payload_container)
-        return next((str(mount["name"]) for mount in mounts if mount["mountPath"] == str(folder)), None)
-
-    def _others_have(self, volume: str) -> bool:
-        """Return whether another container mounts the volume: jobs could write false figures there."""
-        return [mount["name"] for mount in self._mounts()].count(volume) != 1
-
-    def _mounts(self, without: str = "") -> list[dict[str, Any]]:
-        """Return the mounts of the pod's containers, without ephemeral containers."""
-        spec = self._pod.pod["spec"]
-        every = (*spec.get("initContainers", []), *spec["containers"])
-        return [
-            mount for container in every if container["name"] != without for mount in container.get("volumeMounts", [])
-        ]
 
     # --- messages of samplers ---
 
