@@ -215,7 +215,7 @@ def test_what_two_slots_would_share_is_found(path: str) -> None:
         ("cpus", 3, "a limit of 4 CPUs, and 3 payload containers need a multiple of 3"),
         ("cpus", 8, "a limit of 4 CPUs, and 8 payload containers need a multiple of 8"),
         ("twice", 2, "no pod with an init container payload"),
-        ("claims", 2, r"the payload container has resources.claims, which k8spilot does not divide"),
+        ("claims", 2, "the payload container has the claim gpu, and the manifest does not say how many GPUs"),
         ("parts", 2, r"mounts tmp at /tmp in a way that k8spilot does not repeat"),
         ("shm", 2, r"mounts tmp at /dev/shm in a way that k8spilot does not repeat"),
         ("volume", 2, "the pod has a volume shm already"),
