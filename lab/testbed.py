@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lab import binaries, images, machine, network, network_policies, node, pki, registry, shell, teardown
+from lab import binaries, dra, images, machine, network, network_policies, node, pki, registry, shell, teardown
 from lab.errors import LabError
 from lab.gpu import node as gpus
 from lab.images import Images
@@ -130,6 +130,8 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
         def add_gpus() -> None:
             ready.result()
             gpus.ensure(settings, daemons)
+            for driver in (dra.NVIDIA, dra.EXAMPLE):
+                dra.stop(settings, driver)  # of a run that was killed
 
         image = together.begin(build_rest)
         together.begin(add_gpus)

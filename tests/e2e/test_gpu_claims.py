@@ -12,6 +12,7 @@ from lab.api import Lab
 from lab.errors import LabError
 from lab.gpu import claims
 from lab.gpu.devices import Inventory
+from lab.oci import OciImage, Pusher, shell
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result
 from tests.e2e.test_gpu_usage import Measured
@@ -19,6 +20,7 @@ from tests.e2e.test_gpus import look, told
 
 pytestmark = pytest.mark.xdist_group("claims of gpus")
 """All tests are of one worker: there is one driver, and it has few GPUs."""
+NIGHTLY = pytest.mark.nightly
 
 RIGHTS = CHECKOUT / "components/gpu-dra/rights.yaml"
 LOOK = """
@@ -38,6 +40,8 @@ def rights(lab: Lab) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def driver(lab: Lab) -> Iterator[Lab]:
     """The lab, with a driver that gives GPUs as NVIDIA's does."""
+    if lab.settings.kubernetes == "1.33":
+        pytest.skip("this Kubernetes has no resource.k8s.io/v1")
     with dra.running(lab.settings, lab.progress):
         yield lab
 
@@ -120,6 +124,41 @@ def test_each_payload_container_has_a_claim_of_its_own(driver: Lab, owner: str) 
         assert all(one["nodes"] == "1" for one in seen), "no job sees the other's GPU"
 
 
+def test_an_image_that_asks_for_every_gpu_gets_those_of_the_claim(driver: Lab, owner: str, pusher: Pusher) -> None:
+    """By the variable, for which NVIDIA's runtime gives any GPU of the node."""
+    greedy = f"greedy-{owner}"
+    pusher.push(f"{greedy}:1", OciImage((shell(),), {"Env": ["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all"]}))
+    runtime = pilot.change({"op": "add", "path": "/spec/runtimeClassName", "value": "nvidia"})
+    with claiming_pod(driver, f"e2e-{owner}-greedy", 1, runtime) as pool:
+        job = pool.shell(LOOK, image=f"{greedy}:1", request_gpus="1")
+        (uuid,) = allocated(pool)["gpu"]
+        assert result(job, timeout=90).text == f"CUDA_VISIBLE_DEVICES={uuid}\nnodes=1\n"
+
+
+@NIGHTLY
+def test_a_limit_that_kubernetes_turns_into_a_claim_brings_gpus(driver: Lab, owner: str) -> None:
+    """From Kubernetes 1.36 on by default (KEP-5004)."""
+    if driver.settings.kubernetes < "1.36":
+        pytest.skip("this Kubernetes makes no claims of limits")
+    limits, name = "/spec/initContainers/1/resources/limits", f"e2e-{owner}-implicit"
+    of_class = f"deviceclass.resource.kubernetes.io~1{claims.DRIVER}"
+    change = pilot.change(
+        {"op": "remove", "path": f"{limits}/nvidia.com~1gpu"},
+        {"op": "add", "path": f"{limits}/{of_class}", "value": "1"},
+    )
+    pilot.deploy(driver, name, overlay={"components": ["gpu"], "patches": [change]})
+    try:
+        jobs.wait_in_pool(driver, name)
+        with ExitStack() as cleanup:
+            pool = Pool(driver, name, cleanup)
+            found = told(pool)
+            assert (found["strategy"], found["problem"], len(found["usable"])) == ("cdi", None, 1)
+            assert look(pool, request_gpus="1")["CUDA_VISIBLE_DEVICES"] == found["usable"]
+    finally:
+        pilot.delete(driver, name)
+
+
+@NIGHTLY
 def test_parts_of_a_gpu_come_by_their_own_class(driver: Lab, owner: str) -> None:
     with claiming_pod(driver, f"e2e-{owner}-mig", device_class=claims.MIG_CLASS) as pool:
         found = told(pool)
@@ -154,6 +193,7 @@ def test_a_sidecar_with_the_claim_measures_the_gpus(driver: Lab, owner: str) -> 
         assert measured.containers() == []
 
 
+@NIGHTLY
 def test_an_ephemeral_container_can_have_no_claim(driver: Lab, owner: str) -> None:
     with claiming_pod(driver, f"e2e-{owner}-bare") as pool:
         one = {"name": "second", "image": driver.image, "resources": {"claims": [{"name": "gpu"}]}}
@@ -164,6 +204,7 @@ def test_an_ephemeral_container_can_have_no_claim(driver: Lab, owner: str) -> No
             )
 
 
+@NIGHTLY
 def test_devices_of_another_driver_are_no_gpus_for_jobs(lab: Lab, owner: str) -> None:
     """The example driver of Kubernetes: its devices are variables."""
     with (
