@@ -1,6 +1,9 @@
 """GPUs by ResourceClaims: what a claim has, what a manifest requests, and what is wrong with either."""
 
 import json
+import os
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ from k8spilot.gpu.discovery.claims import NVIDIA, Claim, ClaimedDevice, allocate
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.gpu.discovery.verdict import judge
+from k8spilot.gpu.monitoring.sampler_server import UID as UID_OF_SAMPLERS
+from k8spilot.gpu.monitoring.sampler_volume import SIDECAR, holders, volume_at
 from k8spilot.preflight.cluster import claim_warnings
 from k8spilot.preflight.finding import Verdict
 from k8spilot.preflight.manifest import manifest_findings
@@ -21,7 +26,7 @@ from k8spilot.preflight.rights import excess
 from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.templates import source_names, template_of
 from k8spilot.settings import Settings
-from tests.unit.test_cli_slots import payloads, pods, rendered, variables
+from tests.unit.test_cli_slots import PLACEHOLDERS, payloads, pods, rendered, variables
 from tests.unit.test_gpu_discovery_verdict import A, B, seen, short
 from tests.unit.test_preflight_gpus import at
 from tests.unit.test_preflight_manifest import Manifest
@@ -372,3 +377,50 @@ async def test_a_template_whose_claim_is_not_known_is_refused_with_the_reason() 
     manifest.drop("ResourceClaimTemplate")
     with pytest.raises(TemplateError, match="the number of devices of its claim gpu is not known"):
         await made(manifest)
+
+
+# --- the components as kustomize renders them ---
+
+
+def kustomized(folder: Path, *components: str, **fields: Any) -> str:
+    """What kustomize makes of an overlay with components."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not there")
+    root = Path(__file__).parents[2]
+    overlay = {
+        "namespace": "pilots",
+        "resources": [os.path.relpath(root / "overlays/example", folder)],
+        "components": [os.path.relpath(root / "components" / one, folder) for one in components],
+        **fields,
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
+    for before, after in PLACEHOLDERS.items():
+        text = text.replace(before, after)
+    return text
+
+
+@pytest.mark.parametrize("others", [(), ("restricted",)])
+def test_the_pod_names_its_template_also_with_a_prefix(tmp_path: Path, others: tuple[str, ...]) -> None:
+    text = kustomized(tmp_path, *others, "gpu-dra", "gpu-dra-metrics", namePrefix="a-")
+    documents = list(yaml.safe_load_all(text))
+    (template,) = [one for one in documents if one["kind"] == "ResourceClaimTemplate"]
+    (spec,) = pods(documents)
+    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": template["metadata"]["name"]}]
+    assert template["metadata"]["name"] == "a-k8spilot-gpu"
+    assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
+
+
+def test_the_sidecar_has_the_claims_of_all_payload_containers(tmp_path: Path) -> None:
+    cpus = [{"op": "replace", "path": "/spec/initContainers/1/resources/limits/cpu", "value": "2"}]
+    patches = [{"target": {"kind": "Pod"}, "patch": json.dumps(cpus)}]
+    text = with_slots(kustomized(tmp_path, "gpu-dra", "gpu-dra-metrics", patches=patches), 2)
+    (spec,) = pods(list(yaml.safe_load_all(text)))
+    (sidecar,) = [one for one in spec["initContainers"] if one["name"] == SIDECAR]
+    assert sidecar["resources"]["claims"] == [{"name": "gpu-1"}, {"name": "gpu-2"}]
+    assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
+    settings = Settings(pod_name="pilot", pod_namespace="pilots", services=("engine",))
+    volume = volume_at({"spec": spec}, settings.gpu_metrics, settings.payload_container)
+    assert volume is not None
+    assert holders({"spec": spec}, volume) == [SIDECAR, "pilot"]
+    assert sidecar["securityContext"]["runAsUser"] == UID_OF_SAMPLERS
