@@ -12,6 +12,7 @@ from lab.api import Lab
 from lab.errors import LabError
 from lab.gpu import claims
 from lab.gpu.devices import Inventory
+from lab.levels import NAMESPACES, Level
 from lab.oci import OciImage, Pusher, shell
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result
@@ -34,7 +35,8 @@ NAMES = claims.names(Inventory.make())
 def rights(lab: Lab) -> Iterator[None]:
     """The component's right holds for all pilots of the namespace: it goes with the last of these tests."""
     yield
-    lab.kubectl("delete", "-n", PILOT_NAMESPACE, "--ignore-not-found", "-f", str(RIGHTS))
+    for namespace in NAMESPACES.values():
+        lab.kubectl("delete", "-n", namespace, "--ignore-not-found", "-f", str(RIGHTS))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,7 @@ def claiming_pod(
     """A pilot with a claim, in the pool."""
     with ExitStack() as cleanup:
         cleanup.callback(
-            lab.kubectl, "delete", "resourceclaimtemplate", name, "-n", PILOT_NAMESPACE, "--ignore-not-found"
+            lab.kubectl, "delete", "resourceclaimtemplate", name, "-n", lab.namespace, "--ignore-not-found"
         )
         cleanup.callback(pilot.delete, lab, name)
         pilot.deploy(lab, name, overlay=overlay(name, count, *patches, **more), slots=slots)
@@ -90,7 +92,7 @@ def allocated(pool: Pool) -> dict[str, list[str]]:
     """The uuids of the devices that the scheduler has allocated, by the names of the pod's claims."""
     found = {}
     for status in pool.status()["status"]["resourceClaimStatuses"]:
-        query = ("get", "resourceclaim", status["resourceClaimName"], "-n", PILOT_NAMESPACE, "-o", "json")
+        query = ("get", "resourceclaim", status["resourceClaimName"], "-n", pool.lab.namespace, "-o", "json")
         results = json.loads(pool.lab.kubectl(*query))["status"]["allocation"]["devices"]["results"]
         found[status["name"]] = sorted(NAMES[one["device"]] for one in results)
     return found
@@ -183,8 +185,9 @@ def test_without_the_right_to_read_claims_jobs_have_gpus_and_the_check_says_what
         assert "let the service account get resourceclaims in the namespace" in pool.inside("k8spilot check || true")
 
 
-def test_a_sidecar_with_the_claim_measures_the_gpus(driver: Lab, owner: str) -> None:
-    with claiming_pod(driver, f"e2e-{owner}-measured", components=("gpu-dra-metrics",)) as pool:
+@pytest.mark.parametrize("level", ["baseline", pytest.param("restricted", marks=NIGHTLY)])
+def test_a_sidecar_with_the_claim_measures_the_gpus(driver: Lab, owner: str, level: Level) -> None:
+    with claiming_pod(driver.at(level), f"e2e-{owner}-measured", components=("gpu-dra-metrics",)) as pool:
         (uuid,) = told(pool)["usable"]
         measured = Measured(pool, [uuid])
         measured.load((73, 3000))

@@ -345,3 +345,4 @@ async def test_a_record_of_a_claim_is_not_made_again(start: Start) -> None:
         engine.cluster.server.claims[CLAIM]["status"]["allocation"]["devices"]["results"].pop()
         await engine.cluster.restart_pilot()
         assert await asked(engine, "/k8spilot/gpus") == before
+        assert engine.cluster.server.requests["claim"] == 1

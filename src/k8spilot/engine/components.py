@@ -58,7 +58,7 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
     withdrawal = restarting(ads.withdraw_avoided, "the withdrawal of avoided images")
     ends.callback(tasks.create_task(withdrawal, name="withdrawal of avoided images").cancel)
     await see_pod(settings, pod)  # after the parts that must not wait for an unavailable API server
-    claims = await see_claims(pod)
+    claims = await see_claims(settings, pod)
     # Before any job.
     gpus = [await find_gpus(pod, claims, one.settings, one.init_server, recorders.slot) for one in heard]
     shared = SharedParts(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from k8spilot.common.errors import ClusterError, PreflightError
-from k8spilot.gpu.discovery.claims import Claims, read_claims
+from k8spilot.gpu.discovery.claims import NO_CLAIMS, Claims, read_claims
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.own_pod import OwnPod
@@ -103,10 +103,15 @@ async def hear_payload(slot: SlotSettings, init_server: PayloadInitServer, cgrou
     return had_jobs
 
 
-async def see_claims(pod: OwnPod) -> Claims:
-    """Return the pod's claims, as far as the pilot may read them. Without them the number of GPUs is not compared."""
+async def see_claims(settings: Settings, pod: OwnPod) -> Claims:
+    """Return the pod's claims, as far as the pilot may read them, for the first engine of the pod.
+
+    Without them the number of GPUs is not compared. Later engines have the records of the GPUs, and do not wait.
+    """
+    if all(GpuRecord.load(slot.exchange) is not None for slot in settings.slots):
+        return NO_CLAIMS
     back_off = BackOff(1.0, 5.0)
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(_CLAIMS_SECONDS):
             while True:
                 try:
@@ -114,7 +119,9 @@ async def see_claims(pod: OwnPod) -> Claims:
                 except ClusterError as error:
                     logger.warning("The ResourceClaims of the pod cannot be read: %s; asking again.", error)
                     await asyncio.sleep(back_off.delay(error))
-    return {}
+    except TimeoutError:
+        logger.warning("The ResourceClaims of the pod are not compared with the GPUs that its containers see.")
+        return NO_CLAIMS
 
 
 async def find_gpus(
