@@ -134,6 +134,8 @@ DRA_EXAMPLE = Module(
     "build the example driver for claims",
 )
 """Both are built on demand (lab/dra.py)."""
+S3 = Module("s3", ("github.com/versity/versitygw/cmd/versitygw",), "", "-s -w", "build versitygw")
+"""Built on demand (lab/s3.py)."""
 
 
 def node_modules(settings: Settings) -> tuple[Module, ...]:

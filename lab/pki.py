@@ -74,13 +74,13 @@ def ensure(settings: Settings) -> None:
     done.touch()
 
 
-def new_server(folder: Path) -> None:
-    """Make another authority, and an API server's certificate of it: ca.crt, apiserver.crt, apiserver.key."""
+def new_server(folder: Path, server: Identity = IDENTITIES[0]) -> None:
+    """Make another authority (ca.crt), and a key and a certificate of it for `server`: its `file`.crt and `file`.key."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key)
     _write_certificate(folder / "ca.crt", authority)
-    _write_certificate(folder / "apiserver.crt", _certificate(IDENTITIES[0], key, authority, authority_key))
-    _write_key(folder / "apiserver.key", key)
+    _write_certificate(folder / f"{server.file}.crt", _certificate(server, key, authority, authority_key))
+    _write_key(folder / f"{server.file}.key", key)
 
 
 def _name(common: str, group: str | None = None) -> x509.Name:

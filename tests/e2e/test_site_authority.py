@@ -1,0 +1,149 @@
+"""Transfers by https and s3 from servers whose certificates the site's own authority has signed.
+
+The pilots trust it by the steps of docs/how-to/transfer-plugins.md.
+"""
+
+import functools
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from lab import jobs, pilot, pki, s3
+from lab.api import Lab
+from lab.faulty_api import server_side
+from lab.levels import NAMESPACES, Level
+from lab.s3 import S3
+from lab.settings import NODE_ADDRESS
+from tests.e2e.pool import Pool, hold_reason, result
+from tests.e2e.test_files import INPUT_HOLD, OUTPUT_HOLD
+
+ID, SECRET = "id", "secret"
+"""Files with the user's keys, on the access point."""
+KEYS = {"aws_access_key_id_file": ID, "aws_secret_access_key_file": SECRET, "aws_region": s3.REGION}
+LOOK = """
+find . -type f ! -name '_condor_std*' -exec cat {} +
+env
+cat "$_CONDOR_JOB_AD" "$_CONDOR_MACHINE_AD"
+echo mine >made
+"""
+"""A job that prints all that it is given."""
+LOGS = "find /var/log/condor -type f -exec cat {} +"
+
+
+@pytest.fixture(scope="module")
+def store(lab: Lab) -> Iterator[S3]:
+    """An S3 server with an object `page`."""
+    with s3.serving(lab.settings, lab.progress) as server:
+        (server.objects / "page").write_text("of the store\n")
+        yield server
+
+
+@pytest.fixture(scope="module", params=NAMESPACES)
+def site(lab: Lab, owner: str, store: S3, request: pytest.FixtureRequest) -> Iterator[tuple[Lab, str]]:
+    """A pilot of each level that trusts the authority of `store`: the lab at that level, and the pod's name."""
+    level: Level = request.param
+    here, pod = lab.at(level), f"e2e-{owner}-authority-{level}"
+    authority = (store.keys / "ca.crt").read_text()
+    file = lab.access_point("alice", "openssl x509 -hash -noout", input=authority).strip() + ".0"
+    _apply(here, pod, authority)
+    mount = {"name": "site-ca", "mountPath": f"/etc/ssl/certs/{file}", "subPath": "ca.crt", "readOnly": True}
+    containers = ("/spec/containers/0", *(("/spec/initContainers/2",) if level == "restricted" else ()))
+    trust = pilot.change(
+        {"op": "add", "path": "/spec/volumes/-", "value": {"name": "site-ca", "configMap": {"name": pod}}},
+        *({"op": "add", "path": f"{one}/volumeMounts/-", "value": mount} for one in containers),
+    )
+    pilot.deploy(here, pod, overlay={"patches": [trust]})
+    jobs.wait_in_pool(here, pod)
+    yield here, pod
+    pilot.discard(here, pod)
+    here.kubectl("delete", "configmap", pod, "-n", here.namespace)
+
+
+@pytest.fixture
+def ours(site: tuple[Lab, str]) -> Iterator[Pool]:
+    """The pool, through that pilot."""
+    with ExitStack() as cleanup:
+        yield Pool(*site, cleanup)
+
+
+def test_https_needs_an_authority_that_the_pilot_trusts(ours: Pool, store: S3, tmp_path: Path) -> None:
+    pki.new_server(tmp_path, s3.SERVER)
+    with _web(store.keys) as trusted, _web(tmp_path) as unknown:
+        done = ours.shell("cat page", transfer_input_files=f"https://{trusted}/page")
+        refused = ours.shell("true", transfer_input_files=f"https://{unknown}/page")
+        assert result(done).text == "of the web\n"
+        reason = hold_reason(refused, INPUT_HOLD)
+    assert "unable to get local issuer certificate" in reason
+    assert unknown in reason
+
+
+def test_s3_with_the_users_keys_which_stay_on_the_access_point(ours: Pool, store: S3) -> None:
+    made = f"made-{ours.lab.level}"
+    done = result(
+        ours.shell(
+            LOOK,
+            transfer_input_files=store.url("page"),
+            transfer_output_files="made",
+            transfer_output_remaps=f'"made = {store.url(made)}"',
+            **KEYS,
+            files={ID: store.key_id, SECRET: store.secret},
+        )
+    )
+    assert (store.objects / made).read_text() == "mine\n"
+    assert {"of the store\n" in done.text, "_CONDOR_JOB_AD=" in done.text} == {True}
+    said = ours.log(600) + ours.inside(LOGS)
+    assert store.address in said
+    for what in (done.text, said):
+        assert store.secret not in what
+        assert "X-Amz-Signature" not in what
+
+
+def test_wrong_keys_hold_the_job_with_the_answer_of_the_server(ours: Pool, store: S3) -> None:
+    keys = {ID: store.key_id, SECRET: "wrong"}
+    getting = ours.shell("true", transfer_input_files=store.url("page"), files=keys, **KEYS)
+    putting = ours.shell(
+        "echo mine >made",
+        transfer_output_files="made",
+        transfer_output_remaps=f'"made = {store.url("never")}"',
+        files=keys,
+        **KEYS,
+    )
+    for reason in (hold_reason(getting, INPUT_HOLD), hold_reason(putting, OUTPUT_HOLD)):
+        assert "returned error: 403" in reason
+        assert store.address in reason
+    assert not (store.objects / "never").exists()
+
+
+def _apply(lab: Lab, name: str, authority: str) -> None:
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": lab.namespace},
+        "data": {"ca.crt": authority},
+    }
+    lab.kubectl("apply", "-f", "-", input=json.dumps(document))
+
+
+@contextmanager
+def _web(keys: Path) -> Iterator[str]:
+    """Run a web server with the certificate in `keys`, which has one page; its host:port."""
+    folder = keys / "web"
+    folder.mkdir(exist_ok=True)
+    (folder / "page").write_text("of the web\n")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer((NODE_ADDRESS, 0), handler) as server:
+        server.socket = server_side(keys / "server.crt", keys / "server.key").wrap_socket(
+            server.socket, server_side=True
+        )
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"{NODE_ADDRESS}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
