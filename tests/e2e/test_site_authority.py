@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.e2e.test_files import INPUT_HOLD, OUTPUT_HOLD
 
 ID, SECRET = "id", "secret"
 """Files with the user's keys, on the access point."""
-KEYS = {"aws_access_key_id_file": ID, "aws_secret_access_key_file": SECRET, "aws_region": s3.REGION}
+KEYS: dict[str, Any] = {"aws_access_key_id_file": ID, "aws_secret_access_key_file": SECRET, "aws_region": s3.REGION}
 LOOK = """
 find . -type f ! -name '_condor_std*' -exec cat {} +
 env
