@@ -30,9 +30,13 @@ LOOK = """
 find . -type f ! -name '_condor_std*' -exec cat {} +
 env
 cat "$_CONDOR_JOB_AD" "$_CONDOR_MACHINE_AD"
-echo mine >made
 """
 """A job that prints all that it is given."""
+FAULTY = ("25.14",)
+"""Versions of HTCondor whose access points refuse the starter's request to sign an output's URL.
+
+That request has no file name, which FileTransfer::LegalPathInSandbox refuses since 25.10 (HTCONDOR-3499).
+"""
 LOGS = "find /var/log/condor -type f -exec cat {} +"
 
 
@@ -84,18 +88,7 @@ def test_https_needs_an_authority_that_the_pilot_trusts(ours: Pool, store: S3, t
 
 
 def test_s3_with_the_users_keys_which_stay_on_the_access_point(ours: Pool, store: S3) -> None:
-    made = f"made-{ours.lab.level}"
-    done = result(
-        ours.shell(
-            LOOK,
-            transfer_input_files=store.url("page"),
-            transfer_output_files="made",
-            transfer_output_remaps=f'"made = {store.url(made)}"',
-            **KEYS,
-            files={ID: store.key_id, SECRET: store.secret},
-        )
-    )
-    assert (store.objects / made).read_text() == "mine\n"
+    done = result(ours.shell(LOOK, transfer_input_files=store.url("page"), files=_files(store, store.secret), **KEYS))
     assert {"of the store\n" in done.text, "_CONDOR_JOB_AD=" in done.text} == {True}
     said = ours.log(600) + ours.inside(LOGS)
     assert store.address in said
@@ -104,20 +97,39 @@ def test_s3_with_the_users_keys_which_stay_on_the_access_point(ours: Pool, store
         assert "X-Amz-Signature" not in what
 
 
+def test_s3_outputs_are_stored_and_hold_the_job_where_htcondor_has_the_fault(ours: Pool, store: S3) -> None:
+    name = f"made-{ours.lab.level}"
+    putting = _puts(ours, store, store.secret, name)
+    if ours.lab.settings.htcondor in FAULTY:
+        assert "Attempt to write to illegal sandbox path" in hold_reason(putting, OUTPUT_HOLD)
+    else:
+        assert putting.ended().attributes["ReturnValue"] == 0
+    assert (store.objects / name).read_text() == "mine\n"
+
+
 def test_wrong_keys_hold_the_job_with_the_answer_of_the_server(ours: Pool, store: S3) -> None:
-    keys = {ID: store.key_id, SECRET: "wrong"}
-    getting = ours.shell("true", transfer_input_files=store.url("page"), files=keys, **KEYS)
-    putting = ours.shell(
-        "echo mine >made",
-        transfer_output_files="made",
-        transfer_output_remaps=f'"made = {store.url("never")}"',
-        files=keys,
-        **KEYS,
-    )
+    getting = ours.shell("true", transfer_input_files=store.url("page"), files=_files(store, "wrong"), **KEYS)
+    putting = _puts(ours, store, "wrong", "never")
     for reason in (hold_reason(getting, INPUT_HOLD), hold_reason(putting, OUTPUT_HOLD)):
         assert "returned error: 403" in reason
         assert store.address in reason
     assert not (store.objects / "never").exists()
+
+
+def _files(store: S3, secret: str) -> dict[str, str]:
+    """The user's files that KEYS names."""
+    return {ID: store.key_id, SECRET: secret}
+
+
+def _puts(pool: Pool, store: S3, secret: str, name: str) -> jobs.Jobs:
+    """Submit a job whose output becomes the object `name`."""
+    return pool.shell(
+        "echo mine >made",
+        transfer_output_files="made",
+        transfer_output_remaps=f'"made = {store.url(name)}"',
+        files=_files(store, secret),
+        **KEYS,
+    )
 
 
 def _apply(lab: Lab, name: str, authority: str) -> None:

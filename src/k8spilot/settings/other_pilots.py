@@ -143,13 +143,13 @@ _GLIDEIN: Final[Mapping[str, Foreign]] = {
         "GlideinWMS", "jobs do not get the pilot's environment; set EXTRA_JOB_ENV", neutral=frozenset({"false"})
     ),
     "GLIDEIN_Country": Foreign("GlideinWMS", _ATTRIBUTE),
+    "X509_CERT_DIR": Foreign("GlideinWMS", "remove it; mount your certificate authority's file in /etc/ssl/certs"),
     "PROXY_URL": Foreign("GlideinWMS", "set http_proxy for file transfers, or OSG_SQUID_LOCATION"),
     **{name: Foreign("GlideinWMS", _NO_GLEXEC) for name in ("GLEXEC_JOB", "GLEXEC_BIN", "GLIDEIN_Glexec_Use")},
     **{
         name: Foreign("GlideinWMS", _X509)
         for name in (
-            "X509_USER_PROXY", "X509_EXPIRE", "X509_CERT_DIR", "X509_CONDORMAP", "X509_GRIDMAP_DNS",
-            "X509_GRIDMAP_TRUSTED_DNS",
+            "X509_USER_PROXY", "X509_EXPIRE", "X509_CONDORMAP", "X509_GRIDMAP_DNS", "X509_GRIDMAP_TRUSTED_DNS",
         )
     },
     **{
