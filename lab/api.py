@@ -10,6 +10,7 @@ from lab import access, kube_api, kubectl, node, phases, testbed
 from lab.errors import LabError
 from lab.images import Images
 from lab.levels import ENGINES, NAMESPACES, Level
+from lab.patience import scaled
 from lab.progress import Progress
 from lab.settings import Settings
 from lab.shell import run
@@ -91,7 +92,7 @@ class Lab:
         if (command := kubectl.known(arguments, input)) is None:
             return run([*node.kubectl(self.settings), *arguments], what=what, stdin=input, timeout=timeout)
         try:
-            return command(kube_api.connect(self.kubeconfig), timeout)
+            return command(kube_api.connect(self.kubeconfig), scaled(timeout))
         except TimeoutError as problem:
             raise LabError(f"could not {what}: `kubectl` did not end within {timeout} s") from problem
         except LabError as problem:

@@ -162,8 +162,8 @@ def ensure(settings: Settings, progress: Progress, modules: Sequence[Module]) ->
             go = _ensure_go(settings)
         for module, folder in missing:
             with progress.step(module.title):
-                _once(folder, functools.partial(_build, settings, module, go))
-            _forget_others(folder)
+                once(folder, functools.partial(_build, settings, module, go))
+            forget_others(folder)
         if not os.environ.get("K8SPILOT_LAB_KEEP_GO"):
             for leftover in (settings.cache / "go", settings.cache / "tools"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -182,7 +182,7 @@ def link(folders: list[Path], target: Path) -> None:
             name.symlink_to(program)
 
 
-def _once(folder: Path, make: Callable[[Path], None]) -> None:
+def once(folder: Path, make: Callable[[Path], None]) -> None:
     """Make `folder` whole or not at all: under another name first."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -194,7 +194,7 @@ def _once(folder: Path, make: Callable[[Path], None]) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _forget_others(folder: Path) -> None:
+def forget_others(folder: Path) -> None:
     """Remove what the cache has of other versions of the same module."""
     others = f"{folder.name.rpartition('-')[0]}-{'[0-9a-f]' * 16}"
     for pattern in (others, f".{others}.*"):  # the latter: a build that was killed

@@ -12,10 +12,11 @@ import yaml
 from lab import dockerd
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.settings import HERE, PILOT_NAMESPACE, POOL_DOMAIN, POOL_NAMESPACE
 
 FOLDER = HERE / "pool"
-PATIENCE_S = 60.0
+PATIENCE_S = scaled(60.0)
 WANTED = {"+WantDockerEP": "true"}
 """Submit commands that make a job run there."""
 

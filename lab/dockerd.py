@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lab import cgroups, machine, shell, teardown
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.processes import Daemon, Daemons, end
 from lab.progress import Progress
 from lab.settings import CGROUP, Settings
@@ -25,7 +26,7 @@ NETWORK = "oracle"
 """A network for containers that ask for it by name."""
 SUBNET = "10.236.0.0/24"
 _BRIDGE_OPTION = f"com.docker.network.bridge.name={teardown.DOCKER_BRIDGE}"
-PATIENCE_S = 30.0
+PATIENCE_S = scaled(30.0)
 _LOCK = Path("/run/k8spilot-lab-dockerd.lock")
 
 

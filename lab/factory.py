@@ -14,10 +14,11 @@ import yaml
 from lab.api import Lab
 from lab.errors import LabError
 from lab.images import Images
+from lab.patience import scaled
 from lab.phases import CLEAN_UP, PILOT, phase
 from lab.settings import CENTRAL_MANAGER, CHECKOUT, HERE, PILOT_NAMESPACE, POOL_DOMAIN, POOL_NAMESPACE
 
-PATIENCE_S = 120.0
+PATIENCE_S = scaled(120.0)
 PROVISIONER = "k8spilot-provisioner"
 STATUS = "k8spilot-provisioner-status"
 

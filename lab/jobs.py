@@ -19,6 +19,7 @@ import htcondor2
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.phases import BIND, CLEAN_UP, JOB, MATCH, PILOT, Phase, phase
 from lab.streams import Stream
 
@@ -114,9 +115,10 @@ class Jobs:
     ) -> Event:
         """Return the first event of job `proc` that is one of `kinds`, once it has happened.
 
-        Raises JobTrouble when that takes more than `timeout` seconds, or when the job was held, removed or evicted
-        instead and that is not to be ignored.
+        Raises JobTrouble when that takes more than `timeout` seconds of a machine of usual speed, or when the job was
+        held, removed or evicted instead and that is not to be ignored.
         """
+        timeout = scaled(timeout)
         deadline = time.monotonic() + timeout
         while True:
             for event in self.events:
@@ -231,6 +233,7 @@ def wait_in_pool(lab: Lab, pilot: str, timeout: float = 60) -> None:
     # By its uid: the ad of a former pod of that name may still be there.
     uid = lab.kubectl("get", "pod", pilot, "-n", lab.namespace, "-o", "jsonpath={.metadata.uid}")
     query = ["condor_status", "-constraint", f'K8SPodUID == "{uid}"', "-af", "Name"]
+    timeout = scaled(timeout)
     deadline = time.monotonic() + timeout
     while True:
         try:

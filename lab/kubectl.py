@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lab.errors import LabError
 from lab.kube_api import ApiRefusal, Json, KubeApi
+from lab.patience import scaled
 
 Command = Callable[[KubeApi, float], str]
 """Performs a command within so many seconds; returns what kubectl would write to its standard output."""
@@ -229,7 +230,7 @@ def _wait(words: Sequence[str]) -> Command:
     condition = options.get("--for", "").removeprefix("condition=")
     if len(target.names) != 1 or not condition.isalpha() or condition == options["--for"]:
         raise _ForTheProgram
-    return partial(_do_wait, target, condition, float(_number(options, "--timeout", "s", default=30)))
+    return partial(_do_wait, target, condition, scaled(_number(options, "--timeout", "s", default=30)))
 
 
 def _do_wait(target: _Target, condition: str, patience: float, api: KubeApi, timeout: float) -> str:

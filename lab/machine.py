@@ -29,7 +29,6 @@ from lab.shell import run
 PACKAGES = {
     "runc": "/usr/sbin/runc",  # for buildah and dockerd; the node has its own
     "containernetworking-plugins": "/usr/lib/cni/bridge",
-    "docker-registry": "/usr/bin/docker-registry",
     "skopeo": "/usr/bin/skopeo",
     "buildah": "/usr/bin/buildah",
     "mmdebstrap": "/usr/bin/mmdebstrap",
@@ -45,6 +44,10 @@ PACKAGES = {
 """Distribution packages of the lab, each with a file by which we see that it is installed."""
 _OF_CRIO = {"conmon": "/usr/bin/conmon"}
 """What CRI-O needs beside them."""
+
+MODULES = {"overlay": "/sys/module/overlay", "br_netfilter": "/proc/sys/net/bridge"}
+"""Modules of the kernel, each with a path by which we see that it is there: layers of images, and Services between pods of
+one node, whose answers would come past the rules of kube-proxy. A kernel may have them built in."""
 
 PORTS = {
     "kube-apiserver": (NODE_ADDRESS, API_PORT),
@@ -106,6 +109,13 @@ def ensure_packages(settings: Settings, progress: Progress) -> None:
     what = f"install {', '.join(missing)}"
     with progress.step(what):
         _apt_get(settings, "install", ["--yes", "--no-install-recommends", *missing], what)
+
+
+def load_modules() -> None:
+    """Load the kernel's modules that nothing loads by itself; a kernel without modules has all or can do without."""
+    for name, witness in MODULES.items():
+        if not Path(witness).exists() and shutil.which("modprobe") is not None:
+            subprocess.run(["modprobe", "--quiet", name], check=False)
 
 
 def download_packages(settings: Settings, packages: Sequence[str], target: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from lab import binaries, machine, network
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.processes import Daemon, Daemons, end
 from lab.progress import Progress
 from lab.settings import NODE_NAME, SERVICE_NETWORK, Settings
@@ -22,7 +23,7 @@ from lab.shell import run
 NAME: Final = "kube-router"
 _IPSET: Final = ("ipset", "libipset13", "libmnl0")
 """Packages of the program that kube-router changes sets of addresses with. They are unpacked and not installed."""
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = scaled(60.0)
 _READY: Final = "-N KUBE-POD-FW-"
 """The chains of the pods, which kube-router writes last."""
 _CHAINS: Final = r"KUBE-(?:ROUTER|NWPLCY|POD-FW)-\S+"

@@ -12,6 +12,7 @@ from lab import cgroups, pki, shell
 from lab.errors import LabError
 from lab.http import opened
 from lab.network import NETWORK_NAME
+from lab.patience import scaled
 from lab.processes import Daemon, Daemons
 from lab.settings import (
     API_PORT,
@@ -29,7 +30,7 @@ from lab.settings import (
 )
 from lab.shell import run
 
-PATIENCE_S = 180.0
+PATIENCE_S = scaled(180.0)
 """After an outage of the API server a kubelet may take a minute and a half to tell of its node again."""
 _WITH_CLOUDS = ("1.33", "1.34", "1.35", "1.36")
 """Versions whose controller manager has controllers for clouds. They have nothing to do here."""

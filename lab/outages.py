@@ -18,12 +18,13 @@ import psutil
 from lab import node, testbed
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.pod_processes import check_own, still
 from lab.processes import Daemon, Daemons
 from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
 from lab.shell import run
 
-PATIENCE_S = 30.0
+PATIENCE_S = scaled(30.0)
 _LATE_S = 100
 """A kubelet may look for its pods so late after an outage of the API server, and takes some seconds for one."""
 

@@ -13,10 +13,11 @@ import yaml
 from k8spilot.cli.slots import with_slots
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.phases import CLEAN_UP, PILOT, phase
 from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
 
-PATIENCE_S = 90.0
+PATIENCE_S = scaled(90.0)
 _DISCARD_GRACE_S = 15
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""

@@ -10,6 +10,7 @@ import yaml
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.phases import CLEAN_UP, PILOT, phase
 
 NO_LIMIT = 2**31 - 1
@@ -60,7 +61,7 @@ def _job(lab: Lab, name: str, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pod(lab: Lab, name: str) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + scaled(30)
     while True:
         found = lab.kubectl("get", "pod", "-n", lab.namespace, "-l", f"job-name={name}", "-o", "name").split()
         if found:

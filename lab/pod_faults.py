@@ -19,11 +19,12 @@ from pathlib import Path
 from lab import cgroups
 from lab.api import Lab
 from lab.errors import LabError, NothingToHitError
+from lab.patience import scaled
 from lab.pod_processes import check_own, container_id, network, payload_init, still, uid_of
 from lab.settings import ACCESS_POINT, POOL_NAMESPACE
 from lab.shell import run
 
-PATIENCE_S = 30.0
+PATIENCE_S = scaled(30.0)
 PAYLOAD_UID = 65534
 _FEW_INODES = 16
 """So many are left for what a pod makes at the same moment, and then used up."""

@@ -14,6 +14,7 @@ import yaml
 from lab import node, shell
 from lab.errors import LabError
 from lab.levels import NAMESPACES
+from lab.patience import scaled
 from lab.settings import (
     ACCESS_POINT,
     CENTRAL_MANAGER,
@@ -28,7 +29,7 @@ from lab.settings import (
 from lab.shell import run
 
 FOLDER = HERE / "pool"
-PATIENCE_S = 150
+PATIENCE_S = scaled(150)
 _OLD_SECURITY = """\
 use security:recommended_v9_0
 SEC_READ_AUTHENTICATION = OPTIONAL

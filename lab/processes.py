@@ -14,10 +14,11 @@ from typing import ClassVar
 import psutil
 
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.settings import Settings
 from lab.shell import last_words
 
-GRACE_S = 5.0
+GRACE_S = scaled(5.0)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from lab import machine
 from lab.api import Lab
 from lab.errors import LabError
 from lab.http import opened
+from lab.patience import scaled
 from lab.processes import Daemon, Daemons
 
 NAME = "prometheus"
-PATIENCE_S = 30.0
+PATIENCE_S = scaled(30.0)
 INTERVAL = "5s"
 """Also the limit of a scrape, which may not be longer: a pilot on a busy node takes more than a second at times."""
 

@@ -18,10 +18,11 @@ from string import Template
 from lab import faulty, registry
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.processes import Daemon, Daemons
 from lab.settings import HERE, NODE_ADDRESS, Settings
 
-PATIENCE_S = 15.0
+PATIENCE_S = scaled(15.0)
 
 _USER, _PASSWORD = "puller", "let-me-in"
 _HTPASSWD = f"{_USER}:$2b$04$lqDWRbA/2d4UjbUYG.VZzOXNycVlgLx539kv6J4zurKt1AEJBYJwW\n"
@@ -53,7 +54,8 @@ def private_registry(lab: Lab) -> Iterator[PrivateRegistry]:
     folder = lab.settings.state / name
     folder.mkdir()
     try:
-        daemons.start(Daemon(name, ["docker-registry", "serve", _configuration(folder, found.address)]))
+        program = registry.program(lab.settings, lab.progress)
+        daemons.start(Daemon(name, [program, "serve", _configuration(folder, found.address)]))
         deadline = time.monotonic() + PATIENCE_S
         while not registry.answers(found.address):
             daemons.check(name)

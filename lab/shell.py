@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from lab.errors import LabError
+from lab.patience import scaled
 
 Argument = str | Path
 
@@ -31,9 +32,10 @@ def run(
     """Run `argv` to its end and return its standard output.
 
     `what` completes the sentence "could not ...". With `log`, both outputs go to that file and "" is returned.
-    `env` is added to this process's environment; `timeout` is in seconds. Raises LabError.
+    `env` is added to this process's environment; `timeout` is in seconds of a machine of usual speed. Raises LabError.
     """
     command = [str(argument) for argument in argv]
+    limit = None if timeout is None else scaled(timeout)
     with contextlib.ExitStack() as files:
         if log is None:
             out, err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -51,7 +53,7 @@ def run(
             )
         except FileNotFoundError as problem:
             raise LabError(f"could not {what}: there is no program `{command[0]}` on this machine") from problem
-        _wait(process, stdin, timeout, f"could not {what}: `{command[0]}` did not end within {timeout} s")
+        _wait(process, stdin, limit, f"could not {what}: `{command[0]}` did not end within {limit} s")
         output = _read(out)
         if process.returncode:
             words = last_words(_read(err) or output, process.returncode)

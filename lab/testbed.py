@@ -37,7 +37,7 @@ class Facts:
 
 def up(settings: Settings, progress: Progress) -> Facts:
     """Bring up what does not run; repair what died. Raises LabError."""
-    with _alone(settings, progress):
+    with alone(settings, progress):
         facts = _up_elsewhere(settings, progress) if settings.kubeconfig else _up_here(settings, progress)
         target = facts_file(settings)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def up(settings: Settings, progress: Progress) -> Facts:
 
 def down(settings: Settings, progress: Progress) -> None:
     """End the lab and leave nothing behind but the cache. Raises LabError."""
-    with _alone(settings, progress):
+    with alone(settings, progress):
         if settings.kubeconfig is not None:
             with progress.step("remove the lab's namespaces from the cluster"):
                 Pool(settings, "").remove()
@@ -102,12 +102,13 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
             teardown.clean(settings, daemons)
     machine.check_ports(daemons)
     machine.ensure_packages(settings, progress)
+    machine.load_modules()
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o711)
     (settings.state / "recipe").write_text(_recipe(settings))
     network.ensure(settings)
     network_policies.stop(settings)
-    registry.ensure(settings, daemons)
+    registry.ensure(settings, daemons, progress)
     builder = Images(settings, progress)
     pause = builder.pause()
     with SideBySide() as together:
@@ -180,7 +181,7 @@ def _read(path: Path) -> str:
 
 
 @contextmanager
-def _alone(settings: Settings, progress: Progress) -> Iterator[None]:
+def alone(settings: Settings, progress: Progress) -> Iterator[None]:
     """Let one `up` or `down` at a time work; others wait for it to end."""
     if settings.kubeconfig is None:
         machine.check_root()

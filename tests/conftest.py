@@ -17,6 +17,7 @@ import k8spilot
 from lab.api import Lab
 from lab.errors import LabError
 from lab.levels import Level
+from lab.patience import SLOWNESS, scaled
 from tests.e2e.pool import Pool
 from tests.runner import plugin
 from tests.runner.pilots import Configuration, Lease, Pilots
@@ -108,7 +109,12 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Watch coroutines' tasks. Leave out what is marked `nightly`, unless the expression of `-m` names it."""
+    usual = float(config.getini("timeout") or 0)
     for item in items:
+        marker = item.get_closest_marker("timeout")
+        limit = marker.args[0] if marker is not None and marker.args else usual
+        if SLOWNESS > 1:
+            item.add_marker(pytest.mark.timeout(scaled(float(limit))), append=False)
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.fixturenames.insert(0, no_task_is_left_running.__name__)  # the first to be set up ends last
     if "nightly" in (config.getoption("markexpr") or ""):

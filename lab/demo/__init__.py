@@ -14,9 +14,10 @@ from lab.demo.plan import CONTAINERS, CPUS, MEMORY_MB, PLAN, Job
 from lab.demo.view import Row, closing_table, hints, live_table
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS, Event
+from lab.patience import scaled
 
 PILOT = "demo"
-LIMIT_S = 120.0
+LIMIT_S = scaled(120.0)
 """Time limit for all jobs together. They need about 10 s."""
 
 _INPUT_TRANSFERRED = 3  # FileTransferEventType in HTCondor's condor_event.h

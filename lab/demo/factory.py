@@ -14,13 +14,14 @@ from lab import jobs, pilot_picture
 from lab.api import Lab
 from lab.factory import Factory, TemplateOf, factory
 from lab.jobs import Jobs
+from lab.patience import scaled
 from lab.pilot_samples import Sample
 
 NAMESPACE: Final = "demo-factory"
 PICTURE: Final = Path("build/demo-factory.svg")
 IDLE_MINUTES: Final = 2.0
 """Idle time after which a pilot ends; HTCondor looks every two minutes."""
-LIMIT_S: Final = 900.0
+LIMIT_S: Final = scaled(900.0)
 _LOOK_S: Final = 1.0
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 

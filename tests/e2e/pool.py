@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.faulty import FaultyRegistry
 from lab.jobs import PATIENCE_S, Event, Jobs, submit
 from lab.oci import Entry, OciImage, Pusher, layer, shell
+from lab.patience import scaled
 from lab.streams import Stream
 
 IMAGE_HOLD = 35
@@ -320,7 +321,8 @@ def is_left_alone(jobs: Jobs, times: int = 2) -> None:
 
 
 def until[T](look: Callable[[], T], what: str, timeout: float = 30) -> T:
-    """Look until there is something; fail with `what` when there is nothing within `timeout` seconds."""
+    """Look until there is something; fail with `what` when there is nothing within `timeout` (scaled) seconds."""
+    timeout = scaled(timeout)
     deadline = time.monotonic() + timeout
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"

@@ -13,8 +13,10 @@ from typing import Any, Final, Self
 
 import aiohttp
 
+from lab.patience import scaled
+
 VERSION: Final = "/v1.45"
-SECONDS: Final = 60.0
+SECONDS: Final = scaled(60.0)
 """For any single step; nothing here takes nearly as long."""
 _HEADER: Final = struct.Struct(">BxxxI")
 _numbers = itertools.count(1)

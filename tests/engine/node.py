@@ -18,12 +18,13 @@ from typing import Any, Final
 from lab import node, pilot
 from lab.api import Lab
 from lab.errors import LabError
+from lab.patience import scaled
 from lab.settings import PILOT_NAMESPACE
 from tests.engine.rings import Engine
 from tests.runner.pilots import Configuration
 
 SOCKET: Final = Path("/run/k8spilot/docker.sock")
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = scaled(60.0)
 _TAGS: Final = {"debian": "forky"}
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from lab.patience import scaled
 from tests.engine.client import Client
 from tests.simulator.api_server import ApiServer
 from tests.simulator.cluster import Cluster, simulate
@@ -92,7 +93,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
     Raises:
         TimeoutError: it does not come to be so.
     """
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(scaled(seconds)):
         while not await condition():  # noqa: ASYNC110 -- there is no event to wait for
             await asyncio.sleep(0.02)
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+from lab.patience import scaled
+
 IMAGE: Final = "REGISTRY/{}:latest"
 """An image as the results of scripts name it."""
 
-SECONDS: Final = 60.0
+SECONDS: Final = scaled(60.0)
 """For any one command; nothing here takes nearly as long."""
 
 LABEL: Final = "org.htcondorproject=True"

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from lab.patience import scaled
 from tests.runner import ORDERS, plugin, table, times
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
@@ -71,7 +72,8 @@ def _show_times(file: Path) -> int:
 
 
 def _session(workers: int, seconds: int, options: Sequence[str], log: Path | None = None) -> int:
-    """Run pytest once, with the lab beside it if a test needs it; interrupt it after its limit of `seconds`."""
+    """Run pytest once, with the lab beside it if a test needs it; interrupt it after its limit of `seconds` (scaled)."""
+    seconds = round(scaled(seconds))
     own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
     limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
     command = [*limit, sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs

@@ -1,0 +1,27 @@
+"""How much longer than usual everything takes on this machine, and what that means for time limits.
+
+One factor for all of the lab's and the tests' limits, because an emulated or a busy machine is slower in everything. The
+limits of k8spilot itself are settings of its own, and stay.
+"""
+
+import os
+from typing import Final
+
+VARIABLE: Final = "K8SPILOT_LAB_SLOWNESS"
+"""Name of the variable with the factor, such as 7 for a machine that qemu emulates."""
+
+
+def _read(text: str) -> float:
+    """Return the factor, 1 where none is given. Raises ValueError: it is no number from 1 on."""
+    factor = float(text or 1)
+    if not 1 <= factor < 1000:
+        raise ValueError(f"{VARIABLE} is {text}: it must be from 1 to 1000")
+    return factor
+
+
+SLOWNESS: Final = _read(os.environ.get(VARIABLE, ""))
+
+
+def scaled(seconds: float) -> float:
+    """Return a time limit for this machine, from one for a machine of usual speed."""
+    return seconds * SLOWNESS

@@ -1,0 +1,197 @@
+"""A disk with what the machine's lab would take hours to make: the node's programs, images, the environment of Python.
+
+It is made with this machine's own speed, and made anew only when something large in it changes. What has changed since in
+the registry, such as the newest layers of the project's image, is sent when the machine runs (`later`).
+"""
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from lab import binaries, machine, registry, testbed
+from lab.errors import LabError
+from lab.images import Images, digest_of
+from lab.processes import Daemon, Daemons
+from lab.progress import Progress
+from lab.settings import CHECKOUT, DEBIAN_SUITE, NODE_ADDRESS, REGISTRY_PORT, Settings
+from lab.shell import run
+from lab.vm import registry_files, system
+
+MOUNTED: Final = Path("/luggage")
+"""Where the machine has it."""
+CACHE: Final = MOUNTED / "cache"
+"""The cache of the machine's lab (K8SPILOT_LAB_CACHE)."""
+FILES: Final = MOUNTED / "files"
+"""Folders that are to be where they are here, by their paths."""
+DISK_GIB: Final = 24
+RECIPE: Final = "1"
+"""Raise this number to make the disk anew."""
+LEFT_AT_HOME: Final = ("bench", "htcondor-", "k8spilot-provisioner")
+"""Images of the registry whose names begin so: large, and no test in the machine needs them."""
+_REGISTRY: Final = f"{NODE_ADDRESS}:{REGISTRY_PORT}"
+_PATIENCE_S: Final = 30.0
+_CONTAINERD: Final = """\
+version = 3
+root = "{root}"
+state = "{state}"
+disabled_plugins = [
+    "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.grpc.v1.cri",
+    "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime",
+]
+[grpc]
+  address = "{socket}"
+"""
+_HOSTS: Final = 'server = "http://{address}"\n[host."http://{address}"]\n  capabilities = ["pull", "resolve"]\n'
+
+
+@dataclass(frozen=True)
+class Luggage:
+    """The disk, and what the registry on it lacks."""
+
+    disk: Path
+    storage: Path
+    """The registry's storage here."""
+    later: frozenset[Path]
+    """Files below it that the disk lacks."""
+    folders: tuple[Path, ...]
+    """Folders below FILES, by the paths that they have here."""
+
+
+@dataclass(frozen=True)
+class _Contents:
+    programs: tuple[Path, ...]
+    folders: tuple[Path, ...]
+    images: dict[str, list[str]]
+    """Names and tags of the lab's own images, the tag that names its content last. The node shall have them unpacked."""
+    files: frozenset[Path]
+    """Of the registry's storage."""
+
+    def key(self) -> str:
+        """Name what is large: the disk is made anew when it changes."""
+        large = [f"{name}:{tags[-1]}" for name, tags in self.images.items() if name != "k8spilot"]
+        requirements = [CHECKOUT / "requirements.txt", CHECKOUT / "pyproject.toml"]
+        names = [*(path.name for path in self.programs), *map(str, self.folders), *large, sys.version, str(DISK_GIB)]
+        return digest_of([RECIPE, *names], requirements)
+
+
+def ensure(settings: Settings, progress: Progress) -> Luggage:
+    """Return the disk, made anew if it must be; builds the project's image of this checkout. Raises LabError."""
+    settings = replace(settings, kubeconfig=None, image=None, registry=None)
+    own = replace(settings, state=settings.cache / "vm/packing")
+    storage = settings.cache / "registry"
+    with testbed.alone(settings, progress):  # a lab that starts meanwhile would take our daemons for another lab's
+        machine.check(settings)
+        machine.ensure_packages(settings, progress)
+        programs = [*binaries.of_node(settings, progress), registry.program(settings, progress).parents[2]]
+        with _serving(own, progress) as address:
+            images = _images(replace(settings, registry=address), progress)
+            names = {name for name in registry_files.names(storage) if not name.startswith(LEFT_AT_HOME)}
+            chosen = [(name, tag) for name in names for tag in images.get(name) or registry_files.tags(storage, name)]
+            files = frozenset(path for name, tag in chosen for path in registry_files.of_image(storage, name, tag))
+            contents = _Contents(tuple(programs), _environment(), images, files)
+            folder = settings.cache / f"vm/luggage-{contents.key()}"
+            if not folder.is_dir():
+                with progress.step("pack the machine's disk of programs and images"):
+                    binaries.once(folder, lambda fresh: _pack(own, contents, storage, address, fresh))
+    binaries.forget_others(folder)
+    packed = {Path(name) for name in json.loads((folder / "files.json").read_text())}
+    later = frozenset(files - packed) | registry_files.are_tags(files)
+    return Luggage(folder / "disk.img", storage, later, contents.folders)
+
+
+def _images(settings: Settings, progress: Progress) -> dict[str, list[str]]:
+    """Ensure the lab's images in the registry; return their names and tags."""
+    builder = Images(settings, progress)
+    makers = (builder.pause, builder.hello, builder.busybox, builder.base, builder.htcondor, builder.project)
+    exact = [make().rpartition("/")[2].split(":") for make in makers]
+    others = {"debian": [DEBIAN_SUITE], "hello": ["latest"], "busybox": ["latest"], "k8spilot": ["latest"]}
+    return {name: [*others.get(name, ()), tag] for name, tag in exact}
+
+
+def _environment() -> tuple[Path, ...]:
+    """Return the folders of the environment that runs this: its own, and its Python's. Raises LabError."""
+    own, base = Path(sys.prefix), Path(sys.base_prefix)
+    if own == base or base == Path("/usr"):
+        raise LabError(
+            "the machine has no such Python: make an environment with `make venv`, of a Python outside of /usr"
+        )
+    return own, base
+
+
+@contextmanager
+def _serving(own: Settings, progress: Progress) -> Iterator[str]:
+    """A registry with the lab's images, on the loopback interface for as long as the body runs."""
+    daemons = Daemons(own)
+    own.state.mkdir(parents=True, exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    try:
+        registry.serve(own, daemons, progress, address)
+        yield address
+    finally:
+        daemons.stop(registry.NAME)
+        shutil.rmtree(own.state)
+
+
+def _pack(own: Settings, contents: _Contents, storage: Path, address: str, fresh: Path) -> None:
+    """Make the disk, and the list of the registry's files on it."""
+    root = fresh / "root"
+    cache = root / CACHE.relative_to(MOUNTED)
+    for folder in contents.programs:
+        _take(folder, cache / "programs" / folder.name)
+    for folder in contents.folders:
+        _take(folder, root / FILES.relative_to(MOUNTED) / folder.relative_to("/"))
+    for path in contents.files:
+        target = cache / "registry" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _link(str(storage / path), str(target))
+    _unpack(own, contents, address, cache / "containerd")
+    (fresh / "files.json").write_text(json.dumps(sorted(map(str, contents.files))))
+    system.make_disk(root, fresh / "disk.img", DISK_GIB)
+    shutil.rmtree(root)
+
+
+def _take(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, symlinks=True, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    """Give a file a second name; copy it where that cannot be."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _unpack(own: Settings, contents: _Contents, address: str, root: Path) -> None:
+    """Fill `root`, a containerd's folder, with the images unpacked, as the node's containerd would have them."""
+    programs = next(folder for folder in contents.programs if folder.name.startswith("containerd-"))
+    daemons, name = Daemons(own), "containerd"
+    point = own.state / "containerd.sock"
+    configuration = own.state / "containerd.toml"
+    configuration.write_text(_CONTAINERD.format(root=root, state=own.state / "containerd", socket=point))
+    hosts = own.state / "hosts" / _REGISTRY
+    hosts.mkdir(parents=True)
+    (hosts / "hosts.toml").write_text(_HOSTS.format(address=address))
+    try:
+        daemons.start(Daemon(name, [programs / "containerd", "--config", configuration]))
+        deadline = time.monotonic() + _PATIENCE_S
+        while not point.exists():
+            daemons.check(name)
+            if time.monotonic() > deadline:
+                raise LabError(f"containerd does not answer after {_PATIENCE_S:.0f} s (its log: {daemons.log(name)})")
+            time.sleep(0.05)
+        pull = [programs / "ctr", "--address", point, "--namespace", "k8s.io", "images", "pull"]
+        for image in (f"{name}:{tag}" for name, tags in contents.images.items() for tag in tags):
+            if image != "k8spilot:latest":  # it will be another one
+                run([*pull, "--hosts-dir", hosts.parent, f"{_REGISTRY}/{image}"], what=f"unpack {image}")
+    finally:
+        daemons.stop(name)
