@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import access, kube_api, kubectl, node, phases, testbed
+from lab import access, kubectl, node, phases, testbed
 from lab.errors import LabError
 from lab.images import Images
 from lab.levels import ENGINES, NAMESPACES, Level
-from lab.patience import scaled
 from lab.progress import Progress
 from lab.settings import Settings
 from lab.shell import run
@@ -89,14 +88,8 @@ class Lab:
         Frequent commands need no program: see `lab.kubectl`.
         """
         what = f"kubectl {' '.join(arguments)[:80]}"
-        if (command := kubectl.known(arguments, input)) is None:
-            return run([*node.kubectl(self.settings), *arguments], what=what, stdin=input, timeout=timeout)
-        try:
-            return command(kube_api.connect(self.kubeconfig), scaled(timeout))
-        except TimeoutError as problem:
-            raise LabError(f"could not {what}: `kubectl` did not end within {timeout} s") from problem
-        except LabError as problem:
-            raise LabError(f"could not {what}: {problem}") from problem
+        program = node.kubectl(self.settings)
+        return kubectl.perform(program, self.kubeconfig, arguments, what=what, stdin=input, timeout=timeout)
 
     def access_point(
         self,

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import LabError
-from lab.kube_api import ApiRefusal, Json, KubeApi
+from lab.kube_api import ApiRefusal, Json, KubeApi, connect
 from lab.patience import scaled
+from lab.shell import run
 
 Command = Callable[[KubeApi, float], str]
 """Performs a command within so many seconds; returns what kubectl would write to its standard output."""
@@ -45,6 +47,30 @@ _NOT_FOUND: Final = 404
 
 class _ForTheProgram(Exception):
     """The command is not done here."""
+
+
+def perform(
+    program: Sequence[str | Path],
+    kubeconfig: Path,
+    arguments: Sequence[str],
+    *,
+    what: str,
+    stdin: str | None = None,
+    timeout: float,
+) -> str:
+    """Do a command of kubectl here, or by `program` where only that can; return its standard output.
+
+    `what` completes the sentence "could not ..."; `timeout` is in seconds of a machine of usual speed. Raises LabError.
+    """
+    if (command := known(arguments, stdin)) is None:
+        return run([*program, *arguments], what=what, stdin=stdin, timeout=timeout)
+    limit = scaled(timeout)
+    try:
+        return command(connect(kubeconfig), limit)
+    except TimeoutError as problem:
+        raise LabError(f"could not {what}: `kubectl` did not end within {limit} s") from problem
+    except LabError as problem:
+        raise LabError(f"could not {what}: {problem}") from problem
 
 
 def known(arguments: Sequence[str], stdin: str | None = None) -> Command | None:

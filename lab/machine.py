@@ -5,7 +5,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -46,8 +46,9 @@ _OF_CRIO = {"conmon": "/usr/bin/conmon"}
 """What CRI-O needs beside them."""
 
 MODULES = {"overlay": "/sys/module/overlay", "br_netfilter": "/proc/sys/net/bridge"}
-"""Modules of the kernel, each with a path by which we see that it is there: layers of images, and Services between pods of
-one node, whose answers would come past the rules of kube-proxy. A kernel may have them built in."""
+"""Modules of the kernel, each with a path by which we see that it is there. A kernel may have them built in.
+
+Without br_netfilter, the answers of a Service come past the rules of kube-proxy where both pods are on one node."""
 
 PORTS = {
     "kube-apiserver": (NODE_ADDRESS, API_PORT),
@@ -101,9 +102,16 @@ def check_ports(daemons: Daemons) -> None:
 
 
 def ensure_packages(settings: Settings, progress: Progress) -> None:
-    """Install the distribution packages that are missing; apt's lists are fetched only if they must be."""
-    needed = {**PACKAGES, **(_OF_CRIO if settings.runtime_daemon == "crio" else {})}
-    missing = [package for package, witness in needed.items() if not Path(witness).exists()]
+    """Install the distribution packages of the lab that are missing."""
+    install(settings, progress, {**PACKAGES, **(_OF_CRIO if settings.runtime_daemon == "crio" else {})})
+
+
+def install(settings: Settings, progress: Progress, packages: Mapping[str, str]) -> None:
+    """Install those of `packages` (names, each with a file of it) that are missing. Raises LabError.
+
+    apt's lists are fetched only if they must be.
+    """
+    missing = [package for package, witness in packages.items() if not Path(witness).exists()]
     if not missing:
         return
     what = f"install {', '.join(missing)}"

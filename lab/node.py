@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from lab import cgroups, pki, shell
+from lab import kubectl as commands
 from lab.errors import LabError
 from lab.http import opened
 from lab.network import NETWORK_NAME
@@ -101,7 +102,13 @@ def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
 def _node_condition(settings: Settings) -> tuple[bool, str]:
     """Return whether the node is Ready, and what it says of itself."""
     try:
-        answer = run([*kubectl(settings), "get", "node", NODE_NAME, "-o", "json"], what="ask for the node", timeout=20)
+        answer = commands.perform(
+            kubectl(settings),
+            settings.admin_kubeconfig,
+            ["get", "node", NODE_NAME, "-o", "json"],
+            what="ask for the node",
+            timeout=20,
+        )
     except LabError as problem:
         return False, str(problem)
     node = json.loads(answer)

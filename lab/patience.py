@@ -1,7 +1,7 @@
 """How much longer than usual everything takes on this machine, and what that means for time limits.
 
-One factor for all of the lab's and the tests' limits, because an emulated or a busy machine is slower in everything. The
-limits of k8spilot itself are settings of its own, and stay.
+One factor for all limits of the lab and the tests, because an emulated or a busy machine is slower in everything.
+k8spilot's own limits are settings of its own, and stay.
 """
 
 import os

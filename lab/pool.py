@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lab import node, shell
+from lab import kubectl, node, shell
 from lab.errors import LabError
 from lab.levels import NAMESPACES
 from lab.patience import scaled
@@ -26,7 +26,6 @@ from lab.settings import (
     POOL_NAMESPACE,
     Settings,
 )
-from lab.shell import run
 
 FOLDER = HERE / "pool"
 PATIENCE_S = scaled(150)
@@ -171,7 +170,8 @@ class Pool:
         self._kubectl("apply", "-f", "-", stdin=text, what=what)
 
     def _kubectl(self, *arguments: str, what: str, stdin: str | None = None) -> str:
-        return run([*node.kubectl(self.settings), *arguments], what=what, stdin=stdin, timeout=200)
+        program, config = node.kubectl(self.settings), self.settings.admin_kubeconfig
+        return kubectl.perform(program, config, arguments, what=what, stdin=stdin, timeout=200)
 
 
 def _secret(name: str, data: dict[str, bytes], namespace: str = POOL_NAMESPACE) -> dict[str, Any]:

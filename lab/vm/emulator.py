@@ -1,7 +1,7 @@
 """The machine itself: qemu emulates it, ssh goes into it. It belongs to this computer's user until `stop`.
 
-Its disks are not changed: what it writes is gone with it. Nothing of it is reachable but the port for ssh on the loopback
-interface, and it reaches nothing outside of itself.
+Its disks are not changed: what it writes is gone with it. Nothing of it can be reached but the port for ssh on the
+loopback interface, and it reaches nothing outside of itself.
 """
 
 import json
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
+from lab import patience
 from lab.errors import LabError
 from lab.processes import Daemon, Daemons
 from lab.settings import Settings
@@ -28,8 +29,16 @@ MEMORY_MIB: Final = 8192
 PATIENCE_S: Final = 300.0
 """From the start to ssh. It takes ten seconds to a minute under emulation."""
 ACCELERATOR: Final = "K8SPILOT_VM_ACCEL"
-"""Name of the variable with qemu's accelerator. Without it: tcg, which works everywhere; a /dev/kvm may be there and fail."""
+"""Name of the variable with qemu's accelerator. Without it: tcg, since a /dev/kvm may be there and not work."""
 _USUAL: Final = "tcg,thread=multi,tb-size=1024"
+PACKAGES: Final = {
+    "qemu-system-x86": "/usr/bin/qemu-system-x86_64",
+    "openssh-client": "/usr/bin/ssh",
+    "e2fsprogs": "/sbin/mke2fs",
+}
+"""What this computer needs for it, each with a file by which we see that it is installed."""
+_EMULATED_SLOWNESS: Final = 8.0
+"""Python starts seven times slower under tcg than without, and a new process needs more than that."""
 _KERNEL: Final = "console=ttyS0 quiet net.ifnames=0 mitigations=off systemd.show_status=0"
 
 
@@ -40,6 +49,12 @@ class Machine:
     state: Path
     key: Path
     port: int
+
+    @property
+    def slowness(self) -> float:
+        """The factor of time limits in it (lab/patience.py), unless the environment here has one."""
+        usual = _EMULATED_SLOWNESS if _accelerator().startswith("tcg") else 1.0
+        return float(os.environ.get(patience.VARIABLE) or usual)
 
     def ssh(self, *options: str) -> list[str | Path]:
         """Return the beginning of a command line that goes into the machine as root."""
@@ -135,16 +150,19 @@ def _daemons(settings: Settings) -> Daemons:
 
 def _command(system: System, disks: Sequence[Path], port: int) -> list[str | Path]:
     drives = [f"file={disk},format=raw,if=virtio,cache=unsafe,snapshot=on" for disk in (system.disk, *disks)]
-    accelerator = os.environ.get(ACCELERATOR) or _USUAL
     return [
         "qemu-system-x86_64",
-        *("-accel", accelerator, "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
+        *("-accel", _accelerator(), "-cpu", "max", "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
         *("-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{STATE}/console.log"),
         *("-kernel", system.kernel, "-initrd", system.initrd, "-append", _KERNEL),
         *(word for drive in drives for word in ("-drive", drive)),
         *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),
         *("-device", "virtio-net-pci,netdev=net,romfile="),
     ]
+
+
+def _accelerator() -> str:
+    return os.environ.get(ACCELERATOR) or _USUAL
 
 
 def _wait(machine: Machine, daemons: Daemons) -> None:

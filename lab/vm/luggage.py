@@ -1,7 +1,7 @@
 """A disk with what the machine's lab would take hours to make: the node's programs, images, the environment of Python.
 
-It is made with this machine's own speed, and made anew only when something large in it changes. What has changed since in
-the registry, such as the newest layers of the project's image, is sent when the machine runs (`later`).
+It is made with this machine's own speed, and made anew only when something large in it changes. What has come into the
+registry since, such as the newest layers of the project's image, is sent when the machine runs (`later`).
 """
 
 import json
@@ -70,7 +70,7 @@ class _Contents:
     programs: tuple[Path, ...]
     folders: tuple[Path, ...]
     images: dict[str, list[str]]
-    """Names and tags of the lab's own images, the tag that names its content last. The node shall have them unpacked."""
+    """Names and tags of the lab's own images, the tag of the content last. The node shall have them unpacked."""
     files: frozenset[Path]
     """Of the registry's storage."""
 
@@ -189,9 +189,20 @@ def _unpack(own: Settings, contents: _Contents, address: str, root: Path) -> Non
             if time.monotonic() > deadline:
                 raise LabError(f"containerd does not answer after {_PATIENCE_S:.0f} s (its log: {daemons.log(name)})")
             time.sleep(0.05)
-        pull = [programs / "ctr", "--address", point, "--namespace", "k8s.io", "images", "pull"]
+        pull: list[str | Path]
+        pull = [
+            programs / "ctr",
+            "--address",
+            point,
+            "--namespace",
+            "k8s.io",
+            "images",
+            "pull",
+            "--hosts-dir",
+            hosts.parent,
+        ]
         for image in (f"{name}:{tag}" for name, tags in contents.images.items() for tag in tags):
             if image != "k8spilot:latest":  # it will be another one
-                run([*pull, "--hosts-dir", hosts.parent, f"{_REGISTRY}/{image}"], what=f"unpack {image}")
+                run([*pull, f"{_REGISTRY}/{image}"], what=f"unpack {image}")
     finally:
         daemons.stop(name)

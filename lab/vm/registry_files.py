@@ -1,7 +1,7 @@
 """Which files of a registry's storage an image consists of, so that some images of it can be carried elsewhere.
 
-The layout is that of distribution's driver `filesystem`: names and tags are folders below `repositories`, and each blob is
-a file below `blobs`.
+The layout is that of distribution's driver `filesystem`: names and tags are folders below `repositories`, and each blob
+is a file below `blobs`.
 """
 
 import json

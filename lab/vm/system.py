@@ -83,8 +83,8 @@ def make_disk(source: Path, target: Path, gib: int) -> None:
     """Make a disk of `gib` GiB with the files below `source`: an ext4 file system."""
     with target.open("wb") as file:
         file.truncate(gib << 30)
-    options = ["-q", "-t", "ext4", "-O", "^has_journal", "-E", "lazy_itable_init=1", "-d", source]
-    run(["mke2fs", *options, target], what=f"make the disk {target.name}")
+    options = ["-q", "-t", "ext4", "-O", "^has_journal", "-E", "lazy_itable_init=1"]
+    run(["mke2fs", *options, "-d", source, target], what=f"make the disk {target.name}")
 
 
 def _make(settings: Settings, fresh: Path) -> None:

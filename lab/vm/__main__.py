@@ -1,0 +1,103 @@
+"""An emulated machine with cgroup v2 and systemd: python -m lab.vm up, ssh, run, down, test.
+
+python -m lab.vm up                 start it, with this checkout in it, and print how to go in
+python -m lab.vm ssh                go into it
+python -m lab.vm run -- COMMAND     run a command in its checkout, such as `make demo`
+python -m lab.vm down               end it; nothing of it remains but the cache
+python -m lab.vm test               start one, run the demo and the chosen tests in it, and end it
+"""
+
+import argparse
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+from lab import machine
+from lab.errors import LabError
+from lab.progress import Progress
+from lab.settings import CHECKOUT, Settings
+from lab.vm import emulator, luggage, place, stories, system
+from lab.vm.emulator import Machine
+
+
+def main() -> int:
+    """Do what the command line says; return the exit code."""
+    asked = _parser().parse_args()
+    logging.disable()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(asked)
+    except LabError as problem:
+        print(f"lab.vm: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab.vm: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.vm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, words in (("up", "start it"), ("ssh", "go into it"), ("down", "end it")):
+        commands.add_parser(name, help=words)
+    run = commands.add_parser("run", help="run a command in its checkout")
+    run.add_argument("words", nargs="+", metavar="COMMAND")
+    test = commands.add_parser("test", help="the demo and the chosen tests")
+    test.add_argument("options", nargs="*", help="of pytest, after `--`, in the place of the chosen tests")
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> int:
+    settings = Settings.from_environment()
+    if asked.command == "down":
+        emulator.stop(settings)
+        return 0
+    if asked.command == "up":
+        _up(settings)
+        go_in = f"{sys.executable} -m lab.vm"
+        print(f"The machine runs; this checkout is in it, in {CHECKOUT}.\n  {go_in} ssh\n  {go_in} run -- make demo")
+        print("`make vm-down` ends it.")
+        return 0
+    if asked.command == "ssh":
+        shell = place.script("exec bash -l", emulator.running(settings))
+        return subprocess.run([*emulator.running(settings).ssh("-t"), shell], check=False).returncode
+    if asked.command == "run":
+        found = emulator.running(settings)
+        return found.follow(place.script(shlex.join(asked.words), found))
+    try:
+        return stories.run(settings, _up(settings), asked.options)
+    finally:
+        emulator.stop(settings)
+
+
+def _up(settings: Settings) -> Machine:
+    """Start a machine that is ready for commands, in the place of one that runs. Raises LabError."""
+    machine.check(settings)
+    with Progress(settings.cache / "durations.json") as progress:
+        machine.install(settings, progress, emulator.PACKAGES)
+        basis = system.ensure(settings, progress)
+        disk = luggage.ensure(settings, progress)
+        with progress.step("start the machine"):
+            found = emulator.start(settings, basis, [disk.disk])
+        try:
+            with progress.step("send the checkout into the machine"):
+                place.prepare(found, disk)
+        except BaseException:
+            emulator.stop(settings)
+            raise
+    return found
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""What `make test-vm` runs in the machine: the demo, and the tests that show what cgroup v2 makes different."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from lab.errors import LabError
+from lab.matrix import outcome
+from lab.progress import clock
+from lab.settings import CHECKOUT, Settings
+from lab.vm import place
+from lab.vm.emulator import Machine
+
+BUILD: Final = CHECKOUT / "build/vm"
+"""Reports and logs, here and in the machine."""
+REPORT: Final = "stories.xml"
+MARKER: Final = "cgroup2"
+WORKERS: Final = 2
+"""Tests at a time: the machine's processors are emulated."""
+
+
+def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
+    """Run the demo and the stories, or instead of both what `options` of pytest choose; return 0 if all is well."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    (BUILD / REPORT).unlink(missing_ok=True)
+    demo = 0 if options else _step(machine, "make demo", ["make", "demo"])
+    chosen = ["--part", MARKER, "--", *options]
+    tests = [sys.executable, "-m", "tests.runner", "all", "--workers", str(WORKERS), *chosen]
+    status = _step(machine, "the stories", [*tests, f"--junitxml={BUILD / REPORT}"])
+    _collect(machine, settings)
+    words, is_good = outcome(BUILD / REPORT)
+    print(f"{words} (the report: {BUILD / REPORT})", flush=True)
+    return 0 if demo == 0 and status == 0 and is_good else 1
+
+
+def _step(machine: Machine, title: str, command: Sequence[str]) -> int:
+    began = time.monotonic()
+    status = machine.follow(place.script(f"mkdir -p {BUILD} && {shlex.join(command)}", machine))
+    print(f"{title}: status {status} after {clock(time.monotonic() - began)}", flush=True)
+    return status
+
+
+def _collect(machine: Machine, settings: Settings) -> None:
+    """Fetch the reports, and what the lab's daemons in the machine have said."""
+    for source, target in ((BUILD, BUILD), (settings.logs, BUILD / "logs")):
+        try:
+            machine.fetch(source, target)
+        except LabError as problem:  # a machine that is broken says more by what came before
+            print(f"lab.vm: {problem}", file=sys.stderr)
