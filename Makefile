@@ -9,7 +9,7 @@ PYTHON_VERSION := 3.14
 PYTHON ?=
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix clean
+.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix vm vm-down test-vm clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -122,6 +122,15 @@ lock: venv  ## renew requirements.txt and requirements-build.txt: versions and h
 
 matrix: venv  ## demo, engine and stories on each kind of cluster (VERSIONS="1.34 1.36+23.9"); ends the lab
 	@$(BIN)/python -m lab.matrix $(VERSIONS)
+
+vm: venv  ## start an emulated machine with cgroup v2 and systemd, with this checkout in it
+	@$(BIN)/python -m lab.vm up
+
+vm-down: venv  ## end it
+	@$(BIN)/python -m lab.vm down
+
+test-vm: venv  ## the demo and some tests in such a machine, in half an hour; the report is in build/vm (TESTS="-k ssh")
+	@$(BIN)/python -m lab.vm test -- $(TESTS)
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json
 	@$(BIN)/python -m lab.supply sbom

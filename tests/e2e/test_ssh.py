@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from lab.jobs import Jobs
 from tests.e2e.pool import Pool, result, until
 
@@ -26,6 +28,7 @@ def _terminal(pool: Pool, command: str, typed: str, user: str = "alice") -> str:
     return pool.lab.access_point(user, f"script -qec '{command}' /dev/null", input=typed)
 
 
+@pytest.mark.cgroup2
 def test_sessions_beside_a_job(pool: Pool) -> None:
     jobs = pool.shell(WAITING, image="debian:forky")
     jobs.wait("ExecuteEvent")

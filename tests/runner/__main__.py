@@ -72,7 +72,7 @@ def _show_times(file: Path) -> int:
 
 
 def _session(workers: int, seconds: int, options: Sequence[str], log: Path | None = None) -> int:
-    """Run pytest once, with the lab beside it if a test needs it; interrupt it after its limit of `seconds` (scaled)."""
+    """Run pytest once, with the lab beside it if a test needs it; interrupt it after its limit, scaled `seconds`."""
     seconds = round(scaled(seconds))
     own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
     limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
