@@ -8,13 +8,18 @@ python -m lab.vm test               start one, run the demo and the chosen tests
 """
 
 import argparse
+import fcntl
 import logging
 import os
 import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from lab import machine
 from lab.errors import LabError
@@ -22,6 +27,8 @@ from lab.progress import Progress
 from lab.settings import CHECKOUT, Settings
 from lab.vm import emulator, luggage, place, stories, system
 from lab.vm.emulator import Machine
+
+LOCK: Final = Path("/run/k8spilot-vm.lock")
 
 
 def main() -> int:
@@ -59,7 +66,8 @@ def _run(asked: argparse.Namespace) -> int:
         emulator.stop(settings)
         return 0
     if asked.command == "up":
-        _up(settings)
+        with _alone():
+            _up(settings)
         go_in = f"{sys.executable} -m lab.vm"
         print(f"The machine runs; this checkout is in it, in {CHECKOUT}.\n  {go_in} ssh\n  {go_in} run -- make demo")
         print("`make vm-down` ends it.")
@@ -70,10 +78,23 @@ def _run(asked: argparse.Namespace) -> int:
     if asked.command == "run":
         found = emulator.running(settings)
         return found.follow(place.script(shlex.join(asked.words), found))
-    try:
-        return stories.run(settings, _up(settings), asked.options)
-    finally:
-        emulator.stop(settings)
+    with _alone():
+        try:
+            return stories.run(settings, _up(settings), asked.options)
+        finally:
+            emulator.stop(settings)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one process at a time start a machine. Raises LabError."""
+    machine.check_root()
+    with LOCK.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            raise LabError("another `make vm` or `make test-vm` is at work: wait for its end") from problem
+        yield
 
 
 def _up(settings: Settings) -> Machine:

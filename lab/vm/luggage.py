@@ -86,25 +86,36 @@ def ensure(settings: Settings, progress: Progress) -> Luggage:
     """Return the disk, made anew if it must be; builds the project's image of this checkout. Raises LabError."""
     settings = replace(settings, kubeconfig=None, image=None, registry=None)
     own = replace(settings, state=settings.cache / "vm/packing")
-    storage = settings.cache / "registry"
-    with testbed.alone(settings, progress):  # a lab that starts meanwhile would take our daemons for another lab's
-        machine.check(settings)
-        machine.ensure_packages(settings, progress)
-        programs = [*binaries.of_node(settings, progress), registry.program(settings, progress).parents[2]]
-        with _serving(own, progress) as address:
-            images = _images(replace(settings, registry=address), progress)
-            names = {name for name in registry_files.names(storage) if not name.startswith(LEFT_AT_HOME)}
-            chosen = [(name, tag) for name in names for tag in images.get(name) or registry_files.tags(storage, name)]
-            files = frozenset(path for name, tag in chosen for path in registry_files.of_image(storage, name, tag))
-            contents = _Contents(tuple(programs), _environment(), images, files)
-            folder = settings.cache / f"vm/luggage-{contents.key()}"
-            if not folder.is_dir():
-                with progress.step("pack the machine's disk of programs and images"):
-                    binaries.once(folder, lambda fresh: _pack(own, contents, storage, address, fresh))
+    storage, root = settings.cache / "registry", settings.cache / "vm/root"
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        with testbed.alone(settings, progress):  # a lab that starts meanwhile would take our daemons for another lab's
+            machine.check(settings)
+            machine.ensure_packages(settings, progress)
+            programs = [*binaries.of_node(settings, progress), registry.program(settings, progress).parents[2]]
+            with _serving(own, progress) as address:
+                images = _images(replace(settings, registry=address), progress)
+                contents = _Contents(tuple(programs), _environment(), images, _files(storage, images))
+                folder = settings.cache / f"vm/luggage-{contents.key()}"
+                if not folder.is_dir():
+                    with progress.step("gather programs and images for the machine"):
+                        _gather(own, contents, storage, address, root)
+        if not folder.is_dir():
+            with progress.step("make the machine's disk of programs and images"):
+                binaries.once(folder, lambda fresh: _pack(contents, root, fresh))
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
     binaries.forget_others(folder)
     packed = {Path(name) for name in json.loads((folder / "files.json").read_text())}
-    later = frozenset(files - packed) | registry_files.are_tags(files)
+    later = frozenset(contents.files - packed) | registry_files.are_tags(contents.files)
     return Luggage(folder / "disk.img", storage, later, contents.folders)
+
+
+def _files(storage: Path, images: dict[str, list[str]]) -> frozenset[Path]:
+    """Return the files of the registry to take: of `images` the named tags, of images of tests all."""
+    names = {name for name in registry_files.names(storage) if not name.startswith(LEFT_AT_HOME)}
+    chosen = [(name, tag) for name in names for tag in images.get(name) or registry_files.tags(storage, name)]
+    return frozenset(path for name, tag in chosen for path in registry_files.of_image(storage, name, tag))
 
 
 def _images(settings: Settings, progress: Progress) -> dict[str, list[str]]:
@@ -141,9 +152,8 @@ def _serving(own: Settings, progress: Progress) -> Iterator[str]:
         shutil.rmtree(own.state)
 
 
-def _pack(own: Settings, contents: _Contents, storage: Path, address: str, fresh: Path) -> None:
-    """Make the disk, and the list of the registry's files on it."""
-    root = fresh / "root"
+def _gather(own: Settings, contents: _Contents, storage: Path, address: str, root: Path) -> None:
+    """Make the folder `root` what the disk is to be."""
     cache = root / CACHE.relative_to(MOUNTED)
     for folder in contents.programs:
         _take(folder, cache / "programs" / folder.name)
@@ -154,9 +164,12 @@ def _pack(own: Settings, contents: _Contents, storage: Path, address: str, fresh
         target.parent.mkdir(parents=True, exist_ok=True)
         _link(str(storage / path), str(target))
     _unpack(own, contents, address, cache / "containerd")
+
+
+def _pack(contents: _Contents, root: Path, fresh: Path) -> None:
+    """Make the disk, and the list of the registry's files on it."""
     (fresh / "files.json").write_text(json.dumps(sorted(map(str, contents.files))))
     system.make_disk(root, fresh / "disk.img", DISK_GIB)
-    shutil.rmtree(root)
 
 
 def _take(source: Path, target: Path) -> None:
