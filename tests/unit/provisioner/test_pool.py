@@ -41,7 +41,7 @@ async def test_a_user_whose_jobs_end_the_worker_is_named_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: object
 ) -> None:
     monkeypatch.setattr(pool_worker, "look", look)
-    monkeypatch.setattr(pool, "_SECONDS", 10.0)
+    monkeypatch.setattr(pool, "_SECONDS", 30.0)
     async with pool_of("cm.example", tmp_path) as found:
         with pytest.raises(PoolAway, match="an expression of the jobs of alice took too much memory or time"):
             await found.look(QUESTION)
