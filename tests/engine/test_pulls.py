@@ -10,6 +10,7 @@ from k8spilot.condor.agent_link import RemoteStartdAd
 from tests.engine.client import Answer
 from tests.engine.faulty import lost
 from tests.engine.rings import Simulated, eventually, patched, simulated
+from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
 JOB = {"Labels": {"org.htcondorproject": "True"}}
@@ -82,6 +83,23 @@ async def test_what_another_site_may_have_gives_the_job_back_at_once(simulator: 
     assert OF_THE_SITE[case] in await lost(simulator, "HTCJob1_0_slot1_PID1")
     found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
     assert found["last_fault"]["what"] == "ImageLeft"
+    await simulator.remove("HTCJob1_0_slot1_PID1")
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+
+
+async def test_an_image_that_would_end_the_nodes_runtime_is_not_bound(simulator: Simulated) -> None:
+    """CRI-O ends at an entry of an image's environment that has no value; others take it."""
+    image = simulator.cluster.images.add("alone:latest", environment={"ALONE": None}).reference
+    assert (await simulator.shell(image, "exit 3", **JOB)).code == 3
+    simulator.cluster.kubelet.runtime = "cri-o"
+    assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
+    server = simulator.cluster.server
+    await server.until(lambda pod: "busybox" not in payload_image(pod))
+    before = server.requests["patch"]
+    body = {"Image": image, "Cmd": ["sh", "-c", "exit 3"], **JOB}
+    assert (await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob1_0_slot1_PID1"})).status == 201
+    assert "the entry 'ALONE' without a value, at which CRI-O ends" in await lost(simulator, "HTCJob1_0_slot1_PID1")
+    assert server.requests["patch"] == before
     await simulator.remove("HTCJob1_0_slot1_PID1")
     assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
 

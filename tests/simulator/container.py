@@ -62,6 +62,7 @@ class LocalContainer:
         mounts: Sequence[str],
         environment: Mapping[str, str],
         command: Sequence[str],
+        runtime: str = "containerd",
     ) -> "LocalContainer":
         """Start `command` under `uid`, in one supplementary group at most, in a root file system of `mounts`."""
         identifier = os.urandom(32).hex()
@@ -83,7 +84,7 @@ class LocalContainer:
                 stderr=log,
                 start_new_session=True,
             )
-        return cls(image, image_id, f"containerd://{identifier}", process, cgroup)
+        return cls(image, image_id, f"{runtime}://{identifier}", process, cgroup)
 
     async def stop(self, grace: float) -> None:
         """End it as the kubelet does: SIGTERM, and SIGKILL when the pod's grace period (seconds) is over."""

@@ -79,13 +79,13 @@ class Images:
         mounts: Sequence[str] = HOST,
         entrypoint: Sequence[str] = (),
         command: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         directory: str = "",
         volumes: Sequence[str] = (),
         groups: Sequence[int] = (),
         architecture: str = "amd64",
     ) -> LocalImage:
-        """Push an image `name:tag`, over one that has the name already."""
+        """Push an image `name:tag`, over one that has the name already. A variable with None has a name only."""
         reference = f"{REGISTRY}/{name}"
         configuration = {
             "created": "2026-01-01T00:00:00Z",
@@ -93,7 +93,7 @@ class Images:
             "os": "linux",
             "rootfs": {"type": "layers", "diff_ids": []},
             "config": {
-                "Env": [f"{key}={value}" for key, value in (environment or {}).items()],
+                "Env": [key if value is None else f"{key}={value}" for key, value in (environment or {}).items()],
                 "Entrypoint": list(entrypoint),
                 "Cmd": list(command),
                 "WorkingDir": directory,
@@ -104,7 +104,8 @@ class Images:
         named = {"digest": f"sha256:{_digest(config)}"}
         manifest = json.dumps({"schemaVersion": 2, "config": named, "annotations": {"name": reference}})
         digest = f"sha256:{_digest(manifest)}"
-        image = LocalImage(reference, (DEVICES, *mounts), dict(environment or {}), digest, tuple(groups))
+        values = {key: value for key, value in (environment or {}).items() if value is not None}
+        image = LocalImage(reference, (DEVICES, *mounts), values, digest, tuple(groups))
         for known in (reference, f"{image.repository}@{digest}"):
             self._write(f"raw/{known}", manifest)
             self._write(f"config/{known}", config)

@@ -65,6 +65,8 @@ class Kubelet:
         """Whether the kubelet acts on images only: it has not seen the last changes of the pod's resources."""
         self.resizes = True
         """Whether the kubelet resizes containers; otherwise the pod's condition says that it defers the change."""
+        self.runtime = "containerd"
+        """What the ids of containers begin with."""
         self.late_syncs = 0
         """How many relists on demand a sync of the pod as it was before takes, so that the change waits for another."""
         self._resized = asyncio.Event()
@@ -229,6 +231,7 @@ class Kubelet:
             groups=image.groups,
             image=wanted,
             image_id=f"{image.repository}@{image.digest}",
+            runtime=self.runtime,
             mounts=[*image.mounts, *self._node.volumes.mounts(self._slot.sub_path)],
             environment={
                 "PATH": _PATH,

@@ -1,4 +1,7 @@
-"""The words of containerd, the kubelet and skopeo, as they were seen (Kubernetes 1.36, containerd 2.4, skopeo 1.22)."""
+"""The words of runtimes, the kubelet and skopeo, as they were seen.
+
+Kubernetes 1.36, containerd 2.4, CRI-O 1.36, skopeo 1.22.
+"""
 
 import pytest
 
@@ -13,6 +16,15 @@ GET = f'ErrImagePull: failed to pull and unpack image "{IMAGE}": failed to copy:
 LAYER = "(application/vnd.oci.image.layer.v1.tar+gzip sha256:00) to overlayfs as"
 START = 'RunContainerError: failed to start containerd task "00": '
 RUN = "RunContainerError: failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+CRIO = "ErrImagePull: unable to pull image or OCI artifact: pull image err: "
+CRIO_ASKS = f"{CRIO}initializing source docker://{IMAGE}: reading manifest latest in registry.example:5000/busybox: "
+NO_ARTIFACT = "; artifact err: image reference: reference is a container image, not an OCI artifact"
+CRIO_START = (
+    'CreateContainerError: container create failed: time="2026-11-27T20:26:40Z" level=error msg="runc create failed: '
+)
+CRIO_LAYER = (
+    'writing blob: adding layer with blob "sha256:00"/""/"sha256:00": unpacking failed (error: exit status 1; output: '
+)
 
 FOR_GOOD = [
     f"{PULL}{IMAGE}: not found",
@@ -28,12 +40,43 @@ FOR_GOOD = [
     'choosing image instance: no image found in image index for architecture "amd64", variant "", OS "linux"',
     "name invalid",
     "Error reading configuration blob: exceeded maximum allowed size of 4194304 bytes",
+    (
+        f"{CRIO_ASKS}manifest unknown; artifact err: image reference: get manifest from ref: create image source: "
+        "reading manifest latest in registry.example:5000/busybox: manifest unknown"
+    ),
+    f"{CRIO_ASKS}name unknown",
+    f"{CRIO_ASKS}name invalid",
+    (
+        f"{CRIO}choosing an image from manifest list docker://{IMAGE}: no image found in image index for architecture "
+        '"amd64", variant "", OS "linux"'
+    ),
+    f"{CRIO}parsing image configuration: fetching blob: blob unknown{NO_ARTIFACT}",
+    f"{CRIO}reading blob sha256:00: fetching blob: blob unknown{NO_ARTIFACT}",
+    f"{CRIO}parsing image configuration: json: cannot unmarshal array into Go value of type v1.Image{NO_ARTIFACT}",
+    f"{CRIO}{CRIO_LAYER}archive/tar: invalid tar header)\nexhausting input failed (error: x){NO_ARTIFACT}",
+    f"{CRIO}{CRIO_LAYER}unexpected EOF)\nexhausting input failed (error: unexpected EOF){NO_ARTIFACT}",
+    f"{CRIO}writing blob: setting up to decompress blob: EOF{NO_ARTIFACT}",
+    (
+        f'{CRIO}trying to reuse blob sha256:00 at destination: layer 0 (blob "sha256:00"/""/"sha256:00") does not '
+        f'match config\'s DiffID "sha256:11"{NO_ARTIFACT}'
+    ),
+    (
+        f'{CRIO}committing the finished image: image with ID "00" already exists, but uses a different top layer: '
+        f"that ID is already in use{NO_ARTIFACT}"
+    ),
+    f'{CRIO_START}Cwd must be an absolute path"\n',
+    f'{CRIO_START}unable to start container process: error during container init: exec: \\"/x\\": permission denied"\n',
+    "CreateContainerError: get exec user: unable to find user 65534: read /x/merged/etc/passwd: is a directory",
 ]
 NO_REGISTRY = [
     'ErrImagePull: failed to do request: Head "https://no.invalid/v2/x": dial tcp: lookup no.invalid: no such host',
     'pinging container registry x: Get "https://x/v2/": dial tcp: lookup x on 10.255.255.53:53: no such host',
     'pinging container registry x: Get "https://x/v2/": x509: certificate signed by unknown authority',
     'pinging container registry x: Get "https://x/v2/": http: server gave HTTP response to HTTPS client',
+    (
+        "ErrImagePull: unable to pull image: initializing source docker://x/a:1: pinging container registry x: "
+        'Get "https://x/v2/": dial tcp: lookup x on 10.255.255.53:53: no such host'
+    ),
 ]
 NO_ACCESS = [
     f"{PULL}{HEAD}401 Unauthorized",
@@ -43,6 +86,9 @@ NO_ACCESS = [
     f"{PULL}pull access denied, repository does not exist or may require authorization: insufficient_scope",
     'ErrImageNeverPull: Container image "x" is not present with pull policy of Never',
     "SignatureValidationFailed: image validation failed: signature not accepted",
+    f"{CRIO_ASKS}unauthorized",
+    f"{CRIO_ASKS}denied",
+    f"{CRIO}reading blob sha256:00: fetching blob: denied: denied{NO_ARTIFACT}",
 ]
 FOR_NOW = [
     f'{PULL}failed to do request: Head "http://{OTHER}/v2/": dial tcp 10.0.0.1: connect: connection refused',
@@ -66,6 +112,23 @@ FOR_NOW = [
     'pinging container registry x: Get "http://x/v2/": dial tcp 10.0.0.1:5000: connect: connection refused',
     "toomanyrequests: rate limit",
     "Error reading configuration blob: unexpected EOF",
+    f"{CRIO_ASKS}received unexpected HTTP status: 503 Service Unavailable",
+    f"{CRIO_ASKS}toomanyrequests: rate limit; artifact err: image reference: context deadline exceeded",
+    f"{CRIO_ASKS}unexpected EOF",
+    f"{CRIO}parsing image configuration: fetching blob: received unexpected HTTP status: 503 Service Unavailable",
+    (
+        f'{CRIO}writing blob: storing blob to file "/x": happened during read: (heuristic tuning data: total 3672 '
+        f"@1224.3 ms, last retry 1849 @100.9 ms, last progress @ 100.8 ms): unexpected EOF{NO_ARTIFACT}"
+    ),
+    (
+        f'{CRIO}writing blob: storing blob to file "/x": happened during read: Digest did not match, expected '
+        f"sha256:00, got sha256:11{NO_ARTIFACT}"
+    ),
+    f'{CRIO}writing blob: storing blob to file "/x": write /x: no space left on device{NO_ARTIFACT}',
+    "RegistryUnavailable: image pull failed for x because the registry is unavailable: unable to pull image: x",
+    f'{CRIO_START}unable to start container process: error during container init: cannot allocate memory"\n',
+    'CreateContainerError: container create failed: time="2026" level=error msg="write /x: no space left on device"',
+    "CreateContainerError: error reading from server: EOF",
     "something that nobody has seen",
 ]
 
@@ -146,6 +209,9 @@ def test_the_name_of_an_image_decides_nothing(name: str) -> None:
     pull = f'ErrImagePull: failed to pull and unpack image "{image}": failed to resolve reference "{image}": '
     assert cause_of(f"{pull}{image}: not found") is Cause.IMAGE
     assert cause_of(f"reading manifest denied in {image}: manifest unknown") is Cause.IMAGE
+    asks = f"{CRIO}initializing source docker://{image}:1: reading manifest 1 in {image}: "
+    assert cause_of(f"{asks}manifest unknown") is Cause.IMAGE
+    assert cause_of(f"{asks}received unexpected HTTP status: 503 Service Unavailable") is Cause.PASSING
     error = f"{pull}unexpected status from HEAD request to https://registry.example/v2/{name}: 503 Service Unavailable"
     assert cause_of(error) is Cause.PASSING
     assert cause_of("dial tcp: lookup denied.example on 10.0.0.1:53: something new") is Cause.PASSING

@@ -1,8 +1,8 @@
 """Classification of image errors: temporary, of this site, or of the image.
 
-containerd, the kubelet and skopeo report errors as text (tests/unit/test_model_image_errors.py has examples). A job
-must not be held because a registry is briefly unavailable or because this site has no access to it, and a user must not
-wait for an image that never comes. Names of images and addresses are removed first, because users choose them.
+containerd, CRI-O, the kubelet and skopeo report errors as text (tests/unit/test_model_image_errors.py has examples).
+A job must not be held because a registry is briefly unavailable or because this site has no access to it, and a user
+must not wait for an image that never comes. Names of images and addresses are removed first: users choose them.
 """
 
 import re
@@ -10,16 +10,21 @@ from enum import Enum, auto
 from typing import Final
 
 from k8spilot.common.errors import Scope
+from k8spilot.model.crio_words import unwrap
 from k8spilot.model.reference import Reference
 
-_NAMES: Final = re.compile(r'"[^"]*"|https?://\S+|\breading manifest \S+ in \S+|\blookup \S+|(?<!\S)\S+: not found$')
+_NAMES: Final = re.compile(
+    r'"[^"]*"|\b(?:https?|docker)://\S+|\breading manifest \S+ in \S+|\blookup \S+|(?<!\S)\S+: not found$'
+)
 _MOST_CHARACTERS: Final = 8192
 _FULL: Final = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _BROKEN: Final = re.compile(
     r"failed to extract layer|number of layers and diffIDs|mismatched image rootfs|invalid tar header|"
     r"no match for platform|no image found in (?:image index|manifest list)|invalid reference|couldn't parse image|"
     r"must be lowercase|more than 255 characters|unsupported digest algorithm|name invalid|unsupported manifest|"
-    r"exceeded maximum allowed size",
+    r"exceeded maximum allowed size|unpacking failed \(error: exit status \d+; output: (?:unexpected EOF|archive/tar)|"
+    r"setting up to decompress blob|does not match config's DiffID|uses a different top layer|"
+    r"parsing image configuration: json",
     re.IGNORECASE,
 )
 """Errors of the image or its name. They outweigh the rest of the text (a broken layer: "unexpected EOF")."""
@@ -46,7 +51,7 @@ _NO_ACCESS: Final = re.compile(
 )
 """Refusals of this site's account, and the node's own policies. Some registries also refuse so what they lack."""
 _UNKNOWN: Final = re.compile(
-    r"not found|manifest unknown|name unknown|repository name not known|does not exist", re.IGNORECASE
+    r"not found|(?:manifest|name|blob) unknown|repository name not known|does not exist", re.IGNORECASE
 )
 """Refusals of the registry because it has no such image (codes of the OCI distribution specification)."""
 
@@ -130,7 +135,7 @@ def _begins_with_question(words: str) -> bool:
 
 
 def _bare(words: str) -> str:
-    return " ".join(_NAMES.sub(_replacement, line) for line in words[:_MOST_CHARACTERS].splitlines())
+    return " ".join(_NAMES.sub(_replacement, line) for line in unwrap(words[:_MOST_CHARACTERS]).splitlines())
 
 
 def _replacement(match: re.Match[str]) -> str:

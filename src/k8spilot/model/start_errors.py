@@ -7,6 +7,8 @@ the cause, which comes last, would be cut off.
 import re
 from typing import Final
 
+from k8spilot.model.crio_words import unwrap
+
 _START: Final = re.compile(
     r"(?P<reason>RunContainerError|CreateContainer\w*Error|PostStartHookError): (?P<words>.*)", re.DOTALL
 )
@@ -20,10 +22,10 @@ _MOUNT: Final = re.compile(
     r"error mounting \"[^\"]*\" to rootfs at \"(?P<place>[^\"]*)\": (?:.*: )?(?P<cause>[^:]*)", re.DOTALL
 )
 _NODE: Final = (
-    r"(?<![\w.-])/(?:[^\s\"',:;]*(?:/pods/[0-9a-f]{8}-|io\.containerd\.|/containerd-mount)|"
+    r"(?<![\w.-])/(?:[^\s\"',:;]*(?:/pods/[0-9a-f]{8}-|io\.containerd\.|/containerd-mount|/overlay/[0-9a-f]{64}/)|"
     r"(?:var/lib|run|var/run)/(?:kubelet|containerd|containers|crio|docker|k0s|k3s|rancher|runc)/)[^\s\"',:;]*"
 )
-_ROOT: Final = re.compile(rf"{_NODE}?/rootfs(?=/)")
+_ROOT: Final = re.compile(rf"{_NODE}?/rootfs(?=/)|(?<![\w.-])/[^\s\"',:;]*/overlay/[0-9a-f]{{64}}/merged/?(?=/)")
 """The node's path of a container's root folder."""
 _PATH: Final = re.compile(_NODE)
 _MOST_CHARACTERS: Final = 8192
@@ -31,7 +33,7 @@ _MOST_CHARACTERS: Final = 8192
 
 def plain(words: str) -> str:
     """Return a message of the kubelet without the runtime's steps, and without paths of the node."""
-    words = _PATH.sub("a path of the node", _ROOT.sub("", words[:_MOST_CHARACTERS]))
+    words = _PATH.sub("a path of the node", _ROOT.sub("", unwrap(words[:_MOST_CHARACTERS])))
     if (start := _START.fullmatch(words)) is None:
         return words
     cause = start["words"].strip()

@@ -22,6 +22,7 @@ from k8spilot.common.errors import (
     ClusterRefused,
     Displaced,
     ImageError,
+    ImageNotHere,
     NotNow,
     PayloadLost,
     PilotError,
@@ -32,6 +33,7 @@ from k8spilot.kube.pod import IDLE_COST, bind_of
 from k8spilot.kube.relist import Relist
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.model.runtime_faults import runtime_fault
 from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.image_requests import ImageRequests
@@ -117,9 +119,12 @@ class Binder:
 
         Raises:
             BindError: the kubelet cannot pull or run it, or not in time, or the image adds groups to its jobs.
+            ImageNotHere: it would end the node's container runtime.
             ClusterRefused: the API server does not allow it.
             NotNow: it is not available at present, for a temporary reason.
         """
+        if (fault := runtime_fault(image, self._changes.view(self.pod.pod).container_id)) is not None:
+            raise ImageNotHere(fault)
         try:
             async with asyncio.timeout(seconds):
                 return await self._persist(image, attempt)
