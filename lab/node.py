@@ -136,6 +136,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
         "name_servers": json.dumps(_name_servers()),
         "registry_address": settings.registry_address,
         "runtime_socket": settings.runtime_socket,
+        "downloads": settings.downloads,
     }
     targets = {
         _CONFIGURATIONS[settings.runtime]: state / "runtime.conf",
@@ -154,6 +155,8 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
             target.write_text(text)
     (state / "crio-bin/runc").chmod(0o755)
     (state / "cdi").mkdir(exist_ok=True)
+    if settings.runtime_daemon == "crio":
+        settings.downloads.mkdir(parents=True, exist_ok=True)
 
 
 def _name_servers() -> list[str]:

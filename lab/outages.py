@@ -118,9 +118,9 @@ def remove_image(lab: Lab, reference: str) -> None:
 def image_disk_full(lab: Lab, *, inodes: bool = False) -> Iterator[None]:
     """Let the node have no room for layers that it pulls: none for bytes, or no inodes.
 
-    A small file system of its own lies where containerd writes what it downloads.
+    A small file system of its own lies where the runtime writes what it downloads.
     """
-    folder = lab.settings.images / "io.containerd.content.v1.content/ingest"
+    folder = lab.settings.downloads
     options = "size=1m,nr_inodes=3" if inodes else "size=4k,nr_inodes=1000"
     with _alone(lab):
         run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], what="fill the image disk")

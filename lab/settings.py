@@ -139,6 +139,17 @@ class Settings:
         return self.runtime.partition("-")[0]
 
     @property
+    def runtime_agent(self) -> str:
+        """What the node's requests to registries begin their User-Agent with."""
+        return {"crio": "cri-o"}.get(self.runtime_daemon, self.runtime_daemon)
+
+    @property
+    def downloads(self) -> Path:
+        """Where the node's runtime writes layers that it downloads."""
+        own = "io.containerd.content.v1.content/ingest" if self.runtime_daemon == "containerd" else "downloads"
+        return self.images / own
+
+    @property
     def runtime_socket(self) -> Path:
         """Where the node's container runtime listens."""
         return self.state / f"{self.runtime_daemon}.sock"

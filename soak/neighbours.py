@@ -114,13 +114,14 @@ def _stall_pull(pod: Target, draw: random.Random) -> int | None:
     """Let the pull of a new image stop in the middle for a while."""
     with ExitStack() as undo:
         registry = undo.enter_context(faulty_registry(pod.lab))
-        registry.fails(RegistryFault(BLOBS, silent=True, agent="containerd"))
+        node = pod.lab.settings.runtime_agent
+        registry.fails(RegistryFault(BLOBS, silent=True, agent=node))
         mark = layer(Entry("mark", data=str(time.time_ns()).encode()))
         pushed = Pusher(pod.lab.registry).push(f"soak-pulls:{time.time_ns()}", OciImage((shell(), mark)))
         image = pushed.partition("@")[0].replace(pod.lab.registry, registry.address)
         jobs = undo.enter_context(_job(pod, image, "true"))
         deadline = time.monotonic() + _FOUND_SECONDS
-        while not registry.asked(BLOBS, "containerd"):
+        while not registry.asked(BLOBS, node):
             if time.monotonic() > deadline:
                 raise NothingToHitError(f"the node pulls nothing for a job of pod {pod.name}")
             time.sleep(0.1)

@@ -6,10 +6,11 @@ import time
 from lab.faulty import BLOBS, Fault
 from lab.oci import Pusher
 from lab.registries import faulty_registry
+from lab.settings import Settings
 from tests.attacks.ground import BASELINE_FIRST, Ground
 from tests.e2e.pool import MATCHED_SECONDS, Images, until
 
-NODE = "containerd"
+NODE = Settings.from_environment().runtime_agent
 
 
 def _away(ground: Ground) -> bool:

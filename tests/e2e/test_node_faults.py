@@ -20,6 +20,7 @@ from lab.faulty import BLOBS, Fault
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
 from lab.registries import faulty_registry
+from lab.settings import Settings
 from tests.e2e.on_signal import CODE, OUTPUT, OnSignal
 from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, until
 from tests.runner.nightly import each_day
@@ -39,7 +40,7 @@ EACH_DAY: Final = ("kubelet stopped", "kubelet slow", "containerd killed")
 LASTS_SECONDS = 3.0
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
-NODE = "containerd"
+NODE = Settings.from_environment().runtime_agent
 """What the node's requests begin their User-Agent with."""
 
 COMES, PULLED, STARTS, RUNS, ENDS, REMOVED = MOMENTS = ("comes", "pulled", "starts", "runs", "ends", "removed")

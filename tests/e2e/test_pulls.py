@@ -12,6 +12,7 @@ from lab.api import Lab
 from lab.faulty import ALL, BLOBS, MANIFESTS, Fault, FaultyRegistry
 from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
+from lab.settings import Settings
 from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
 from tests.runner.nightly import each_day
 
@@ -33,7 +34,7 @@ FIRST_UPDATE_SECONDS = 3
 IDLE = 1
 """JobStatus."""
 
-NODE = "containerd"
+NODE = Settings.from_environment().runtime_agent
 """What the node's requests begin their User-Agent with."""
 
 
@@ -118,10 +119,11 @@ def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
     assert ads(vacated)[0]["NumShadowStarts"] >= 2
 
 
+LOST = "blob unknown" if NODE == "cri-o" else "not found"
 FOR_GOOD = {
     "no manifest": (Fault(MANIFESTS, 404, ("MANIFEST_UNKNOWN", "manifest unknown")), "manifest unknown"),
     "name": (Fault(MANIFESTS, 400, ("NAME_INVALID", "invalid repository name")), "name invalid"),
-    "a layer is lost": (Fault(BLOBS, 404, ("BLOB_UNKNOWN", "blob unknown to registry"), agent=NODE), "not found"),
+    "a layer is lost": (Fault(BLOBS, 404, ("BLOB_UNKNOWN", "blob unknown to registry"), agent=NODE), LOST),
 }
 
 

@@ -101,9 +101,10 @@ def test_an_engine_that_is_killed_while_it_pulls_an_image_costs_a_new_start_of_t
     pool: Pool, faulty: FaultyRegistry, pusher: Pusher
 ) -> None:
     image = Images(pusher, faulty).fresh()
-    faulty.fails(Fault(BLOBS, hang=True, agent="containerd"))
+    node = pool.lab.settings.runtime_agent
+    faulty.fails(Fault(BLOBS, hang=True, agent=node))
     jobs = pool.submit({"container_image": image, "executable": "/bin/true"})
-    until(lambda: faulty.asked(BLOBS, "containerd"), "the image is pulled", 60)
+    until(lambda: faulty.asked(BLOBS, node), "the image is pulled", 60)
     kill_engine(pool)
     faulty.is_well()
     assert jobs.ended(timeout=90, ignore=BAD_NEWS - {"JobHeldEvent"}).attributes["TerminatedNormally"]
