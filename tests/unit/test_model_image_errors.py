@@ -129,6 +129,12 @@ FOR_NOW = [
     f'{CRIO_START}unable to start container process: error during container init: cannot allocate memory"\n',
     'CreateContainerError: container create failed: time="2026" level=error msg="write /x: no space left on device"',
     "CreateContainerError: error reading from server: EOF",
+    (
+        "CreateContainerError: kubelet may be retrying requests that are timing out in CRI-O due to system load. "
+        "Currently at stage container storage creation: the requested container x is now ready and will be provided to the "
+        "kubelet on next retry"
+    ),
+    "CreateContainerError: error reserving ctr name x for id y: name is reserved",
     "something that nobody has seen",
 ]
 

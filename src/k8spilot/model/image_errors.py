@@ -33,8 +33,9 @@ _UNAVAILABLE: Final = re.compile(
     r"toomanyrequests|too many requests|connection (?:refused|reset)|no route to host|network is unreachable|"
     r"i/o timeout|timeout awaiting|TLS handshake timeout|deadline ?exceeded|context (?:deadline|canceled)|\bEOF\b|"
     r"short read|broken pipe|server misbehaving|temporary failure|request timeout|unavailable|QPS exceeded|"
-    r"failed to reserve container name|cannot start a (?:stopped process|container that has stopped)|"
-    r"cannot start an already running container|cannot allocate memory|too many open files|input/output error",
+    r"failed to reserve container name|name is reserved|due to system load|"
+    r"cannot start a (?:stopped process|container that has stopped)|cannot start an already running container|"
+    r"cannot allocate memory|too many open files|input/output error",
     re.IGNORECASE,
 )
 """Errors of the registry, the network or the node."""
