@@ -131,8 +131,8 @@ FOR_NOW = [
     "CreateContainerError: error reading from server: EOF",
     (
         "CreateContainerError: kubelet may be retrying requests that are timing out in CRI-O due to system load. "
-        "Currently at stage container storage creation: the requested container x is now ready and will be provided to the "
-        "kubelet on next retry"
+        "Currently at stage container storage creation: the requested container x is now ready and will be provided to "
+        "the kubelet on next retry"
     ),
     "CreateContainerError: error reserving ctr name x for id y: name is reserved",
     "something that nobody has seen",

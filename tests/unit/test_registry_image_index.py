@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.registry.image_index import Choice, choose
+from k8spilot.registry.image_index import Choice, choose, configuration_of
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -85,3 +85,18 @@ WRONG: list[Any] = [None, 5, [], *({"manifests": entries} for entries in ENTRIES
 def test_what_has_another_shape_is_refused(manifest: Any) -> None:
     with pytest.raises(ValueError, match=r"form|list|digest|other platforms"):
         choose(manifest, "amd64")
+
+
+@pytest.mark.parametrize(
+    "name", ["io.kubernetes.cri-o.annotations.checkpoint.name", "org.criu.checkpoint.container.name"]
+)
+def test_a_checkpoint_from_which_a_runtime_would_restore_processes_is_refused(name: str) -> None:
+    manifest = {"mediaType": MANIFEST, "config": {"digest": named("own")}}
+    assert configuration_of({**manifest, "annotations": {"org.opencontainers.image.title": name}}) == named("own")
+    with pytest.raises(ValueError, match="it is a checkpoint of a container"):
+        configuration_of({**manifest, "annotations": {name: ""}})
+
+
+def test_annotations_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match="form"):
+        configuration_of({"config": {"digest": named("own")}, "annotations": 5})

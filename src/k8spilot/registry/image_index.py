@@ -21,6 +21,8 @@ _SCHEMA_1: Final = frozenset({"signatures", "fslayers", "history"})
 """Fields of Docker's schema 1 manifests, whose meaning and digest depend on the client (libtrust)."""
 _ENTRY: Final = ("digest", "platform", "mediaType")
 _PLATFORM: Final = ("architecture", "os", "variant", "os.version", "os.features", "features")
+_CHECKPOINTS: Final = ("io.kubernetes.cri-o.annotations.checkpoint.", "org.criu.checkpoint.")
+"""Begins of the annotations of checkpoints (CRI-O; checkpointctl)."""
 _MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -71,9 +73,13 @@ def configuration_of(manifest: Any) -> str:
     """Return the digest of the configuration in the manifest of one image.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or the image is a checkpoint. A runtime with CRIU restores the processes of one
+            instead of starting the pod's own program (CRI-O: CRImportCheckpoint in server/container_restore.go).
     """
-    return _checked(fields(fields(manifest, ("config",)).get("config"), ("digest",)))
+    found = fields(manifest, ("config", "annotations"))
+    if any(name.startswith(_CHECKPOINTS) for name in fields(found.get("annotations") or {}, ())):
+        raise ValueError("it is a checkpoint of a container; name the image that the container had")
+    return _checked(fields(found.get("config"), ("digest",)))
 
 
 def own_platform(name: str, system: str, machine: str) -> str:
