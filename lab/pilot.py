@@ -143,9 +143,10 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
                 "behavior": "merge",
                 "literals": [f"CONDOR_HOST={lab.pool_host}"],
                 "options": {"disableNameSuffixHash": True},
-            }
+            },
+            *(more or {}).get("configMapGenerator", ()),
         ],
-        **(more or {}),
+        **{key: value for key, value in (more or {}).items() if key != "configMapGenerator"},
         "patches": [
             *(more or {}).get("patches", ()),
             {"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(patch)},

@@ -5,7 +5,6 @@ The pilots trust it by the steps of docs/how-to/transfer-plugins.md.
 
 import functools
 import http.server
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,14 +54,14 @@ def site(lab: Lab, owner: str, store: S3, request: pytest.FixtureRequest) -> Ite
     here, pod = lab.at(level), f"e2e-{owner}-authority-{level}"
     authority = (store.keys / "ca.crt").read_text()
     file = lab.access_point("alice", "openssl x509 -hash -noout", input=authority).strip() + ".0"
-    _apply(here, pod, authority)
     mount = {"name": "site-ca", "mountPath": f"/etc/ssl/certs/{file}", "subPath": "ca.crt", "readOnly": True}
     containers = ("/spec/containers/0", *(("/spec/initContainers/2",) if level == "restricted" else ()))
     trust = pilot.change(
         {"op": "add", "path": "/spec/volumes/-", "value": {"name": "site-ca", "configMap": {"name": pod}}},
         *({"op": "add", "path": f"{one}/volumeMounts/-", "value": mount} for one in containers),
     )
-    pilot.deploy(here, pod, overlay={"patches": [trust]})
+    generated = {"name": pod, "literals": [f"ca.crt={authority}"], "options": {"disableNameSuffixHash": True}}
+    pilot.deploy(here, pod, overlay={"configMapGenerator": [generated], "patches": [trust]})
     jobs.wait_in_pool(here, pod)
     yield here, pod
     pilot.discard(here, pod)
@@ -130,16 +129,6 @@ def _puts(pool: Pool, store: S3, secret: str, name: str) -> jobs.Jobs:
         files=_files(store, secret),
         **KEYS,
     )
-
-
-def _apply(lab: Lab, name: str, authority: str) -> None:
-    document = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": lab.namespace},
-        "data": {"ca.crt": authority},
-    }
-    lab.kubectl("apply", "-f", "-", input=json.dumps(document))
 
 
 @contextmanager
