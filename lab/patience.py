@@ -12,10 +12,13 @@ VARIABLE: Final = "K8SPILOT_LAB_SLOWNESS"
 
 
 def _read(text: str) -> float:
-    """Return the factor, 1 where none is given. Raises ValueError: it is no number from 1 on."""
-    factor = float(text or 1)
-    if not 1 <= factor < 1000:
-        raise ValueError(f"{VARIABLE} is {text}: it must be from 1 to 1000")
+    """Return the factor, 1 where none is given; end the program with a sentence if it is no number from 1 to 1000."""
+    try:
+        factor = float(text or 1)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= 1000:
+        raise SystemExit(f"{VARIABLE} is {text!r}: set a number from 1 to 1000, or unset it")
     return factor
 
 

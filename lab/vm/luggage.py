@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from lab.errors import LabError
 from lab.images import Images, digest_of
 from lab.processes import Daemon, Daemons
 from lab.progress import Progress
-from lab.settings import CHECKOUT, DEBIAN_SUITE, NODE_ADDRESS, REGISTRY_PORT, Settings
+from lab.settings import DEBIAN_SUITE, NODE_ADDRESS, REGISTRY_PORT, Settings
 from lab.shell import run
 from lab.vm import registry_files, system
 
@@ -77,9 +78,9 @@ class _Contents:
     def key(self) -> str:
         """Name what is large: the disk is made anew when it changes."""
         large = [f"{name}:{tags[-1]}" for name, tags in self.images.items() if name != "k8spilot"]
-        requirements = [CHECKOUT / "requirements.txt", CHECKOUT / "pyproject.toml"]
-        names = [*(path.name for path in self.programs), *map(str, self.folders), *large, sys.version, str(DISK_GIB)]
-        return digest_of([RECIPE, *names], requirements)
+        installed = sorted(f"{one.name} {one.version}" for one in distributions())
+        names = [*(path.name for path in self.programs), *map(str, self.folders), *large, *installed]
+        return digest_of([RECIPE, str(DISK_GIB), sys.version, *names])
 
 
 def ensure(settings: Settings, progress: Progress) -> Luggage:
