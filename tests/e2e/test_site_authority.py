@@ -37,6 +37,8 @@ FAULTY = ("25.14",)
 That request has no file name, which FileTransfer::LegalPathInSandbox refuses since 25.10 (HTCONDOR-3499).
 """
 LOGS = "find /var/log/condor -type f -exec cat {} +"
+HISTORY = "/var/log/condor/startd_history"
+"""Where HTCondor keeps the ads of jobs that have ended, with the URLs of their inputs."""
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +91,16 @@ def test_https_needs_an_authority_that_the_pilot_trusts(ours: Pool, store: S3, t
 def test_s3_with_the_users_keys_which_stay_on_the_access_point(ours: Pool, store: S3) -> None:
     done = result(ours.shell(LOOK, transfer_input_files=store.url("page"), files=_files(store, store.secret), **KEYS))
     assert {"of the store\n" in done.text, "_CONDOR_JOB_AD=" in done.text} == {True}
-    said = ours.log(600) + ours.inside(LOGS)
-    assert store.address in said
-    for what in (done.text, said):
+    logs = ours.inside(LOGS)
+    assert store.address in logs
+    for what in (done.text, ours.log(600), logs):
         assert store.secret not in what
+    # HTCondor's own files have the URL with its signature, which opens the object for an hour.
+    for what in (done.text, ours.log(600)):
         assert "X-Amz-Signature" not in what
+    theft = ours.shell("true", user="bob", transfer_input_files=f"file://{HISTORY}")
+    assert f"Could not open file {HISTORY}" in hold_reason(theft, INPUT_HOLD)
+    assert ours.inside(f"test -s {HISTORY} && echo there") == "there\n"
 
 
 def test_s3_outputs_are_stored_and_hold_the_job_where_htcondor_has_the_fault(ours: Pool, store: S3) -> None:

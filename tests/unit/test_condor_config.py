@@ -46,7 +46,6 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "GLIDEIN_ToDie",
         "WANT_HOLD_SUBCODE",
         "CATALOG_SPACE",
-        "FILE_TRANSFER_STATS_LOG",
     )
     assert values == {
         "DAEMON_LIST": "MASTER, STARTD",
@@ -61,7 +60,6 @@ def test_htcondor_reads_what_was_meant(tmp_path: Path) -> None:
         "GLIDEIN_ToDie": str(STARTED + 360 * 3600),
         "WANT_HOLD_SUBCODE": values["WANT_HOLD_SUBCODE"],
         "CATALOG_SPACE": "0",
-        "FILE_TRANSFER_STATS_LOG": "None",
     }
     assert "104" in values["WANT_HOLD_SUBCODE"]
 

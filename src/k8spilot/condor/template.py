@@ -18,9 +18,6 @@ RUN = $run
 SPOOL = $spool
 EXECUTE = $execute
 PROCD_ADDRESS = $$(RUN)/procd_pipe
-# It would have the URLs of all transfers. Whoever knows one with a signature can use the object for an hour. Another
-# user's job could read this log by a file:// URL.
-FILE_TRANSFER_STATS_LOG =
 LOCAL_CONFIG_FILE =
 LOCAL_CONFIG_DIR = $drop_ins
 # The node's kernel does not belong to the pilot.
@@ -184,4 +181,5 @@ FS_LOCAL_DIR = $(RUN)
 STARTER_DISABLE_USER_SUPPLIED_TRANSFER_PLUGINS = True
 # A starter may write to these logs only (starter.c).
 STARTER_LOG = $(LOG)/starter/StarterLog
-STARTER_STATS_LOG = $(LOG)/starter/XferStatsLog"""
+STARTER_STATS_LOG = $(LOG)/starter/XferStatsLog
+FILE_TRANSFER_STATS_LOG = $(LOG)/starter/transfer_history"""
