@@ -146,7 +146,7 @@ def _runtime() -> str:
     path = "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}"
     command = [*node.kubectl(Settings.from_environment()), "get", "nodes", "-o", path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.replace("://", " ").replace(" v", " ").partition("+")[0] or "unknown"
+    return done.stdout.replace("://", " ").replace(" v", " ").replace("cri-o", "CRI-O").partition("+")[0] or "unknown"
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], name: str) -> int:
