@@ -188,9 +188,11 @@ def _runtime(settings: Settings) -> Daemon:
     program, configuration = settings.bin / settings.runtime_daemon, settings.state / "runtime.conf"
     if settings.runtime_daemon == "containerd":
         return Daemon("containerd", [program, "--config", configuration])
+    # NVIDIA's runtimes find runc on the PATH that CRI-O gives to conmon, which is its own.
+    path = f"PATH={settings.state}/crio-bin:{settings.bin}:/usr/sbin:/usr/bin:/sbin:/bin"
     # Without these folders, it reads the machine's own drop-ins.
     registries = (f"--registries-conf={settings.state}/registries.conf", f"--registries-conf-dir={settings.state}/none")
-    return Daemon("crio", [program, "--config", configuration, "--config-dir", "", *registries])
+    return Daemon("crio", ["/usr/bin/env", path, program, "--config", configuration, "--config-dir", "", *registries])
 
 
 def _apiserver(settings: Settings) -> Daemon:
