@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 
-from lab import demo, dockerd, pilot, testbed
+from lab import binaries, demo, dockerd, pilot, testbed
 from lab.api import Lab
 from lab.demo import factory as demo_factory
 from lab.errors import LabError
@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("up", help="bring up what does not run, repair what died")
+    everything = commands.add_parser("up", help="bring up what does not run, repair what died")
+    everything.add_argument("--on-demand", action="store_true", help="build what some tests start on demand, too")
     commands.add_parser("down", help="end it and leave nothing behind but the cache")
     commands.add_parser("kubeconfig", help="print the path of the admin kubeconfig")
     commands.add_parser("registry", help="print host:port of the registry")
@@ -62,6 +63,9 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.command == "up":
         lab = Lab.up()
+        if options.on_demand and lab.settings.kubeconfig is None:
+            with lab.progress:
+                binaries.ensure(lab.settings, lab.progress, binaries.ON_DEMAND)
         print(f"kubeconfig  {lab.kubeconfig}\nregistry    {lab.registry}\nimage       {lab.image}", file=sys.stderr)
         print(f"pool        {lab.pool_host}", file=sys.stderr)
         return 0

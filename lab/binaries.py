@@ -1,5 +1,6 @@
 """Build the node's programs from the Go module proxy, with a Go of the lab's own, once per version."""
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -7,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class Module:
         """Name everything that the result depends on in 16 hexadecimal digits."""
         words = f"{GO_VERSION} {self.packages} {self.output} {self.linker_flags} 1"
         if self.has_c or self.tags:
-            words += f" {self.tags} {self.has_c}"
+            words += f" {self.tags} {self.has_c} {self.c_program}"
         digest = hashlib.sha256(words.encode())
         for path in self.files():
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -136,6 +137,8 @@ DRA_EXAMPLE = Module(
 """Both are built on demand (lab/dra.py)."""
 S3 = Module("s3", ("github.com/versity/versitygw/cmd/versitygw",), "", "-s -w", "build versitygw")
 """Built on demand (lab/s3.py)."""
+ON_DEMAND = (NETWORK_POLICIES, DRA, DRA_EXAMPLE, S3)
+"""Modules that some tests need."""
 
 
 def node_modules(settings: Settings) -> tuple[Module, ...]:
@@ -155,19 +158,28 @@ def of_node(settings: Settings, progress: Progress) -> list[Path]:
 
 def ensure(settings: Settings, progress: Progress, modules: Sequence[Module]) -> list[Path]:
     """Return the folders with the programs of `modules`, one per module; build what the cache lacks."""
-    folders = [settings.cache / "programs" / f"{module.name}-{module.key()}" for module in modules]
-    missing = [(module, folder) for module, folder in zip(modules, folders, strict=True) if not folder.is_dir()]
-    if missing:
-        with progress.step(f"install Go {GO_VERSION}"):
-            go = _ensure_go(settings)
-        for module, folder in missing:
-            with progress.step(module.title):
-                once(folder, functools.partial(_build, settings, module, go))
-            forget_others(folder)
-        if not os.environ.get("K8SPILOT_LAB_KEEP_GO"):
-            for leftover in (settings.cache / "go", settings.cache / "tools"):
-                shutil.rmtree(leftover, ignore_errors=True)
-    return folders
+    folders = {module: settings.cache / "programs" / f"{module.name}-{module.key()}" for module in modules}
+    if not all(folder.is_dir() for folder in folders.values()):
+        settings.cache.mkdir(parents=True, exist_ok=True)
+        # One process at a time has Go, and removes it at the end. The others find that all is built.
+        with (settings.cache / "go.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            missing = {module: folder for module, folder in folders.items() if not folder.is_dir()}
+            if missing:
+                _build_all(settings, progress, missing)
+    return list(folders.values())
+
+
+def _build_all(settings: Settings, progress: Progress, missing: Mapping[Module, Path]) -> None:
+    with progress.step(f"install Go {GO_VERSION}"):
+        go = _ensure_go(settings)
+    for module, folder in missing.items():
+        with progress.step(module.title):
+            once(folder, functools.partial(_build, settings, module, go))
+        forget_others(folder)
+    if not os.environ.get("K8SPILOT_LAB_KEEP_GO"):
+        for leftover in (settings.cache / "go", settings.cache / "tools"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def link(folders: list[Path], target: Path) -> None:

@@ -39,7 +39,7 @@ PACKAGES = {
     "musl-tools": "/usr/bin/musl-gcc",
     "libc6-dev": "/usr/include/stdio.h",
     "libseccomp-dev": "/usr/include/seccomp.h",
-    "pkgconf": "/usr/bin/pkgconf",
+    "pkgconf": "/usr/bin/pkg-config",
 }
 """Distribution packages of the lab, each with a file by which we see that it is installed."""
 _OF_CRIO = {"conmon": "/usr/bin/conmon"}

@@ -59,6 +59,8 @@ def main() -> int:
         return _session(asked.workers, QUICK_SECONDS, [*own, *asked.options])
     # The scheduler reads the times of the last whole run: a part of it must not replace them.
     target = BUILD / "test-part-times.json" if asked.options or asked.part else plugin.TIMES
+    if target == plugin.TIMES:
+        os.environ[plugin.WHOLE] = "1"
     own = [*_only(asked.part), _times_in(target)]
     return _session(asked.workers, SESSION_SECONDS, [*own, *asked.options])
 

@@ -30,6 +30,8 @@ LAB_OUTCOME: Final = "K8SPILOT_TEST_LAB"
 
 Where it is set, the lab is brought up beside the tests that need none, if there is a test that needs it.
 """
+WHOLE: Final = "K8SPILOT_TEST_WHOLE"
+"""Set where all tests run: then the lab builds the programs that some of them start on demand, before any test."""
 PREFIX: Final = "K8SPILOT_TEST_PREFIX"
 """Names of pods have it in them: checkouts that share one lab set it."""
 _FACTS: Final = "k8spilot_facts"
@@ -125,7 +127,8 @@ def register(config: pytest.Config) -> None:
 
 def _bring_lab_up(outcome: Path) -> None:
     """Bring the lab up; write to `outcome` that it is, or why it is not."""
-    status = subprocess.run([sys.executable, "-m", "lab", "up"], cwd=CHECKOUT, check=False).returncode
+    command = [sys.executable, "-m", "lab", "up", *(["--on-demand"] if WHOLE in os.environ else [])]
+    status = subprocess.run(command, cwd=CHECKOUT, check=False).returncode
     problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
     part = outcome.with_suffix(".part")
     part.write_text(json.dumps({"problem": problem}))

@@ -95,6 +95,12 @@ def test_a_checkpoint_from_which_a_runtime_would_restore_processes_is_refused(na
     assert configuration_of({**manifest, "annotations": {"org.opencontainers.image.title": name}}) == named("own")
     with pytest.raises(ValueError, match="it is a checkpoint of a container"):
         configuration_of({**manifest, "annotations": {name: ""}})
+    for kind in (manifest, {"manifests": [entry("own")]}):
+        choose(kind, "amd64")
+        with pytest.raises(ValueError, match="it is a checkpoint of a container"):
+            choose({**kind, "annotations": {name: ""}}, "amd64")
+        with pytest.raises(ValueError, match="some parsers interpret its field 'Annotations'"):
+            choose({**kind, "Annotations": {name: ""}}, "amd64")
 
 
 def test_annotations_of_another_shape_are_refused() -> None:

@@ -20,7 +20,7 @@ _CHECK: Final = "network policy"
 _USUAL_PORT: Final = 9464
 """Metrics port of the component."""
 _NAMED_PORT: Final = "metrics"
-"""Name of that port in the pod."""
+"""Name of that port in the pod. A pilot with another port may have left the name as it was."""
 
 
 def network_findings(
@@ -61,8 +61,7 @@ def _port_warnings(policies: Sequence[Json], metrics_port: int) -> Iterator[str]
             "metrics cannot be read from other pods"
         )
     for name, rule in rules:
-        named = {port.get("port") for port in rule.get("ports") or ()}
-        if metrics_port != _USUAL_PORT and _USUAL_PORT in named:
+        if metrics_port != _USUAL_PORT and rule.get("ports") and _lets_in(rule, _USUAL_PORT):
             yield (
                 f"the NetworkPolicy {name} lets connections to port {_USUAL_PORT} in, on which this pilot does not "
                 "listen: remove that port, or a job that listens there can be reached"
@@ -79,7 +78,7 @@ def _lets_in(rule: Json, number: int) -> bool:
 def _has(port: Json, number: int) -> bool:
     first = port.get("port")
     if not isinstance(first, int):
-        return first in {None, _NAMED_PORT}
+        return first is None or (first == _NAMED_PORT and number == _USUAL_PORT)
     last: int = port.get("endPort", first)
     return first <= number <= last
 

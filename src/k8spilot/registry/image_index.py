@@ -22,7 +22,7 @@ _SCHEMA_1: Final = frozenset({"signatures", "fslayers", "history"})
 _ENTRY: Final = ("digest", "platform", "mediaType")
 _PLATFORM: Final = ("architecture", "os", "variant", "os.version", "os.features", "features")
 _CHECKPOINTS: Final = ("io.kubernetes.cri-o.annotations.checkpoint.", "org.criu.checkpoint.")
-"""Begins of the annotations of checkpoints (CRI-O; checkpointctl)."""
+"""Begins of the annotations of checkpoints (CRI-O; containerd and checkpointctl)."""
 _MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -52,7 +52,8 @@ def choose(manifest: Any, machine: str) -> Choice | None:
         ValueError: `manifest`, any JSON, has another form, clients interpret it differently, or it has no image for the
             machine.
     """
-    value = fields(manifest, ("manifests", "config"))
+    value = fields(manifest, ("manifests", "config", "annotations"))
+    _check_annotations(value)
     if any(name.casefold() in _SCHEMA_1 for name in value):
         raise ValueError("it is in Docker's old schema 1, which nodes no longer run; push the image again")
     entries = value.get("manifests")
@@ -73,13 +74,23 @@ def configuration_of(manifest: Any) -> str:
     """Return the digest of the configuration in the manifest of one image.
 
     Raises:
-        ValueError: there is none, or the image is a checkpoint. A runtime with CRIU restores the processes of one
-            instead of starting the pod's own program (CRI-O: CRImportCheckpoint in server/container_restore.go).
+        ValueError: there is none, or the image is a checkpoint.
     """
     found = fields(manifest, ("config", "annotations"))
-    if any(name.startswith(_CHECKPOINTS) for name in fields(found.get("annotations") or {}, ())):
-        raise ValueError("it is a checkpoint of a container; name the image that the container had")
+    _check_annotations(found)
     return _checked(fields(found.get("config"), ("digest",)))
+
+
+def _check_annotations(value: dict[str, Any]) -> None:
+    """Raise ValueError if a manifest or an index is a checkpoint of a container.
+
+    A runtime restores the processes of one instead of starting the pod's own program, and pulls an image that the
+    checkpoint names. CRI-O looks at the manifest (1.36, server/container_restore.go), containerd 2.1 to 2.3 at the
+    object that the reference names, index or not (internal/cri/server/container_checkpoint_linux.go).
+    """
+    annotations = value.get("annotations")
+    if annotations is not None and any(name.startswith(_CHECKPOINTS) for name in fields(annotations, ())):
+        raise ValueError("it is a checkpoint of a container; name the image that the container had")
 
 
 def own_platform(name: str, system: str, machine: str) -> str:
