@@ -135,6 +135,12 @@ FOR_NOW = [
         "the kubelet on next retry"
     ),
     "CreateContainerError: error reserving ctr name x for id y: name is reserved",
+    f"{CRIO}writing blob: setting up to decompress blob: read tcp 10.0.0.1:1: connection reset by peer{NO_ARTIFACT}",
+    f"{CRIO}writing blob: setting up to decompress blob: write /x: input/output error{NO_ARTIFACT}",
+    (
+        'CreateContainerError: container create failed: time="x" level=warning msg="no oom count" error="no file"\n'
+        'time="x" level=error msg="runc create failed: cannot allocate memory"\n'
+    ),
     "something that nobody has seen",
 ]
 

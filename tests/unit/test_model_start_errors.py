@@ -80,6 +80,19 @@ def test_what_crio_passes_on_from_its_log_is_taken_out_of_it(words: str) -> None
     assert plain(f"CreateContainerError: {words}") == expected
 
 
+def test_of_several_lines_of_crios_log_the_failures_count() -> None:
+    warning = 'time="2026-11-27T20:26:40Z" level=warning msg="unable to get oom kill count" error="no such file"\n'
+    failure = 'time="2026-11-27T20:26:40Z" level=error msg="runc create failed: cannot allocate memory"\n'
+    for log, expected in (
+        (warning + failure, "cannot allocate memory"),
+        (failure + failure, "cannot allocate memory runc create failed: cannot allocate memory"),
+        (warning, "unable to get oom kill count"),
+        (failure.replace('"runc create failed: cannot allocate memory"', "killed"), "killed"),
+    ):
+        words = plain(f"CreateContainerError: container create failed: {log}")
+        assert words == f"its container does not start: {expected} (CreateContainerError)"
+
+
 def test_crios_second_attempt_as_an_artifact_is_left_out() -> None:
     pull = "ErrImagePull: unable to pull image or OCI artifact: pull image err: "
     asks = "initializing source docker://r/a:1: reading manifest 1 in r/a: manifest unknown"
@@ -107,6 +120,8 @@ def test_a_message_of_any_length_is_read_at_once() -> None:
         "/overlay/",
         'container create failed: time="',
         'container create failed: time="" level=error msg="\\',
+        'container create failed: time="" level=error msg="a" b="c" ',
+        'time="" level=error msg="a" b="c" d=',
         "unable to pull image or OCI artifact: pull image err: ",
     ):
         assert len(plain(f"{RUN}{piece * 100_000}")) < 20_000

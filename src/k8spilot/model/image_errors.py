@@ -23,7 +23,8 @@ _BROKEN: Final = re.compile(
     r"no match for platform|no image found in (?:image index|manifest list)|invalid reference|couldn't parse image|"
     r"must be lowercase|more than 255 characters|unsupported digest algorithm|name invalid|unsupported manifest|"
     r"exceeded maximum allowed size|unpacking failed \(error: exit status \d+; output: (?:unexpected EOF|archive/tar)|"
-    r"setting up to decompress blob|does not match config's DiffID|uses a different top layer|"
+    r"setting up to decompress blob: (?:(?:unexpected )?EOF$|gzip: invalid|magic number mismatch)|"
+    r"does not match config's DiffID|uses a different top layer|"
     r"parsing image configuration: json",
     re.IGNORECASE,
 )
