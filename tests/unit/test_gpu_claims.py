@@ -13,7 +13,16 @@ import yaml
 
 from k8spilot.cli.slots import with_slots
 from k8spilot.common.errors import SettingsError
-from k8spilot.gpu.discovery.claims import NVIDIA, Claim, ClaimedDevice, allocated, object_names, requested, shared_words
+from k8spilot.gpu.discovery.claims import (
+    NVIDIA,
+    Claim,
+    ClaimedDevice,
+    allocated,
+    object_names,
+    requested,
+    requested_claims,
+    shared_words,
+)
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.gpu.discovery.verdict import judge
@@ -424,3 +433,25 @@ def test_the_sidecar_has_the_claims_of_all_payload_containers(tmp_path: Path) ->
     assert volume is not None
     assert holders({"spec": spec}, volume) == [SIDECAR, "pilot"]
     assert sidecar["securityContext"]["runAsUser"] == UID_OF_SAMPLERS
+
+
+def test_another_container_with_the_claim_of_the_payload_container_is_told(tmp_path: Path) -> None:
+    cpus = {"op": "replace", "path": "/spec/initContainers/1/resources/limits/cpu", "value": "2"}
+    claim = {"op": "add", "path": "/spec/containers/0/resources/claims", "value": [{"name": "gpu"}]}
+    text = kustomized(tmp_path, "gpu-dra", patches=[{"target": {"kind": "Pod"}, "patch": json.dumps([cpus, claim])}])
+    with pytest.raises(SettingsError, match="the container pilot has the claim gpu of the payload container, too"):
+        with_slots(text, 2)
+
+
+@pytest.mark.parametrize("count", [33, 10**9])
+def test_a_claim_for_more_devices_than_kubernetes_allocates_is_an_error(count: int) -> None:
+    exactly = {"deviceClassName": "gpu.nvidia.com", "count": count}
+    with pytest.raises(ValueError, match=f"is for {count} devices, and a claim has at most 32"):
+        requested({"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}})
+
+
+def test_a_template_without_a_spec_of_the_claim_is_an_error() -> None:
+    template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {}}
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+    with pytest.raises(ValueError, match=r"has no spec\.spec"):
+        requested_claims(spec, [template])

@@ -12,6 +12,7 @@ from k8spilot.kube.pod import (
     container,
     groups_of,
     is_disturbed,
+    runtime,
     start_of_life,
 )
 
@@ -50,6 +51,14 @@ def test_the_groups_of_a_container_are_those_that_it_and_its_pod_ask_for() -> No
 def test_before_there_is_a_status_only_the_spec_is_known() -> None:
     assert view(None) == ContainerView(wanted="wanted")
     assert container({"spec": pod(None)["spec"]}, "payload") == ContainerView(wanted="wanted")
+
+
+def test_the_runtime_is_named_by_any_container_that_has_been_started() -> None:
+    assert (runtime({}), runtime(pod(None)), runtime(pod({"containerID": ""}))) == ("", "", "")
+    assert runtime(pod({"containerID": "cri-o://1"})) == "cri-o"
+    found = pod({"containerID": None})
+    found["status"]["containerStatuses"] = [{"name": "pilot", "containerID": "containerd://1"}]
+    assert runtime(found) == "containerd"
 
 
 def test_a_running_container() -> None:

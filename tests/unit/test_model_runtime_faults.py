@@ -6,7 +6,7 @@ from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.model.runtime_faults import runtime_fault
 
-CRIO = f"cri-o://{'0' * 64}"
+CRIO = "cri-o"
 
 
 def _image(*environment: str) -> Image:
@@ -25,5 +25,5 @@ def test_a_variable_that_is_empty_or_has_no_name_does_not() -> None:
 
 
 def test_other_runtimes_take_such_an_entry() -> None:
-    assert runtime_fault(_image("ALONE"), f"containerd://{'0' * 64}") is None
+    assert runtime_fault(_image("ALONE"), "containerd") is None
     assert runtime_fault(_image("ALONE"), "") is None

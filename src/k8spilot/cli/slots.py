@@ -264,7 +264,7 @@ def _repeat_claims(spec: Json, payload: Json, gpu_slots: Sequence[SlotSettings])
     A claim in the pod is for one ResourceClaim, so that containers with the same claim would have the same devices.
 
     Raises:
-        SettingsError: a claim is not made from a template.
+        SettingsError: a claim is not made from a template, or another container has it, too.
     """
     entries = (payload.get("resources") or {}).get("claims") or []
     names = dict.fromkeys(entry["name"] for entry in entries)
@@ -282,11 +282,17 @@ def _repeat_claims(spec: Json, payload: Json, gpu_slots: Sequence[SlotSettings])
     repeated = {
         slot.container: [{**one, "name": f"{one['name']}-{slot.number}"} for one in entries] for slot in gpu_slots
     }
-    for container in spec["initContainers"]:
+    for container in (*spec["initContainers"], *spec["containers"]):
+        claims = (container.get("resources") or {}).get("claims") or ()
         if container["name"] == SIDECAR:
             container["resources"]["claims"] = [entry for own_entries in repeated.values() for entry in own_entries]
         elif container["name"] in repeated:
             container["resources"]["claims"] = repeated[container["name"]]
+        elif shared := next((one["name"] for one in claims if one["name"] in names), None):
+            raise SettingsError(
+                f"the container {container['name']} has the claim {shared} of the payload container, too, which "
+                "becomes a claim for each payload container; give it another one"
+            )
 
 
 def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Settings) -> None:

@@ -65,6 +65,14 @@ class ContainerView:
         return None
 
 
+def runtime(pod: dict[str, Any]) -> str:
+    """Return the name of the node's container runtime, such as `containerd`; empty before a container starts."""
+    status = pod.get("status") or {}
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    found = (str(one.get("containerID") or "").partition("://") for one in statuses)
+    return next((name for name, separator, _ in found if separator), "")
+
+
 def container(pod: dict[str, Any], name: str) -> ContainerView | None:
     """Return the container `name` of `pod` (a regular one or a native sidecar); None if the pod has no such."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}

@@ -7,17 +7,17 @@ from typing import Final
 
 from k8spilot.model.image import Image
 
-_CRIO: Final = "cri-o://"
-"""Begin of a container's id in the pod's status."""
+_CRIO: Final = "cri-o"
+"""Name of CRI-O in containers' ids."""
 
 
-def runtime_fault(image: Image, container_id: str) -> str | None:
-    """Return how an image ends the runtime that made the container with this id; None if it does not.
+def runtime_fault(image: Image, runtime: str) -> str | None:
+    """Return how an image ends the container runtime of this name; None if it does not.
 
     CRI-O takes what follows the first `=` of each entry of the image's environment, and ends where an entry has none
     (1.36.3, setupContainerEnvironmentAndWorkdir in server/container_create.go). Docker and containerd accept it.
     """
-    if not container_id.startswith(_CRIO):
+    if runtime != _CRIO:
         return None
     alone = next((entry for entry in image.environment if "=" not in entry), None)
     if alone is None:

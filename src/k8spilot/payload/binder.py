@@ -29,7 +29,7 @@ from k8spilot.common.errors import (
 )
 from k8spilot.kube.backoff import BackOff, retry
 from k8spilot.kube.own_pod import OwnPod, Sidecar
-from k8spilot.kube.pod import IDLE_COST, bind_of
+from k8spilot.kube.pod import IDLE_COST, bind_of, runtime
 from k8spilot.kube.relist import Relist
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
@@ -123,7 +123,7 @@ class Binder:
             ClusterRefused: the API server does not allow it.
             NotNow: it is not available at present, for a temporary reason.
         """
-        if (fault := runtime_fault(image, self._changes.view(self.pod.pod).container_id)) is not None:
+        if (fault := runtime_fault(image, runtime(self.pod.pod))) is not None:
             raise ImageNotHere(fault)
         try:
             async with asyncio.timeout(seconds):

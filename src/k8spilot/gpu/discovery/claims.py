@@ -42,6 +42,9 @@ class Claim:
     """Other pods that may use the devices, too."""
 
 
+_MOST_DEVICES: Final = 32
+"""Devices of an allocated claim (k8s.io/api/resource/v1, AllocationResultsMaxSize)."""
+
 Claims = Mapping[str, Claim]
 """Claims of a pod, by their names in `spec.resourceClaims`. A claim that cannot be read is missing."""
 NO_CLAIMS: Final[Claims] = MappingProxyType({})
@@ -120,10 +123,17 @@ def requested_claims(spec: Json, objects: Sequence[Json]) -> Claims:
     found = {}
     for claim in spec.get("resourceClaims") or ():
         template = specs.get(("ResourceClaimTemplate", claim.get("resourceClaimTemplateName")))
-        known = specs.get(("ResourceClaim", claim.get("resourceClaimName"))) if template is None else template["spec"]
+        known = specs.get(("ResourceClaim", claim.get("resourceClaimName"))) if template is None else _spec_in(template)
         if known is not None and (wanted := requested(known)) is not None:
             found[claim["name"]] = wanted
     return found
+
+
+def _spec_in(template: Json) -> Json:
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        raise ValueError("the ResourceClaimTemplate has no spec.spec")  # noqa: TRY004 -- as for any other form
+    return spec
 
 
 def requested(spec: Json) -> Claim | None:
@@ -141,7 +151,10 @@ def requested(spec: Json) -> Claim | None:
             device_class, name = str(exactly["deviceClassName"]), str(request["name"])
             driver = NVIDIA if device_class in NVIDIA_CLASSES else device_class
             is_monitored = bool(exactly.get("adminAccess"))
-            numbers = range(int(exactly.get("count") or 1))
+            count = int(exactly.get("count") or 1)
+            if count > _MOST_DEVICES:
+                raise ValueError(f"its request {name} is for {count} devices, and a claim has at most {_MOST_DEVICES}")
+            numbers = range(count)
             devices += [ClaimedDevice(name, driver, f"{name}/{number}", is_monitored) for number in numbers]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"this is not the spec of a ResourceClaim ({error!r})") from error

@@ -135,13 +135,15 @@ class GpuMetrics:
             await asyncio.Event().wait()  # the kubelet may still start a delayed container
 
     async def _await_sidecar(self) -> None:
-        """Wait for the sampler of the pod's specification. The kubelet starts it again as often as it ends."""
-        await asyncio.sleep(_START_SECONDS)
-        if not self.up:
-            self._give_up(
-                f"the container {SIDECAR} does not get them ({self._verdict or 'it sends nothing'}); give it the "
-                "claims of the payload containers, as the component gpu-dra-metrics does"
-            )
+        """Return when the sampler of the pod's specification is away. The kubelet starts it again and again."""
+        is_up = True
+        while is_up:
+            await asyncio.sleep(_START_SECONDS)
+            is_up = self.up
+        self._give_up(
+            f"the container {SIDECAR} does not get them ({self._verdict or 'it sends nothing'}); see whether it runs, "
+            "and give it the claims of the payload containers, as the component gpu-dra-metrics does"
+        )
 
     async def _keep(self, found: MonitoredGpus, volume: str) -> None:
         """Keep a container that measures, as long as the pod may have another one."""
