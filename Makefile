@@ -129,7 +129,7 @@ vm: venv  ## start an emulated machine with cgroup v2 and systemd, with this che
 vm-down: venv  ## end it
 	@$(BIN)/python -m lab.vm down
 
-test-vm: venv  ## the demo and some tests in such a machine, in half an hour; the report is in build/vm (TESTS="-k ssh")
+test-vm: venv  ## the demo and some tests in such a machine; the report is in build/vm (TESTS="-k ssh")
 	@$(BIN)/python -m lab.vm test -- $(TESTS)
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json

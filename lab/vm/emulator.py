@@ -42,10 +42,10 @@ _EMULATED_SLOWNESS: Final = 8.0
 _PROCESSOR: Final = "max,la57=off"
 _KERNEL: Final = (
     "console=ttyS0 quiet net.ifnames=0 systemd.show_status=0 "
-    "mitigations=off tsc=reliable preempt=none transparent_hugepage=always rcupdate.rcu_expedited=1 audit=0"
+    "mitigations=off tsc=reliable preempt=none rcupdate.rcu_expedited=1 audit=0"
 )
-"""What costs less under emulation: tables of pages with four levels and large pages, clocks that need no check, no
-preemption in the kernel, and no waiting when network namespaces come and go."""
+"""What costs less under emulation: tables of pages with four levels, a clock that needs no check, no preemption in the
+kernel, and no waiting when network namespaces come and go."""
 
 
 @dataclass(frozen=True)

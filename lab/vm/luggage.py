@@ -23,7 +23,7 @@ from lab.errors import LabError
 from lab.images import Images, digest_of
 from lab.processes import Daemon, Daemons
 from lab.progress import Progress
-from lab.settings import DEBIAN_SUITE, NODE_ADDRESS, REGISTRY_PORT, Settings
+from lab.settings import DEBIAN_SUITE, NODE_ADDRESS, REGISTRY_PORT, RUNTIME, Settings
 from lab.shell import run
 from lab.vm import registry_files, system
 
@@ -86,7 +86,7 @@ class _Contents:
 
 def ensure(settings: Settings, progress: Progress) -> Luggage:
     """Return the disk, made anew if it must be; builds the project's image of this checkout. Raises LabError."""
-    settings = replace(settings, kubeconfig=None, image=None, registry=None)
+    settings = replace(settings, kubeconfig=None, image=None, registry=None, runtime=RUNTIME)
     own = replace(settings, state=settings.cache / "vm/packing")
     storage, root = settings.cache / "registry", settings.cache / "vm/root"
     shutil.rmtree(root, ignore_errors=True)
