@@ -35,7 +35,8 @@ def main() -> int:
     """Do what the command line says; return the exit code."""
     asked = _parser().parse_args()
     logging.disable()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     try:
         return _run(asked)
     except LabError as problem:
@@ -101,7 +102,7 @@ def _up(settings: Settings) -> Machine:
     """Start a machine that is ready for commands, in the place of one that runs. Raises LabError."""
     machine.check(settings)
     with Progress(settings.cache / "durations.json") as progress:
-        machine.install(settings, progress, emulator.PACKAGES)
+        machine.install(settings, progress, {**machine.PACKAGES, **emulator.PACKAGES})
         basis = system.ensure(settings, progress)
         disk = luggage.ensure(settings, progress)
         with progress.step("start the machine"):

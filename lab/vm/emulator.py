@@ -4,6 +4,7 @@ Its disks are not changed: what it writes is gone with it. Nothing of it can be 
 loopback interface, and it reaches nothing outside of itself.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -124,9 +125,17 @@ def start(settings: Settings, system: System, disks: Sequence[Path]) -> Machine:
         daemons.start(Daemon(NAME, _command(system, disks, port)))
         _wait(machine, daemons)
     except BaseException:
+        _keep_logs(settings)
         stop(settings)
         raise
     return machine
+
+
+def _keep_logs(settings: Settings) -> None:
+    """Copy what a machine has said that did not start into the cache's folder of logs."""
+    for log in (STATE / "console.log", _daemons(settings).log(NAME)):
+        with contextlib.suppress(OSError):
+            shutil.copy(log, settings.cache / f"logs/vm-{log.name}")
 
 
 def running(settings: Settings) -> Machine:

@@ -12,7 +12,13 @@ from lab.shell import run
 from lab.vm.emulator import Machine
 from lab.vm.luggage import CACHE, FILES, Luggage
 
-HANDED_ON: Final = ("K8SPILOT_LAB_KUBERNETES", "K8SPILOT_LAB_HTCONDOR", "K8SPILOT_LAB_MIRROR", "TERM")
+HANDED_ON: Final = (
+    "K8SPILOT_LAB_KUBERNETES",
+    "K8SPILOT_LAB_HTCONDOR",
+    "K8SPILOT_LAB_COMPONENTS",
+    "K8SPILOT_LAB_MIRROR",
+    "TERM",
+)
 """Variables that mean the same in the machine."""
 
 

@@ -26,7 +26,7 @@ def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     (BUILD / REPORT).unlink(missing_ok=True)
     demo = 0 if options else _step(machine, "make demo", ["make", "demo"])
-    chosen = ["--part", MARKER, "--", *options]
+    chosen = ["--", *options] if options else ["--part", MARKER, "--"]
     tests = [sys.executable, "-m", "tests.runner", "all", "--workers", str(WORKERS), *chosen]
     status = _step(machine, "the stories", [*tests, f"--junitxml={BUILD / REPORT}"])
     _collect(machine, settings)
