@@ -20,13 +20,14 @@ from lab.errors import LabError
 from lab.gpu import claims
 from lab.gpu import node as gpus
 from lab.gpu.devices import Inventory
-from lab.processes import Daemon, Daemons
+from lab.patience import scaled
+from lab.processes import Daemon, Daemons, end
 from lab.progress import Progress
 from lab.settings import NODE_NAME, Settings
 from lab.shell import run
 
 EXAMPLE_DRIVER: Final = "gpu.example.com"
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = scaled(60.0)
 
 Json = dict[str, Any]
 
@@ -93,12 +94,13 @@ def stop(settings: Settings, driver: Driver) -> None:
     daemons = Daemons(settings)
     if driver.daemon not in daemons.known():
         return
-    daemons.stop(driver.daemon)
+    end(daemons.living(driver.daemon))
     names = [one["metadata"]["name"] for one in driver.classes]
     _kubectl(settings, "delete", "deviceclass", *names, "--ignore-not-found")
     _kubectl(settings, "delete", "resourceslice", f"--field-selector=spec.driver={driver.name}")
     for spec in (settings.state / "cdi").glob(f"*{driver.name}[-_]*"):
         spec.unlink(missing_ok=True)
+    daemons.stop(driver.daemon)  # forgotten last, so that what fails before is done again
 
 
 def _apply(settings: Settings, driver: Driver) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from lab import machine
 from lab.settings import BRIDGE, NODE_ADDRESS, POD_NETWORK, Settings
 from lab.shell import run
 
@@ -41,6 +42,7 @@ RULES = (
 def ensure(settings: Settings) -> None:
     """Make the bridge with the node's address, the rules and the kernel settings; what is there stays."""
     _keep_kernel_settings(settings)
+    machine.load_modules()
     if not Path(f"/sys/class/net/{BRIDGE}").exists():
         _ip("link", "add", "name", BRIDGE, "type", "bridge")
     prefix = POD_NETWORK.split("/")[1]
@@ -143,7 +145,9 @@ def _keep_kernel_settings(settings: Settings) -> None:
     if kept.exists():
         return
     paths = {name: Path("/proc/sys") / name for name in (*KERNEL_SETTINGS, *CHANGED_BY_KUBERNETES)}
-    kept.write_text(json.dumps({name: path.read_text().strip() for name, path in paths.items() if path.exists()}))
+    found = {name: path.read_text().strip() for name, path in paths.items() if path.exists()}
+    # A module that is loaded later turns its setting on for all bridges of the machine.
+    kept.write_text(json.dumps({**dict.fromkeys(KERNEL_SETTINGS, "0"), **found}))
 
 
 def _restore_kernel_settings(settings: Settings) -> None:

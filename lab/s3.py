@@ -15,6 +15,7 @@ from typing import Final
 from lab import binaries, pki
 from lab.errors import LabError
 from lab.http import opened
+from lab.patience import scaled
 from lab.pki import Identity
 from lab.processes import Daemon, Daemons
 from lab.progress import Progress
@@ -25,7 +26,7 @@ REGION: Final = "lab"
 SERVER: Final = Identity("server", "server", hosts=(NODE_ADDRESS,))
 """Whom the certificates are for: every server of this machine, as pods reach it."""
 _HEALTH: Final = "/health"
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = scaled(30.0)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,6 @@ def _up_here(settings: Settings, progress: Progress) -> Facts:
             teardown.clean(settings, daemons)
     machine.check_ports(daemons)
     machine.ensure_packages(settings, progress)
-    machine.load_modules()
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o711)
     (settings.state / "recipe").write_text(_recipe(settings))
