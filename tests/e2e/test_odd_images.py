@@ -198,7 +198,7 @@ def test_an_image_that_cannot_run_holds_its_job_with_the_reason(pool: Pool, push
         "not an image": (_push(pusher, "chart", b"chart", "", configuration=not_an_image), "not a container image"),
         "no configuration": (_push(pusher, "no-json", whole, "", configuration=b"nothing"), "not JSON"),
         "tmp is a file": (pusher.push("e2e-odd:tmp", image(layer(Entry("tmp", data=b"")))), "has something at /tmp "),
-        NAMELESS: (pusher.push("e2e-odd:variable", image(Env=["=x"])), "environment variable name"),
+        NAMELESS: (pusher.push("e2e-odd:variable", image(Env=["=x"])), "environment variable"),
         "a directory that is a file": (pusher.push("e2e-odd:file", image(WorkingDir="/bin/sh")), "not a directory"),
         "a volume over the pilot's": (pusher.push("e2e-odd:volume", image(Volumes={"/k8spilot": {}})), "/k8spilot"),
     }

@@ -68,7 +68,7 @@ class ContainerView:
 def runtime(pod: dict[str, Any]) -> str:
     """Return the name of the node's container runtime, such as `containerd`; empty before a container starts."""
     status = pod.get("status") or {}
-    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     found = (str(one.get("containerID") or "").partition("://") for one in statuses)
     return next((name for name, separator, _ in found if separator), "")
 
