@@ -68,7 +68,7 @@ def perform(
     try:
         return command(connect(kubeconfig), limit)
     except TimeoutError as problem:
-        raise LabError(f"could not {what}: `kubectl` did not end within {limit} s") from problem
+        raise LabError(f"could not {what}: `kubectl` did not end within {limit:g} s") from problem
     except LabError as problem:
         raise LabError(f"could not {what}: {problem}") from problem
 

@@ -14,8 +14,8 @@ from tests.runner.pilots import Configuration
 
 pytestmark = pytest.mark.both_levels
 
-ACCOUNTS: Final = {"baseline": ["0", "101", "65534"], "restricted": ["101", "64100", "65534"]}
-"""What the containers of the pod believe to run as: root, HTCondor, the engine, the jobs."""
+ACCOUNTS: Final = {"baseline": ["0", "65534"], "restricted": ["101", "64100", "65534"]}
+"""What processes of the pod run as, as its containers see it: root, HTCondor, the engine, the jobs."""
 BESIDE: Final = {"pause", "conmon"}
 """The process that holds the sandbox, and CRI-O's own."""
 
