@@ -53,7 +53,7 @@ def run(
             )
         except FileNotFoundError as problem:
             raise LabError(f"could not {what}: there is no program `{command[0]}` on this machine") from problem
-        _wait(process, stdin, limit, f"could not {what}: `{command[0]}` did not end within {limit:g} s")
+        _wait(process, stdin, limit, f"could not {what}: `{command[0]}` did not end within {limit or 0:g} s")
         output = _read(out)
         if process.returncode:
             words = last_words(_read(err) or output, process.returncode)
