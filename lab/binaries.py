@@ -244,18 +244,8 @@ def _build(settings: Settings, module: Module, go: Path, fresh: Path) -> None:
         "GOPATH": str(caches / "path"),
     }
     output = fresh / module.output if module.output else f"{fresh}/"
-    command: list[str | Path] = [
-        go,
-        "build",
-        "-trimpath",
-        "-tags",
-        module.tags,
-        "-ldflags",
-        module.linker_flags,
-        "-o",
-        output,
-    ]
-    command += module.packages
+    flags = ("-trimpath", "-tags", module.tags, "-ldflags", module.linker_flags)
+    command: list[str | Path] = [go, "build", *flags, "-o", output, *module.packages]
     log = settings.cache / f"logs/{module.name}.log"
     with tempfile.TemporaryDirectory(dir=settings.cache) as folder:
         for path in module.files():

@@ -8,7 +8,6 @@ import fcntl
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +56,7 @@ def ensure(settings: Settings, progress: Progress) -> Dockerd:
             _clear(folder)
             cgroups.make()
             daemons.start(_daemon(settings, programs, folder))
-        deadline = time.monotonic() + PATIENCE_S
-        while not _answers(found):
-            daemons.check(NAME)
-            if time.monotonic() > deadline:
-                raise LabError(f"dockerd does not answer after {PATIENCE_S:.0f} s (its log: {daemons.log(NAME)})")
-            time.sleep(0.05)
+        daemons.wait_until(NAME, lambda: _answers(found), "dockerd does not answer", PATIENCE_S)
         if NETWORK not in run(found, "network", "ls", "--format", "{{.Name}}").split():
             run(found, "network", "create", f"--subnet={SUBNET}", f"--opt={_BRIDGE_OPTION}", NETWORK)
     return found

@@ -6,7 +6,6 @@ Kubernetes project, unchanged: its devices are environment variables, and no GPU
 """
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,12 +77,8 @@ def running(settings: Settings, progress: Progress, driver: Driver = NVIDIA) -> 
     try:
         _apply(settings, driver)
         daemons.start(Daemon(driver.daemon, _command(settings, driver, folder)))
-        deadline = time.monotonic() + _PATIENCE_S
-        while not _published(settings, driver):
-            daemons.check(driver.daemon)
-            if time.monotonic() > deadline:
-                raise LabError(f"{driver.name} publishes no devices (its log: {daemons.log(driver.daemon)})")
-            time.sleep(0.2)
+        words = f"{driver.name} publishes no devices"
+        daemons.wait_until(driver.daemon, lambda: _published(settings, driver), words, _PATIENCE_S, pause=0.2)
         yield
     finally:
         stop(settings, driver)

@@ -43,7 +43,7 @@ PACKAGES = {
 }
 """Distribution packages of the lab, each with a file by which we see that it is installed."""
 _OF_CRIO = {"conmon": "/usr/bin/conmon"}
-"""What CRI-O needs beside them."""
+"""Further packages that CRI-O needs."""
 
 MODULES = {"overlay": "/sys/module/overlay", "br_netfilter": "/proc/sys/net/bridge"}
 """Modules of the kernel, each with a path by which we see that it is there. A kernel may have them built in.

@@ -6,7 +6,6 @@ kube-router). While it runs, it applies to all pods of the node; those that no p
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,15 +41,14 @@ def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
     daemons = Daemons(settings)
     try:
         daemons.start(_daemon(settings, folder / NAME, _with_ipset(settings, progress)))
-        deadline = time.monotonic() + _PATIENCE_S
-        while _READY not in run(["iptables", "-w", "-S"], what="read the rules of the node"):
-            daemons.check(NAME)
-            if time.monotonic() > deadline:
-                raise LabError(f"kube-router has no rules after {_PATIENCE_S:.0f} s (its log: {daemons.log(NAME)})")
-            time.sleep(0.2)
+        daemons.wait_until(NAME, _has_rules, "kube-router has no rules", _PATIENCE_S, pause=0.2)
         yield
     finally:
         stop(settings)
+
+
+def _has_rules() -> bool:
+    return _READY in run(["iptables", "-w", "-S"], what="read the rules of the node")
 
 
 def stop(settings: Settings) -> None:

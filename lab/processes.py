@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -87,6 +87,21 @@ class Daemons:
         if self.find(name) is None:
             text = self.log(name).read_text(errors="replace") if self.log(name).exists() else ""
             raise LabError(f"{name} has ended: {last_words(text, 1)} (all of it: {self.log(name)})")
+
+    def wait_until(
+        self, name: str, condition: Callable[[], bool], words: str, seconds: float, *, pause: float = 0.05
+    ) -> None:
+        """Return when `condition` holds; look again after each `pause`, in seconds.
+
+        `words` say of the daemon `name` what is wrong if it does not hold. Raises LabError: the daemon has ended, or
+        the condition does not hold within `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.check(name)
+            if time.monotonic() > deadline:
+                raise LabError(f"{words} after {seconds:.0f} s (its log: {self.log(name)})")
+            time.sleep(pause)
 
     def known(self) -> list[str]:
         """Names of all daemons that were ever started for this lab."""

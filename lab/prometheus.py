@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,12 +83,7 @@ def scraping(lab: Lab, targets: list[str]) -> Iterator[Prometheus]:
     name = f"{NAME}-{port}"
     try:
         daemons.start(Daemon(name, argv))
-        deadline = time.monotonic() + PATIENCE_S
-        while not _answers(found):
-            daemons.check(name)
-            if time.monotonic() > deadline:
-                raise LabError(f"Prometheus does not answer after {PATIENCE_S:.0f} s (its log: {daemons.log(name)})")
-            time.sleep(0.05)
+        daemons.wait_until(name, lambda: _answers(found), "Prometheus does not answer", PATIENCE_S)
         yield found
     finally:
         daemons.stop(name)

@@ -8,7 +8,6 @@ import base64
 import json
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,12 +55,8 @@ def private_registry(lab: Lab) -> Iterator[PrivateRegistry]:
     try:
         program = registry.program(lab.settings, lab.progress)
         daemons.start(Daemon(name, [program, "serve", _configuration(folder, found.address)]))
-        deadline = time.monotonic() + PATIENCE_S
-        while not registry.answers(found.address):
-            daemons.check(name)
-            if time.monotonic() > deadline:
-                raise LabError(f"the registry at {found.address} does not answer (its log: {daemons.log(name)})")
-            time.sleep(0.05)
+        words = f"the registry at {found.address} does not answer"
+        daemons.wait_until(name, lambda: registry.answers(found.address), words, PATIENCE_S)
         with _plain_http(lab.settings, found.address):
             yield found
     finally:

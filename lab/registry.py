@@ -4,12 +4,10 @@ The package is unpacked and not installed: its scripts start a service on this v
 """
 
 import http.client
-import time
 from pathlib import Path
 from string import Template
 
 from lab import machine
-from lab.errors import LabError
 from lab.patience import scaled
 from lab.processes import Daemon, Daemons
 from lab.progress import Progress
@@ -42,12 +40,7 @@ def serve(settings: Settings, daemons: Daemons, progress: Progress, address: str
     template = Template((HERE / "config/registry.yml").read_text())
     configuration.write_text(template.substitute(registry_data=data, registry_address=address))
     daemons.start(Daemon(NAME, [program(settings, progress), "serve", configuration]))
-    deadline = time.monotonic() + PATIENCE_S
-    while not answers(address):
-        daemons.check(NAME)
-        if time.monotonic() > deadline:
-            raise LabError(f"the registry at {address} does not answer (its log: {daemons.log(NAME)})")
-        time.sleep(0.05)
+    daemons.wait_until(NAME, lambda: answers(address), f"the registry at {address} does not answer", PATIENCE_S)
 
 
 def answers(address: str) -> bool:

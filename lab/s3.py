@@ -5,7 +5,6 @@ import shutil
 import socket
 import ssl
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ _PATIENCE_S: Final = scaled(30.0)
 
 @dataclass(frozen=True)
 class S3:
-    """One that runs, with one bucket and one user."""
+    """A running server with one bucket and one user."""
 
     address: str
     """host:port."""
@@ -64,12 +63,7 @@ def serving(settings: Settings, progress: Progress) -> Iterator[S3]:
         found.objects.mkdir(parents=True)
         pki.new_server(folder, SERVER)
         daemons.start(_daemon(name, programs / "versitygw", found))
-        deadline = time.monotonic() + _PATIENCE_S
-        while not _answers(found):
-            daemons.check(name)
-            if time.monotonic() > deadline:
-                raise LabError(f"versitygw does not answer after {_PATIENCE_S:.0f} s (its log: {daemons.log(name)})")
-            time.sleep(0.05)
+        daemons.wait_until(name, lambda: _answers(found), "versitygw does not answer", _PATIENCE_S)
         yield found
     finally:
         daemons.stop(name)

@@ -140,7 +140,7 @@ class Settings:
 
     @property
     def runtime_agent(self) -> str:
-        """What the node's requests to registries begin their User-Agent with."""
+        """First word of the User-Agent in the node's requests to registries."""
         return {"crio": "cri-o"}.get(self.runtime_daemon, self.runtime_daemon)
 
     @property

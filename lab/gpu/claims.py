@@ -40,7 +40,7 @@ def names(inventory: Inventory) -> dict[str, str]:
 
 
 def table(inventory: Inventory, library: str, settings: str) -> Json:
-    """What lab/go/dra reads."""
+    """The table of devices and CDI edits that the driver (lab/go/dra) reads."""
     return {
         "driver": DRIVER,
         "kind": _KIND,

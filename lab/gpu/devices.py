@@ -170,12 +170,12 @@ class Inventory:
         }
 
     def edits(self, uuid: str) -> dict[str, Any]:
-        """What CDI does to a container that gets a device."""
+        """CDI's edits of a container that gets the device: its nodes."""
         return {"deviceNodes": [_for_cdi(node) for node in self.nodes[uuid]]}
 
 
 def common_edits(library: str, settings: str) -> dict[str, Any]:
-    """What CDI does to every container that gets a device of NVIDIA's."""
+    """CDI's edits of every container that gets any device: a variable, common nodes and the library."""
     options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
     return {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],

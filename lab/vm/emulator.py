@@ -37,7 +37,7 @@ PACKAGES: Final = {
     "openssh-client": "/usr/bin/ssh",
     "e2fsprogs": "/sbin/mke2fs",
 }
-"""What this computer needs for it, each with a file by which we see that it is installed."""
+"""Distribution packages of this machine for the emulation, each with a file by which we see that it is installed."""
 _EMULATED_SLOWNESS: Final = 8.0
 """Python starts seven times slower under tcg than without, and a new process needs more than that."""
 _PROCESSOR: Final = "max,la57=off"
@@ -45,8 +45,8 @@ _KERNEL: Final = (
     "console=ttyS0 quiet net.ifnames=0 systemd.show_status=0 "
     "mitigations=off tsc=reliable preempt=none rcupdate.rcu_expedited=1 audit=0"
 )
-"""What costs less under emulation: tables of pages with four levels, a clock that needs no check, no preemption in the
-kernel, and no waiting when network namespaces come and go."""
+"""Kernel parameters. An emulated processor spends less time with four levels of page tables (`la57=off`), a clock that
+the kernel trusts, a kernel without preemption, and expedited RCU, on which the removal of network namespaces waits."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A disk with what the machine's lab would take hours to make: the node's programs, images, the environment of Python.
 
-It is made with this machine's own speed, and made anew only when something large in it changes. What has come into the
-registry since, such as the newest layers of the project's image, is sent when the machine runs (`later`).
+The disk is written without emulation, and replaced only when something large in it changes. It lacks what has come into
+the registry since, such as the newest layers of the project's image: the running machine gets that (`later`).
 """
 
 import json

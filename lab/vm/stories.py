@@ -1,4 +1,4 @@
-"""What `make test-vm` runs in the machine: the demo, and the tests that show what cgroup v2 makes different."""
+"""Steps of `make test-vm` in the machine: the demo, and the tests whose results depend on the cgroup version."""
 
 import shlex
 import sys

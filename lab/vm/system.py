@@ -15,7 +15,7 @@ from lab.settings import Settings
 from lab.shell import run
 
 SUITE: Final = "bookworm"
-"""What the lab needs: users' machines have it."""
+"""Debian's version, which is the one that the lab needs on users' machines."""
 KERNEL_SUITE: Final = "trixie"
 """Linux 6.12: Landlock, and memory.peak that can be read since 5.19."""
 KERNEL_PACKAGE: Final = "linux-image-cloud-amd64"
@@ -23,7 +23,7 @@ PACKAGES: Final = (
     *("systemd-sysv", "udev", "dbus", "libpam-systemd", "kmod", "openssh-server", "procps", "make", "git", "less"),
     *("e2fsprogs", "ca-certificates", "libc6-dev", *machine.PACKAGES),
 )
-"""What is installed, with what it depends on: all that `lab.machine` would install, for there is no way to a mirror."""
+"""Packages of the machine. They include those that `lab.machine` installs, since the machine reaches no mirror."""
 TIMERS: Final = (
     "apt-daily.timer",
     "apt-daily-upgrade.timer",

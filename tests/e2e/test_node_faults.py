@@ -41,7 +41,7 @@ LASTS_SECONDS = 3.0
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
 NODE = Settings.from_environment().runtime_agent
-"""What the node's requests begin their User-Agent with."""
+"""First word of the User-Agent in the node's requests to registries."""
 
 COMES, PULLED, STARTS, RUNS, ENDS, REMOVED = MOMENTS = ("comes", "pulled", "starts", "runs", "ends", "removed")
 PATIENCE: Final = {REMOVED: {"K8SPILOT_PATIENCE_SECONDS": "20"}}

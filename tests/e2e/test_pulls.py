@@ -35,7 +35,7 @@ IDLE = 1
 """JobStatus."""
 
 NODE = Settings.from_environment().runtime_agent
-"""What the node's requests begin their User-Agent with."""
+"""First word of the User-Agent in the node's requests to registries."""
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ from k8spilot.provisioner.templates import source_names, template_of
 from k8spilot.settings import Settings
 from tests.unit.test_cli_slots import PLACEHOLDERS, payloads, pods, rendered, variables
 from tests.unit.test_gpu_discovery_verdict import A, B, seen, short
-from tests.unit.test_preflight_gpus import at
+from tests.unit.test_preflight_gpus import with_component
 from tests.unit.test_preflight_manifest import Manifest
 
 Json = dict[str, Any]
@@ -217,15 +217,9 @@ def test_the_right_of_the_component_is_not_too_much_and_others_of_its_group_are(
 
 
 def claiming() -> Manifest:
-    """The base with the component, whose operations are applied by hand here."""
-    manifest = Manifest()
+    """The base with the component."""
+    manifest = with_component(COMPONENT)
     component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
-    for one in yaml.safe_load(component["patches"][0]["patch"]):
-        place, last = at(manifest.of("Pod"), one["path"])
-        if one["op"] == "test":
-            assert place[last] == one["value"]
-        else:
-            place[last] = one["value"]
     for name in component["resources"]:
         manifest.objects += yaml.safe_load_all((COMPONENT / name).read_text())
     return manifest

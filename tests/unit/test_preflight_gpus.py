@@ -24,10 +24,10 @@ def at(document: Any, path: str) -> tuple[Any, str]:
     return document, last
 
 
-def with_gpus() -> Manifest:
-    """The base with the component, whose operations are applied by hand here."""
+def with_component(folder: Path) -> Manifest:
+    """The base with the pod's changes of a component, whose operations are applied by hand here."""
     manifest = Manifest()
-    component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
+    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
     for one in yaml.safe_load(component["patches"][0]["patch"]):
         place, last = at(manifest.of("Pod"), one["path"])
         if one["op"] == "test":
@@ -37,6 +37,11 @@ def with_gpus() -> Manifest:
         else:
             place[last] = one["value"]
     return manifest
+
+
+def with_gpus() -> Manifest:
+    """The base with the component."""
+    return with_component(COMPONENT)
 
 
 def payload(manifest: Manifest) -> Any:
