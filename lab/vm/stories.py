@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.errors import LabError
-from lab.matrix import outcome
+from lab.matrix import SUITES, outcome
 from lab.progress import clock
 from lab.settings import CHECKOUT, Settings
 from lab.vm import place
@@ -16,7 +16,7 @@ from lab.vm.emulator import Machine
 BUILD: Final = CHECKOUT / "build/vm"
 """Reports and logs, here and in the machine."""
 REPORT: Final = "stories.xml"
-MARKER: Final = "cgroup2"
+MARKER: Final = "cluster"
 WORKERS: Final = 2
 """Tests at a time: the machine's processors are emulated."""
 
@@ -31,7 +31,8 @@ def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
     status = _step(machine, "the stories", [*tests, f"--junitxml={BUILD / REPORT}"])
     _collect(machine, settings)
     words, is_good = outcome(BUILD / REPORT)
-    print(f"{words} (the report: {BUILD / REPORT})", flush=True)
+    suites = ", ".join(f"{suite}: {outcome(BUILD / REPORT, suite)[0]}" for suite in SUITES)
+    print(f"{words} ({suites}; the report: {BUILD / REPORT})", flush=True)
     return 0 if demo == 0 and status == 0 and is_good else 1
 
 

@@ -51,7 +51,7 @@ def test_a_job_that_stops_payload_init_for_good_is_removed(ground: Ground) -> No
     ground.is_fit()
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @BASELINE_FIRST
 def test_memory_without_end_is_a_hold(ground: Ground) -> None:
     script = python("data = []\nwhile True: data.append(bytearray(1 << 24))")

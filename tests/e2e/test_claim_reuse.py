@@ -57,7 +57,7 @@ def test_another_user_has_a_fresh_container(slot: Pool) -> None:
         assert slot.restarts() == before + 1
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_job_after_one_that_was_out_of_memory_has_a_fresh_container(slot: Pool) -> None:
     before = slot.restarts()
     eats = slot.shell(f"{WAITS}[ $1 = 1 ] && exec tail /dev/zero; exit $1", count=3)
@@ -68,7 +68,7 @@ def test_a_job_after_one_that_was_out_of_memory_has_a_fresh_container(slot: Pool
     assert slot.restarts() >= before + 2
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.timeout(500)
 def test_each_job_has_its_own_processor_time(slot: Pool) -> None:
     busy = "exec perl -e '1 while (times)[0] < 4'"

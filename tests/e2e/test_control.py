@@ -34,7 +34,7 @@ def _running(pool: Pool, jobs: Jobs, processes: int = 1) -> str:
     return pool.first_process()
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.quick
 def test_condor_rm_ends_all_of_a_job_and_frees_the_slot(pool: Pool) -> None:
     jobs = pool.shell("for i in 1 2 3; do setsid sleep 300 & done; exec sleep 301")
@@ -71,7 +71,7 @@ def test_sigterm_reaches_a_job_that_is_removed(pool: Pool) -> None:
         until(lambda: "saved" in follow.lines(), "the job has had time to save its state")
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_job_that_kills_its_payload_init_is_not_taken_for_ended_and_held_the_second_time(pool: Pool) -> None:
     jobs = pool.shell("kill -9 -1; sleep 300")
     facts = jobs.held(timeout=150).attributes

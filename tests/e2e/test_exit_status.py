@@ -39,7 +39,7 @@ def _told(jobs: Jobs, proc: int) -> tuple[int | None, int | None]:
     return code, number
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_each_exit_code_and_signal_is_told_alike_in_log_and_ad_and_a_failure_never_as_success(pool: Pool) -> None:
     ends = [f"exit {code}" for code in [*EXACT, *TAKEN_FOR_SIGNALS, *TOLD_AS_128]]
     ends += [f"kill -{number.value} $$; sleep 60" for number in SIGNALS]
@@ -58,7 +58,7 @@ def test_each_exit_code_and_signal_is_told_alike_in_log_and_ad_and_a_failure_nev
     assert dict(zip(ends, in_ads, strict=True)) == dict(zip(ends, expected, strict=True))
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_job_that_dumps_core_is_told_by_its_signal(pool: Pool) -> None:
     jobs = pool.shell("ulimit -c unlimited; kill -SEGV $$; sleep 60", coresize="1000000")
     assert _told(jobs, 0) == (None, signal.SIGSEGV)

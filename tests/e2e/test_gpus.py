@@ -83,7 +83,7 @@ def test_the_golden_output_is_that_of_htcondors_own_discovery(lab: Lab, simulati
     assert lab.access_point("alice", [DISCOVERY, *OPTIONS, f"-simulate:{simulation}"]) == GOLDEN[simulation]
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_job_that_asks_for_one_of_two_gpus_sees_one(gpus: Pool) -> None:
     found = told(gpus)
     usable = found["usable"]
@@ -173,7 +173,7 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.parametrize(("resource", "count", "runtime", "strategy", "usable"), STRATEGIES)
 def test_whatever_the_way_that_gpus_come_jobs_have_them(
     lab: Lab, owner: str, resource: str, count: int, runtime: str | None, strategy: str, usable: int
@@ -191,7 +191,7 @@ def test_whatever_the_way_that_gpus_come_jobs_have_them(
         assert not pod.faults(120)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.xdist_group("gpus that nobody promised")
 def test_devices_that_nobody_promised_are_told_of_and_given_to_no_job(lab: Lab, owner: str) -> None:
     name = f"e2e-{owner}-lie"

@@ -64,7 +64,7 @@ def ended_the_second_time(jobs: Jobs, seconds: float = AGAIN_SECONDS) -> None:
     assert jobs.files()["out.0"] == b"again\n"
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool: Pool) -> None:
     before = restarts(pool)
     jobs = pool.shell(SLOW)
@@ -79,7 +79,7 @@ def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool:
     assert "JobTerminatedEvent" not in [event.kind for event in jobs.events[:-1]]
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.quick
 def test_an_engine_that_is_killed_between_jobs_costs_nothing(pool: Pool) -> None:
     assert pool.shell("exit 1").ended().attributes["ReturnValue"] == 1
@@ -127,7 +127,7 @@ def test_a_daemon_of_htcondors_that_is_killed_ends_by_htcondors_own_rules(pool: 
     ended_the_second_time(jobs, 150)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_pilot_container_that_is_killed_as_a_whole_is_fit_again_in_the_same_pod(pool: Pool) -> None:
     jobs = pool.shell(SLOW, job_lease_duration="60")
     runs(jobs, pool)

@@ -26,7 +26,7 @@ SECRETS = [
 LOCK = "mkdir -p locked/deep; echo x >locked/deep/x; chmod 000 locked/deep locked"
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_nothing_is_root_or_has_a_capability(pool: Pool) -> None:
     spec = pool.status()["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -38,7 +38,7 @@ def test_nothing_is_root_or_has_a_capability(pool: Pool) -> None:
     until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 60)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_no_link_leads_to_a_token(pool: Pool) -> None:
     jobs = pool.shell(
         f"set -- $1 {' '.join(SECRETS)}; shift $(($1 + 1)); mkdir tree; ln -s $1 tree/stolen; ln -s $1 stolen",
@@ -66,7 +66,7 @@ def test_no_file_url_leads_to_a_token(pool: Pool) -> None:
     assert jobs.files().get("out.0", b"") == b""
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_condor_tail_and_condor_ssh_to_job_show_no_token(pool: Pool) -> None:
     names = [f"link{number}" for number in range(len(SECRETS))]
     links = "; ".join(f"ln -s {secret} {name}" for secret, name in zip(SECRETS, names, strict=True))
@@ -121,7 +121,7 @@ def test_an_htcondor_agent_that_is_killed_costs_nothing(pool: Pool) -> None:
     until(lambda: json.loads(pool.inside("k8spilot status --json; true"))["fit"], "the pilot is fit", 60)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(pool: Pool) -> None:
     jobs = pool.shell(SLOW)
     runs(jobs, pool)

@@ -31,7 +31,7 @@ echo nothing else >&2
 """
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.quick
 def test_the_next_user_finds_nothing_of_the_last(pool: Pool) -> None:
     assert result(pool.shell(LEAVE, image="debian:forky")).stdout == b"left\n"
@@ -39,7 +39,7 @@ def test_the_next_user_finds_nothing_of_the_last(pool: Pool) -> None:
     assert (done.stdout, done.stderr) == (b"", b"nothing else\n")
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_the_next_job_of_the_same_claim_finds_nothing_either(pool: Pool) -> None:
     jobs = pool.shell(f"if [ $1 = 0 ]; then {LEAVE}\nelse {LOOK}\nfi", image="debian:forky", count=2)
     jobs.ended(0)
@@ -92,7 +92,7 @@ until [ -e /tmp/stray ]; do sleep 0.05; done
 """
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_what_a_user_left_in_the_pilot_container_is_gone_before_the_next_job(pool: Pool) -> None:
     # A session of condor_ssh_to_job begins there, as the jobs' account, with files that its job can write.
     pool.inside(STRAY)

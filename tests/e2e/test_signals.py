@@ -55,7 +55,7 @@ def _said(jobs: Jobs, word: str, proc: int = 0) -> str:
     return until(look, f"job {proc} has said {word!r}", MATCHED_SECONDS)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_each_tool_sends_the_signal_that_the_job_wants_and_gives_it_time_to_react(pool: Pool) -> None:
     # HTCondor's docker universe sends remove_kill_sig, if the job has one, whatever the reason (docker_proc.cpp).
     # Each runs once: a second run would empty its output, perhaps before that is looked at.
@@ -103,7 +103,7 @@ def test_a_fast_vacate_asks_nobody(pool: Pool) -> None:
     jobs.ended(ignore=BAD_NEWS)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_continued(pool: Pool) -> None:
     script = "for i in 1 2; do setsid sh -c 'while :; do :; done' & done\necho ready\nsleep 15; echo slept"
     jobs = pool.shell(script, stream_output="true")
@@ -120,7 +120,7 @@ def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_co
     assert result(jobs).text == "ready\nslept\n"
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_suspended_job_can_be_removed(pool: Pool) -> None:
     jobs = pool.shell(HEAR, stream_output="true")
     _said(jobs, "ready")

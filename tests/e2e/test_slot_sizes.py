@@ -30,7 +30,7 @@ def limits(pool: Pool) -> dict[str, tuple[str, str]]:
     return {name: (one["memory"], one["cpu"]) for name, one in found.items() if name.startswith("payload-")}
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_htcondor_the_pod_and_the_cgroup_agree_on_the_size_of_each_job(pool: Pool) -> None:
     asked = [(1, 128), (2, 256), (3, 384), (2, 256)]
     submitted = [
@@ -68,7 +68,7 @@ def test_there_are_no_more_jobs_at_a_time_than_payload_containers(pool: Pool) ->
     assert {int(ad["NumJobStarts"]) for ad in ads(submitted)} == {1}
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_job_that_needs_more_memory_than_it_requested_is_held_and_its_neighbours_are_not(pool: Pool) -> None:
     neighbours = pool.shell("sleep 15; echo done", user="bob", request_memory="128M", count=CONTAINERS - 1)
     until(lambda: len(running(pool)) == CONTAINERS - 1, "the neighbours run", 90)

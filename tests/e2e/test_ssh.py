@@ -28,7 +28,7 @@ def _terminal(pool: Pool, command: str, typed: str, user: str = "alice") -> str:
     return pool.lab.access_point(user, f"script -qec '{command}' /dev/null", input=typed)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_sessions_beside_a_job(pool: Pool) -> None:
     jobs = pool.shell(WAITING, image="debian:forky")
     jobs.wait("ExecuteEvent")

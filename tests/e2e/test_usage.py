@@ -40,7 +40,7 @@ def _largest_blob(lab: Lab, repository: str, tag: str) -> str:
     return f"/v2/{repository}/blobs/{max(layers, key=lambda layer: int(layer['size']))['digest']}"
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
     megabytes, seconds = 300, 15
     repository, _, tag = pool.lab.pool_image.removeprefix(f"{pool.lab.registry}/").partition(":")
@@ -62,7 +62,7 @@ def test_what_a_job_uses_is_told_within_a_tenth(pool: Pool) -> None:
     assert done.event["MemoryUsage"] == pytest.approx(megabytes, rel=0.1)
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_more_memory_than_the_slot_has_is_a_hold_with_that_reason(pool: Pool) -> None:
     jobs = pool.shell(MEMORY.format(megabytes=1500, seconds=60), image="debian:forky")
     facts = jobs.held().attributes
@@ -72,7 +72,7 @@ def test_more_memory_than_the_slot_has_is_a_hold_with_that_reason(pool: Pool) ->
     assert result(pool.shell("echo next", user="bob")).stdout == b"next\n"
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 def test_a_child_that_is_out_of_memory_alone_is_a_hold_with_that_reason(pool: Pool) -> None:
     # With cgroup v1 the kernel kills the child, and its parent ends well; with v2 all of it dies (memory.oom.group).
     jobs = pool.shell(f"{MEMORY.format(megabytes=1500, seconds=60)}; echo $?; sleep 1", image="debian:forky")

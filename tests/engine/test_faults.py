@@ -174,7 +174,7 @@ async def test_out_of_memory_is_told_when_the_kernel_killed_the_whole_container(
     assert (await simulator.shell(simulator.image("busybox"), "exit 2")).code == 2
 
 
-@pytest.mark.cgroup2
+@pytest.mark.cluster
 @pytest.mark.node
 async def test_a_job_that_eats_all_memory_is_out_of_memory_on_the_node(node: Engine) -> None:
     job = await node.begin(node.image("debian"), "perl", "-e", 'my @all; while (1) { push @all, "x" x 10_000_000; }')

@@ -187,6 +187,22 @@ def test_a_template_requests_a_number_or_none_that_is_fixed(requests: list[Json]
     assert (found and len(found.devices)) == count
 
 
+@pytest.mark.parametrize(
+    ("device_class", "expected"),
+    [
+        ("mig.nvidia.com", PodRequest({"claim gpu": 1})),
+        ("compute-domain-daemon.nvidia.com", PodRequest(unknown=("claim gpu (compute-domain.nvidia.com)",))),
+        ("gpu.example.com", PodRequest(uncounted=("claim gpu (gpu.example.com)",))),
+    ],
+)
+def test_the_class_of_a_request_names_the_driver_before_devices_are_allocated(
+    device_class: str, expected: PodRequest
+) -> None:
+    found = requested({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]}})
+    assert found is not None
+    assert PodRequest.of(container({"name": "gpu"}), {"gpu": found}) == expected
+
+
 # --- checks ---
 
 

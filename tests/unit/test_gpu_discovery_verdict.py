@@ -28,6 +28,7 @@ ONE = PodRequest({"nvidia.com/gpu": 1})
 TWO = PodRequest({"nvidia.com/gpu": 2})
 SHARED = PodRequest({"nvidia.com/gpu.shared": 2})
 CLAIM = PodRequest(uncounted=("claim gpu",))
+MIXED = PodRequest({"claim gpu": 1}, uncounted=("claim gpu (gpu.example.com)",))
 FUSE = PodRequest(unknown=("smarter-devices/fuse: 1",))
 NONE = PodRequest()
 
@@ -71,6 +72,8 @@ def short(devices: Sequence[Device]) -> str:
         (seen(A, visible="void"), ONE, "cdi", "a"),
         (seen(A, B), TWO, "cdi", "a b"),
         (seen(A), CLAIM, "cdi", "a"),
+        (seen(A, B), MIXED, "cdi", "a b"),
+        (seen(A, B, visible=f"{A.uuid},{B.uuid}"), MIXED, "variable", "a b"),
         (seen(A), SHARED, "cdi", "a"),
         (seen(A, visible=f"k8s.device-plugin.nvidia.com/gpu={A.uuid}"), ONE, "variable-cdi", "a"),
         (seen(A, visible="nvidia.com/gpu=0"), ONE, "variable-cdi", "a"),

@@ -1,5 +1,6 @@
 """Versions of Kubernetes and HTCondor that the lab can have, and the table of what was run on them."""
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -7,9 +8,26 @@ import pytest
 
 from lab import binaries, matrix
 from lab.errors import LabError
-from lab.settings import HTCONDOR, HTCONDOR_SUITES, KUBERNETES, KUBERNETES_VERSIONS, RUNTIME, RUNTIMES, Settings
+from lab.settings import (
+    CHECKOUT,
+    HTCONDOR,
+    HTCONDOR_SUITES,
+    KUBERNETES,
+    KUBERNETES_VERSIONS,
+    RUNTIME,
+    RUNTIMES,
+    Settings,
+)
 
-REPORT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
+CASES = """
+<testcase classname="tests.engine.test_api" name="one"/>
+<testcase classname="tests.engine.test_api" name="two"><skipped/></testcase>
+<testcase classname="tests.e2e.test_ssh" name="one"/>
+<testcase classname="tests.e2e.test_ssh" name="two"><failure/></testcase>
+<testcase classname="tests.e2e.test_ssh" name="two"><error/></testcase>
+<testcase classname="tests.e2e.provisioner.test_faults" name="one"><error/></testcase>
+<testcase classname="tests.e2e.test_gpu_claims" name="one"><skipped/></testcase>
+"""
 
 
 @pytest.mark.parametrize("minor", KUBERNETES_VERSIONS)
@@ -53,21 +71,37 @@ def test_a_version_that_the_lab_lacks_is_refused_with_those_that_it_has(
 
 
 @pytest.mark.parametrize(
-    ("counts", "words", "is_good"),
+    ("suite", "words", "is_good"),
     [
-        ((12, 0, 0, 2), "10 passed, 2 skipped", True),
-        ((12, 1, 1, 0), "10 passed, **2 failed**", False),
-        ((2, 0, 0, 2), "0 passed, 2 skipped", False),
+        (None, "2 passed, **2 failed**, 2 skipped", False),
+        ("engine on the node", "1 passed, 1 skipped", True),
+        ("jobs", "1 passed, **2 failed**", False),
+        ("GPUs", "0 passed, 1 skipped", False),
+        ("attacks", "not run", True),
     ],
 )
-def test_the_result_of_a_suite_is_read_from_its_report(
-    tmp_path: Path, counts: tuple[int, ...], words: str, is_good: bool
+def test_the_result_of_a_suite_is_read_from_the_report(
+    tmp_path: Path, suite: str | None, words: str, is_good: bool
 ) -> None:
     report = tmp_path / "report.xml"
-    report.write_text(REPORT.format(*counts))
-    assert matrix.outcome(report) == (words, is_good)
-    report.write_text("<testsuites>")
-    assert matrix.outcome(report) == ("**no report**", False)
+    report.write_text(f"<testsuites><testsuite>{CASES}</testsuite></testsuites>")
+    assert matrix.outcome(report, suite) == (words, is_good)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("<testsuites>", "**no report**"), ("<testsuites><testsuite/></testsuites>", "not run")]
+)
+def test_a_report_without_tests_is_no_good_result(tmp_path: Path, content: str, words: str) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(content)
+    assert matrix.outcome(report) == (words, False)
+
+
+def test_each_module_of_tests_on_the_node_has_one_column() -> None:
+    for folder in ("engine", "e2e", "attacks"):
+        for path in (CHECKOUT / "tests" / folder).rglob("test_*.py"):
+            name = ".".join(path.relative_to(CHECKOUT).with_suffix("").parts)
+            assert len([suite for suite, pattern in matrix.SUITES.items() if re.match(pattern, name)]) == 1, name
 
 
 def test_the_table_has_a_column_for_each_fact() -> None:

@@ -15,8 +15,18 @@ Json = dict[str, Any]
 
 NVIDIA: Final = "gpu.nvidia.com"
 """NVIDIA's DRA driver (kubernetes-sigs/dra-driver-nvidia-gpu)."""
+COMPUTE_DOMAIN: Final = "compute-domain.nvidia.com"
+"""The driver in the same project whose devices are no GPUs, but channels between nodes."""
 NVIDIA_CLASSES: Final = frozenset({"gpu.nvidia.com", "mig.nvidia.com"})
-"""DeviceClasses that its Helm chart creates."""
+"""DeviceClasses of GPUs that their Helm chart creates."""
+_COMPUTE_DOMAIN_CLASSES: Final = frozenset(
+    {"compute-domain-daemon.nvidia.com", "compute-domain-default-channel.nvidia.com"}
+)
+_DRIVERS: Final = {
+    **dict.fromkeys(NVIDIA_CLASSES, NVIDIA),
+    **dict.fromkeys(_COMPUTE_DOMAIN_CLASSES, COMPUTE_DOMAIN),
+}
+"""Drivers of the DeviceClasses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ def requested(spec: Json) -> Claim | None:
             if exactly is None or exactly.get("allocationMode", "ExactCount") != "ExactCount":
                 return None  # alternatives, or all devices of a node
             device_class, name = str(exactly["deviceClassName"]), str(request["name"])
-            driver = NVIDIA if device_class in NVIDIA_CLASSES else device_class
+            driver = _DRIVERS.get(device_class, device_class)
             is_monitored = bool(exactly.get("adminAccess"))
             count = int(exactly.get("count") or 1)
             if count > _MOST_DEVICES:

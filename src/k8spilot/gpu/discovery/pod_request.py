@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from k8spilot.gpu.discovery.claims import NO_CLAIMS, NVIDIA, NVIDIA_CLASSES, Claims
+from k8spilot.gpu.discovery.claims import COMPUTE_DOMAIN, NO_CLAIMS, NVIDIA, NVIDIA_CLASSES, Claims
 
 Json = dict[str, Any]
 
@@ -14,8 +14,6 @@ _OTHERS: Final = re.compile(r"(?:amd\.com/gpu|gpu\.intel\.com/|habana\.ai/|aws\.
 _OTHER_DRIVERS: Final = re.compile(r"gpu\.(?:amd|intel)\.com|gaudi\.intel\.com|tpu\.google\.com|neuron\.aws\.com")
 _CLAIM: Final = "claim "
 """Prefix of claims among the resources; the name in the pod follows."""
-_WITHOUT_GPUS: Final = frozenset({"compute-domain.nvidia.com"})
-"""DRA drivers whose devices are no GPUs."""
 _CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of resources that Kubernetes turns into a claim of a DeviceClass (KEP-5004); the name of the class follows."""
 _NVIDIA_CLASS: Final = frozenset(_CLASS + name for name in NVIDIA_CLASSES)
@@ -119,7 +117,7 @@ class _Claimed:
                 self.nvidia[words] = count
             elif _OTHER_DRIVERS.fullmatch(driver):
                 self.others[f"{words} ({driver})"] = count
-            elif driver in _WITHOUT_GPUS:
+            elif driver == COMPUTE_DOMAIN:
                 self.unknown.append(f"{words} ({driver})")
             else:
                 self.uncounted.append(f"{words} ({driver})")
