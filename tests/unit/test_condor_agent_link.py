@@ -1,6 +1,7 @@
 """The link between the engine and the HTCondor agent, over a real socket; HTCondor's tool is a script."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -58,8 +59,8 @@ def engine(slot: RemoteStartdAd, socket: Path) -> AbstractAsyncContextManager[No
 
 
 @asynccontextmanager
-async def agent(settings: Settings, folders: Folders) -> AsyncIterator[list[int]]:
-    """The HTCondor agent; gives the signals that it sends its supervisor."""
+async def agent(settings: Settings, folders: Folders) -> AsyncIterator[tuple[list[int], asyncio.Task[None]]]:
+    """The HTCondor agent; gives the signals that it sends its supervisor, and its task."""
     update, query = folders.root / "update", folders.root / "query"
     update.write_text(f'#!/bin/sh\ncat "$1" >> {folders.root}/ad\n')
     query.write_text('#!/bin/sh\necho \'[{"Name": "slot1@x", "State": "Claimed", "JobId": "7.1"}]\'\n')
@@ -69,7 +70,7 @@ async def agent(settings: Settings, folders: Folders) -> AsyncIterator[list[int]
     slot = LocalStartdAd(folders, settings, update=str(update), query=str(query), vacate="true")
     task = asyncio.create_task(HTCondorAgent(settings, slot, signals.append).run())
     try:
-        yield signals
+        yield signals, task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -117,7 +118,7 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
 
     slot = RemoteStartdAd()
     slot.handle_line = handle_line
-    async with engine(slot, settings.socket), agent(settings, folders) as signals:
+    async with engine(slot, settings.socket), agent(settings, folders) as (signals, _):
         await eventually(lambda: slot.there)
         await asyncio.sleep(0.3)  # tail(1) begins at the end of the file
         with (folders.log / "MasterLog").open("a") as log:
@@ -127,6 +128,21 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
         with (folders.log / "MasterLog").open("a") as log:
             log.write(f"{END_OF_STARTD}\n")
         await eventually(lambda: signals == [DONE])
+
+
+async def test_an_agent_that_is_told_to_end_reads_the_last_lines_for_the_reason_first(
+    settings: Settings, folders: Folders
+) -> None:
+    idle = replace(settings, accept_idle_minutes=0.25)
+    async with agent(idle, folders) as (_, running):
+        await eventually(lambda: signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+        (folders.log / "MasterLog").write_text("11/27/26 23:08:07 Got SIGTERM. Performing graceful shutdown.\n")
+        await eventually(lambda: "SIGTERM" in folders.end_reason.read_text() if folders.end_reason.exists() else False)
+        (folders.log / "StartLog").write_text("11/27/26 23:08:07 No resources have been claimed for 15 seconds\n")
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await running
+    assert "idle for 0.25 min (ACCEPT_IDLE_MINUTES)" in folders.end_reason.read_text()
 
 
 async def test_the_engine_hears_of_the_pool_whenever_it_connects_and_when_htcondor_goes(
@@ -167,7 +183,7 @@ async def test_a_pilot_that_was_never_in_the_pool_ends_from_htcondors_side(
 ) -> None:
     monkeypatch.setattr(pool_watch, "_START_SECONDS", 0.05)
     known = replace(settings, condor_host="127.0.0.1:1", join_timeout_seconds=0.1)
-    async with agent(known, folders) as signals:
+    async with agent(known, folders) as (signals, _):
         await eventually(lambda: DONE in signals)
         assert folders.end_reason.read_text().startswith("1 1 the slot was not in the pool within 0.1 s: 127.0.0.1:1: ")
 
@@ -176,7 +192,7 @@ async def test_the_engine_ends_htcondor_also_one_that_comes_later(settings: Sett
     slot = RemoteStartdAd()
     async with engine(slot, settings.socket):
         slot.end()
-        async with agent(settings, folders) as signals:
+        async with agent(settings, folders) as (signals, _):
             await eventually(lambda: signals == [signal.SIGTERM])
 
 

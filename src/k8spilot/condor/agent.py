@@ -25,7 +25,7 @@ from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.agent_link import HEARTBEAT_SECONDS
-from k8spilot.condor.daemon_logs import follow, startd_has_ended
+from k8spilot.condor.daemon_logs import LAST_LINES_SECONDS, follow, startd_has_ended
 from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.liveness import end_hanging_daemons
@@ -65,16 +65,23 @@ class HTCondorAgent:
         self._watch = PoolWatch(settings, slot.folders, self._report, self._end_outside_the_pool)
 
     async def run(self) -> None:
-        """Run until cancelled."""
-        before = os.environ.get(DEATHS, "0") != "0"
+        """Run until SIGTERM, which the supervisor sends once HTCondor has ended; then read HTCondor's last log lines."""
+        before, ending = os.environ.get(DEATHS, "0") != "0", asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+        following = follow(self._slot.folders, self._handle, before=before, ending=ending)
+        asking = end_hanging_daemons(self._slot.folders, os.getppid(), self._queue)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(follow(self._slot.folders, self._handle, before=before), name="HTCondor's logs")
-            tasks.create_task(self._link(), name="link")
-            tasks.create_task(
-                end_hanging_daemons(self._slot.folders, os.getppid(), self._queue), name="HTCondor answers"
-            )
-            tasks.create_task(self._close_slot(), name="absence of the engine")
-            tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool")
+            reading = tasks.create_task(following, name="HTCondor's logs")
+            others = [
+                tasks.create_task(self._link(), name="link"),
+                tasks.create_task(asking, name="HTCondor answers"),
+                tasks.create_task(self._close_slot(), name="absence of the engine"),
+                tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool"),
+            ]
+            await ending.wait()
+            await asyncio.wait([reading], timeout=LAST_LINES_SECONDS)
+            for task in (reading, *others):
+                task.cancel()
 
     async def _report(self, log: str, text: str) -> None:
         self._reason.handle_line(log, LogLine(text))
@@ -213,7 +220,8 @@ def main() -> int:
         asyncio.run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), tell_supervisor).run())
     except PilotError as error:
         logs.last_word(str(error))
-    return 1
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

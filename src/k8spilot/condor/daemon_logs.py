@@ -32,6 +32,8 @@ _ANEW_SECONDS: Final = 10.0
 _CLAIM: Final = re.compile(r"(<[^<>\s]*>#\d+#\d+#)(?!\.\.\.)[^\s)]*")
 """ClaimId with its secret part, which gives its holder control of the slot (condor_claimid_parser.h)."""
 
+LAST_LINES_SECONDS: Final = 1.0
+"""Limit of the last read of the logs, in seconds."""
 _AGAIN_SECONDS: Final = 60.0
 _BEFORE: Final = 100
 

@@ -11,7 +11,7 @@ from typing import Final
 from k8spilot.common.aio import restarting
 from k8spilot.common.errors import PilotError
 from k8spilot.condor.agent_link import RemoteStartdAd
-from k8spilot.condor.daemon_logs import follow, startd_has_ended
+from k8spilot.condor.daemon_logs import LAST_LINES_SECONDS, follow, startd_has_ended
 from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.liveness import JOB_LOG, LineHandler, end_hanging_daemons
 from k8spilot.condor.log_lines import LogLine
@@ -26,10 +26,6 @@ logger = logging.getLogger(__name__)
 
 _CLEAR_SECONDS: Final = 15.0
 """Seconds to wait for the end of a job under which HTCondor's daemons hang, before the next check."""
-
-
-_LAST_LINES_SECONDS: Final = 1.0
-"""Limit of the last read of HTCondor's logs, in seconds."""
 
 
 @asynccontextmanager
@@ -108,7 +104,7 @@ async def _follow_daemons(
     with _cancelled_at_end(work):
         yield
         ending.set()
-        await asyncio.wait([reading], timeout=_LAST_LINES_SECONDS)
+        await asyncio.wait([reading], timeout=LAST_LINES_SECONDS)
 
 
 @contextmanager
