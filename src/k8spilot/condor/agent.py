@@ -65,7 +65,7 @@ class HTCondorAgent:
         self._watch = PoolWatch(settings, slot.folders, self._report, self._end_outside_the_pool)
 
     async def run(self) -> None:
-        """Run until SIGTERM, which the supervisor sends once HTCondor has ended; then read HTCondor's last log lines."""
+        """Run until the supervisor sends SIGTERM because HTCondor has ended; then read HTCondor's last log lines."""
         before, ending = os.environ.get(DEATHS, "0") != "0", asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
         following = follow(self._slot.folders, self._handle, before=before, ending=ending)
