@@ -9,7 +9,7 @@ PYTHON_VERSION := 3.14
 PYTHON ?=
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix vm vm-down test-vm clean
+.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix vm vm-down test-vm test-vm-quick clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -120,7 +120,7 @@ lock: venv  ## renew requirements.txt and requirements-build.txt: versions and h
 	$(LOCK) pyproject.toml --extra provisioner --constraint requirements.txt --output-file requirements-provisioner.txt
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt
 
-matrix: venv  ## demo, engine and stories on each kind of cluster (VERSIONS="1.34 1.36+23.9"); ends the lab
+matrix: venv  ## demo, engine, jobs, attacks and GPUs on each kind of cluster (VERSIONS="1.34 1.36+23.9"); ends the lab
 	@$(BIN)/python -m lab.matrix $(VERSIONS)
 
 vm: venv  ## start an emulated machine with cgroup v2 and systemd, with this checkout in it
@@ -129,8 +129,12 @@ vm: venv  ## start an emulated machine with cgroup v2 and systemd, with this che
 vm-down: venv  ## end it
 	@$(BIN)/python -m lab.vm down
 
-test-vm: venv  ## the demo and some tests in such a machine; the report is in build/vm (TESTS="-k ssh")
+test-vm: venv  ## the demo and some tests in such a machine; the report is in build/vm (TESTS="-k ssh": these tests alone)
 	@$(BIN)/python -m lab.vm test -- $(TESTS)
+
+# The smallest part of it that is of use: what depends on the cgroup's version in the engine.
+test-vm-quick: venv  ## in such a machine: usage, memory limit and out of memory of a job, as CI does after `make test`
+	@$(BIN)/python -m lab.vm test -- tests/engine/test_stats.py tests/engine/test_faults.py -m node
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json
 	@$(BIN)/python -m lab.supply sbom

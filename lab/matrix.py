@@ -49,6 +49,13 @@ SUITES: Final = {
 }
 """Columns of the table: which modules of tests each has, as a pattern of their names."""
 
+_VARIABLES: Final = (
+    "K8SPILOT_LAB_KUBERNETES",
+    "K8SPILOT_LAB_HTCONDOR",
+    "K8SPILOT_LAB_RUNTIME",
+    "K8SPILOT_LAB_COMPONENTS",
+)
+"""Variables of the lab that a combination sets."""
 _FOLDER: Final = CHECKOUT / "build/matrix"
 _ROWS: Final = CHECKOUT / "build/matrix.json"
 HEADS: Final = (
@@ -71,17 +78,19 @@ def main(chosen: Sequence[str]) -> int:
     if unknown := [one for one in chosen if one not in COMBINATIONS]:
         print(f"matrix: {unknown[0]} is none of {', '.join(COMBINATIONS)}", file=sys.stderr)
         return 2
-    if os.environ.get("KUBECONFIG"):
-        print("matrix: unset KUBECONFIG, because each combination has a lab of its own", file=sys.stderr)
+    if own := [name for name in ("KUBECONFIG", *_VARIABLES) if os.environ.get(name)]:
+        print(f"matrix: unset {', '.join(own)}, because each combination has a lab of its own", file=sys.stderr)
         return 2
     rows: dict[str, Row] = json.loads(_ROWS.read_text()) if _ROWS.exists() else {}
     is_good = True
-    for name in chosen or COMBINATIONS:
-        rows[name], is_well = _measure(name)
-        is_good &= is_well
-        _ROWS.parent.mkdir(parents=True, exist_ok=True)
-        _ROWS.write_text(json.dumps(rows, indent=1) + "\n")
-    _run(["-m", "lab", "down"], {}, "down")
+    try:
+        for name in chosen or COMBINATIONS:
+            rows[name], is_well = _measure(name)
+            is_good &= is_well
+            _ROWS.parent.mkdir(parents=True, exist_ok=True)
+            _ROWS.write_text(json.dumps(rows, indent=1) + "\n")
+    finally:
+        _run(["-m", "lab", "down"], {}, "down")
     print("\n".join(table([rows[name] for name in COMBINATIONS if name in rows])))
     return 0 if is_good else 1
 
@@ -105,10 +114,10 @@ def outcome(report: Path, suite: str | None = None) -> tuple[str, bool]:
         if re.match(pattern, module := case.get("classname", "")):
             ends.setdefault(f"{module}::{case.get('name')}", set()).update(part.tag for part in case)
     failed = sum(1 for tags in ends.values() if tags & {"failure", "error"})
-    skipped = sum(1 for tags in ends.values() if "skipped" in tags)
+    skipped = sum(1 for tags in ends.values() if tags == {"skipped"})
     passed = len(ends) - failed - skipped
     if not ends:
-        return "not run", suite is not None
+        return "not run", False
     words = f"{passed} passed" + (f", **{failed} failed**" if failed else "")
     words += f", {skipped} skipped" if skipped else ""
     return words, failed == 0 and passed > 0
@@ -125,12 +134,7 @@ def parts(name: str) -> tuple[str, str, str, str]:
 
 def _measure(name: str) -> tuple[Row, bool]:
     kubernetes, htcondor, runtime, components = parts(name)
-    environment = {
-        "K8SPILOT_LAB_KUBERNETES": kubernetes,
-        "K8SPILOT_LAB_HTCONDOR": htcondor,
-        "K8SPILOT_LAB_RUNTIME": runtime,
-        "K8SPILOT_LAB_COMPONENTS": components,
-    }
+    environment = dict(zip(_VARIABLES, (kubernetes, htcondor, runtime, components), strict=True))
     print(f"--- {name} ({time.strftime('%H:%M:%S')})", flush=True)
     is_right = _run(["-m", "lab", "demo"], environment, f"{name}-demo") == 0
     jobs = re.search(r"^(\d+) jobs in ", (_FOLDER / f"{name}-demo.log").read_text(errors="replace"), re.MULTILINE)
@@ -138,8 +142,8 @@ def _measure(name: str) -> tuple[Row, bool]:
     report.unlink(missing_ok=True)
     options = ["all", "--part", PART, "--", f"--junitxml={report}"]
     is_complete = _run(["-m", "tests.runner", *options], environment, f"{name}-tests") in {0, 1}  # 1: a test failed
-    words, is_good = outcome(report)
-    suites = [outcome(report, suite)[0] if is_complete else f"**interrupted**: {words}" for suite in SUITES]
+    suites = [outcome(report, suite) for suite in SUITES]
+    interrupted = "" if is_complete else "**interrupted**: "
     values = (
         KUBERNETES_VERSIONS[kubernetes].removeprefix("v"),
         htcondor,
@@ -148,18 +152,21 @@ def _measure(name: str) -> tuple[Row, bool]:
         "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
         ".".join(platform.release().split(".")[:2]),
         f"{jobs[1]} jobs right" if is_right and jobs else "**failed**",
-        *suites,
+        *(f"{interrupted}{words}" for words, _ in suites),
         time.strftime("%Y-%m-%d", time.gmtime()),
     )
     print("  ".join(values), flush=True)
-    return dict(zip(HEADS, values, strict=True)), is_right and is_complete and is_good
+    return dict(zip(HEADS, values, strict=True)), is_right and is_complete and all(good for _, good in suites)
 
 
 def _runtime() -> str:
     """Return the name and the version of the node's container runtime, as the kubelet tells them."""
     path = "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}"
     command = [*node.kubectl(Settings.from_environment()), "get", "nodes", "-o", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # the node was never built
+        return "unknown"
     return done.stdout.replace("://", " ").replace(" v", " ").replace("cri-o", "CRI-O").partition("+")[0] or "unknown"
 
 

@@ -25,11 +25,13 @@ def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
     """Run the demo and the stories, or instead of both what `options` of pytest choose; return 0 if all is well."""
     BUILD.mkdir(parents=True, exist_ok=True)
     (BUILD / REPORT).unlink(missing_ok=True)
-    demo = 0 if options else _step(machine, "make demo", ["make", "demo"])
     chosen = ["--", *options] if options else ["--part", MARKER, "--"]
     tests = [sys.executable, "-m", "tests.runner", "all", "--workers", str(WORKERS), *chosen]
-    status = _step(machine, "the stories", [*tests, f"--junitxml={BUILD / REPORT}"])
-    _collect(machine, settings)
+    try:
+        demo = 0 if options else _step(machine, "make demo", ["make", "demo"])
+        status = _step(machine, "the stories", [*tests, f"--junitxml={BUILD / REPORT}"])
+    finally:  # also where it is interrupted
+        _collect(machine, settings)
     words, is_good = outcome(BUILD / REPORT)
     suites = ", ".join(f"{suite}: {outcome(BUILD / REPORT, suite)[0]}" for suite in SUITES)
     print(f"{words} ({suites}; the report: {BUILD / REPORT})", flush=True)

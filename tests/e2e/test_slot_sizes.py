@@ -8,6 +8,7 @@ import yaml
 
 from lab import pilot
 from lab.api import Lab
+from lab.patience import scaled
 from tests.e2e.partitionable import CGROUP, CONTAINERS, CPUS, MEMORY_MB, deploy, running, slots
 from tests.e2e.pool import Pool, ads, result, until
 
@@ -34,7 +35,7 @@ def limits(pool: Pool) -> dict[str, tuple[str, str]]:
 def test_htcondor_the_pod_and_the_cgroup_agree_on_the_size_of_each_job(pool: Pool) -> None:
     asked = [(1, 128), (2, 256), (3, 384), (2, 256)]
     submitted = [
-        pool.shell(f"{CGROUP}\nsleep 12", user=user, request_cpus=str(cpus), request_memory=f"{memory}M")
+        pool.shell(f"{CGROUP}\nsleep {scaled(12):.0f}", user=user, request_cpus=str(cpus), request_memory=f"{memory}M")
         for user, (cpus, memory) in zip(("alice", "bob", "alice", "bob"), asked, strict=True)
     ]
     until(lambda: len(running(pool)) == len(asked), "all jobs have a dynamic slot", 90)
@@ -70,7 +71,9 @@ def test_there_are_no_more_jobs_at_a_time_than_payload_containers(pool: Pool) ->
 
 @pytest.mark.cluster
 def test_a_job_that_needs_more_memory_than_it_requested_is_held_and_its_neighbours_are_not(pool: Pool) -> None:
-    neighbours = pool.shell("sleep 15; echo done", user="bob", request_memory="128M", count=CONTAINERS - 1)
+    neighbours = pool.shell(
+        f"sleep {scaled(15):.0f}; echo done", user="bob", request_memory="128M", count=CONTAINERS - 1
+    )
     until(lambda: len(running(pool)) == CONTAINERS - 1, "the neighbours run", 90)
     greedy = "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c; sleep 5"
     held = pool.shell(greedy, request_memory="128M", request_disk="50M").held().attributes

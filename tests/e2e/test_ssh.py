@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.jobs import Jobs
+from lab.patience import scaled
 from tests.e2e.pool import Pool, result, until
 
 WAITING = "export OWN=set; while [ ! -e go ]; do sleep 0.1; done; echo gone"
@@ -59,8 +60,8 @@ def test_sessions_beside_a_job(pool: Pool) -> None:
         until(lambda: "met" in pool.inside(f"cd {scratch} && ls one two >/dev/null && echo met || true"), "both run")
         pool.inside(f"touch {scratch}/go")
         assert result(jobs).stdout == b"gone\n"
-        assert one.result(timeout=30).split()[:2] == ["one", "two"]
-        assert two.result(timeout=30).split()[:2] == ["two", "one"]
+        assert one.result(scaled(30)).split()[:2] == ["one", "two"]
+        assert two.result(scaled(30)).split()[:2] == ["two", "one"]
     assert not [line for line in pool.processes() if "sleep" in line]
 
 

@@ -130,18 +130,31 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
         await eventually(lambda: signals == [DONE])
 
 
-async def test_an_agent_that_is_told_to_end_reads_the_last_lines_for_the_reason_first(
+async def test_an_agent_that_is_told_to_end_reads_and_sends_the_last_lines_first(
     settings: Settings, folders: Folders
 ) -> None:
+    heard: list[tuple[str, str]] = []
+    told = "11/27/26 23:08:07 Got SIGTERM. Performing graceful shutdown."
+    why = "11/27/26 23:08:07 No resources have been claimed for 15 seconds"
+
+    async def handle_line(log: str, line: str) -> None:
+        heard.append((log, line))
+
+    slot = RemoteStartdAd()
+    slot.handle_line = handle_line
     idle = replace(settings, accept_idle_minutes=0.25)
-    async with agent(idle, folders) as (_, running):
-        await eventually(lambda: signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
-        (folders.log / "MasterLog").write_text("11/27/26 23:08:07 Got SIGTERM. Performing graceful shutdown.\n")
-        await eventually(lambda: "SIGTERM" in folders.end_reason.read_text() if folders.end_reason.exists() else False)
-        (folders.log / "StartLog").write_text("11/27/26 23:08:07 No resources have been claimed for 15 seconds\n")
+    async with engine(slot, settings.socket), agent(idle, folders) as (_, running):
+        await eventually(lambda: slot.there)
+        await asyncio.sleep(0.3)  # reading begins at the end of the file
+        with (folders.log / "MasterLog").open("a") as log:
+            log.write(f"{told}\n")
+        await eventually(lambda: ("MasterLog", told) in heard)
+        assert "HTCondor was told to end" in folders.end_reason.read_text()
+        (folders.log / "StartLog").write_text(f"{why}\n")
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(15):
             await running
+        await eventually(lambda: ("StartLog", why) in heard)
     assert "idle for 0.25 min (ACCEPT_IDLE_MINUTES)" in folders.end_reason.read_text()
 
 

@@ -27,6 +27,8 @@ CASES = """
 <testcase classname="tests.e2e.test_ssh" name="two"><error/></testcase>
 <testcase classname="tests.e2e.provisioner.test_faults" name="one"><error/></testcase>
 <testcase classname="tests.e2e.test_gpu_claims" name="one"><skipped/></testcase>
+<testcase classname="tests.e2e.test_gpus" name="one"><skipped/></testcase>
+<testcase classname="tests.e2e.test_gpus" name="one"><error/></testcase>
 """
 
 
@@ -73,11 +75,11 @@ def test_a_version_that_the_lab_lacks_is_refused_with_those_that_it_has(
 @pytest.mark.parametrize(
     ("suite", "words", "is_good"),
     [
-        (None, "2 passed, **2 failed**, 2 skipped", False),
+        (None, "2 passed, **3 failed**, 2 skipped", False),
         ("engine on the node", "1 passed, 1 skipped", True),
         ("jobs", "1 passed, **2 failed**", False),
-        ("GPUs", "0 passed, 1 skipped", False),
-        ("attacks", "not run", True),
+        ("GPUs", "0 passed, **1 failed**, 1 skipped", False),
+        ("attacks", "not run", False),
     ],
 )
 def test_the_result_of_a_suite_is_read_from_the_report(

@@ -41,6 +41,8 @@ logger = logging.getLogger("k8spilot.condor.agent")  # this module runs as __mai
 _RETRY_SECONDS: Final = 0.5
 _ABSENCE_SECONDS: Final = 3.0
 _CONNECT_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 1.0
+"""Limit of the end of a connection. An engine that hangs must not delay the end of the pod."""
 _CLOSURE_SECONDS: Final = 60.0
 _FACTS_SECONDS: Final = 60.0
 _MOST_LINES: Final = 1000
@@ -79,7 +81,10 @@ class HTCondorAgent:
                 tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool"),
             ]
             await ending.wait()
-            await asyncio.wait([reading], timeout=LAST_LINES_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_LINES_SECONDS):
+                    await asyncio.wait([reading])
+                    await self._lines.join()
             for task in (reading, *others):
                 task.cancel()
 
@@ -92,10 +97,10 @@ class HTCondorAgent:
         self._tell_supervisor(DONE)
 
     async def _handle(self, log: str, line: str) -> None:
-        await self._slot.handle_line(log, line)
-        await self._queue(log, line)
         parts = LogLine.of(line)
         self._reason.handle_line(log, parts)
+        await self._queue(log, line)
+        await self._slot.handle_line(log, line)
         self._watch.handle_line(log, parts)
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
@@ -105,6 +110,7 @@ class HTCondorAgent:
         """Queue a line for the engine. A full queue drops the oldest line."""
         if self._lines.full():
             self._lines.get_nowait()
+            self._lines.task_done()
         self._lines.put_nowait((log, line))
 
     async def _link(self) -> None:
@@ -126,7 +132,11 @@ class HTCondorAgent:
         """Connect to the engine, and serve its requests until the connection ends."""
         async with _session(self._settings.socket) as session:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                engine = await session.ws_connect(f"http://engine{pilot_api.LINK}", heartbeat=HEARTBEAT_SECONDS)
+                engine = await session.ws_connect(
+                    f"http://engine{pilot_api.LINK}",
+                    heartbeat=HEARTBEAT_SECONDS,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+                )
             async with engine:
                 await self._serve(engine)
 
@@ -154,6 +164,7 @@ class HTCondorAgent:
                 self._unsent = log, line
                 await engine.send_json({"log": log, "line": line})
                 self._unsent = None
+                self._lines.task_done()
 
     async def _answer(self, engine: aiohttp.ClientWebSocketResponse, request: dict[str, Any]) -> None:
         answer: Any = None

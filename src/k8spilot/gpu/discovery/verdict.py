@@ -172,7 +172,7 @@ def _usable(verdict: GpuVerdict, evidence: Evidence, promise: PodRequest, way: _
     if verdict.expected and not verdict.observed and not _nodes(evidence):
         return (), _nothing(evidence, promise)
     named = len(verdict.expected) or way.listed or 0
-    if promise.count and named > promise.count and not promise.uncounted:
+    if promise.count and named > promise.count:
         return (), (
             f"{named} GPUs are named, but the pod requests {promise.count} ({promise.words}); jobs get "
             f"none. Remove {VISIBLE} from the payload container's specification, and let the device plugin set it"
@@ -196,7 +196,7 @@ def _counted(observed: tuple[Device, ...], promise: PodRequest, way: _Way) -> tu
             f"the payload container sees {_count(observed)} that {request}; jobs get none. Give it a limit such as "
             "nvidia.com/gpu, so that no other pod gets these GPUs"
         )
-    elif wanted and len(observed) > wanted and not promise.uncounted:
+    elif wanted and len(observed) > wanted:
         usable = ()
         problem = (
             f"the payload container sees {_count(observed)}, but {wanted} were requested ({promised}); the pod's own "
