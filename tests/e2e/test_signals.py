@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.jobs import BAD_NEWS, Jobs
+from lab.patience import scaled
 from tests.e2e.pool import MATCHED_SECONDS, Pool, result, until
 
 HEAR = """
@@ -105,8 +106,8 @@ def test_a_fast_vacate_asks_nobody(pool: Pool) -> None:
 
 @pytest.mark.cluster
 def test_a_suspended_job_stands_still_with_all_its_processes_and_goes_on_when_continued(pool: Pool) -> None:
-    script = "for i in 1 2; do setsid sh -c 'while :; do :; done' & done\necho ready\nsleep 15; echo slept"
-    jobs = pool.shell(script, stream_output="true")
+    busy = "for i in 1 2; do setsid sh -c 'while :; do :; done' & done"
+    jobs = pool.shell(f"{busy}\necho ready\nsleep {scaled(15):.0f}; echo slept", stream_output="true")
     _said(jobs, "ready")
     jobs.command("condor_suspend")
     jobs.wait("JobSuspendedEvent")
