@@ -13,6 +13,7 @@ from lab import pilot
 from lab.api import Lab
 from lab.errors import LabError, NothingToHitError
 from lab.jobs import Jobs, submit, wait_in_pool
+from lab.patience import scaled
 from lab.settings import NODE_ADDRESS
 from soak import faults, neighbours, workload
 from soak.blame import Hit, unexplained
@@ -89,7 +90,7 @@ class Campaign:
     """At least so many."""
     faults: int
     minutes: float
-    """No new faults after that."""
+    """No new faults after that (scaled)."""
     prefix: str
     say: Callable[[str], None]
     whole_node: bool = True
@@ -150,7 +151,7 @@ class Campaign:
         for fault in drawn(self.seed, kinds, whole_node=self.whole_node):
             if len(self.made) >= self.faults:
                 break
-            if time.monotonic() - began > self.minutes * 60:
+            if time.monotonic() - began > scaled(self.minutes * 60):
                 self.say("the time is over")
                 break
             if fault.name in ("pilot container killed", "pod deleted"):
@@ -160,7 +161,7 @@ class Campaign:
             feed()
             self._weigh()
             self._wait(draw.choice((0.0, 1.0, 3.0, 6.0)))
-        while self._submitted() < self.jobs and time.monotonic() - began < self.minutes * 60:
+        while self._submitted() < self.jobs and time.monotonic() - began < scaled(self.minutes * 60):
             feed()
             self._wait(1.0)
 
@@ -231,7 +232,7 @@ class Campaign:
             time.sleep(0.1)
 
     def _until(self, condition: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + scaled(seconds)
         while not condition() and time.monotonic() < deadline:
             self._look()
             time.sleep(0.2)
