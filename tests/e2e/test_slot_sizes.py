@@ -39,14 +39,12 @@ def test_htcondor_the_pod_and_the_cgroup_agree_on_the_size_of_each_job(pool: Poo
         for user, (cpus, memory) in zip(("alice", "bob", "alice", "bob"), asked, strict=True)
     ]
     until(lambda: len(running(pool)) == len(asked), "all jobs have a dynamic slot", 90)
-    for one in submitted:
-        one.wait("ExecuteEvent")
-    promised, specified = running(pool), limits(pool)
-    found = sorted((ad["Cpus"], ad["Memory"]) for ad in promised.values())
-    assert found == sorted(asked)
-    for name, ad in promised.items():
-        container = name.replace("slot1_", "payload-")
-        assert specified[container] == (f"{ad['Memory']}Mi", str(ad["Cpus"])), name
+    promised = running(pool)
+    assert sorted((ad["Cpus"], ad["Memory"]) for ad in promised.values()) == sorted(asked)
+    expected = {
+        name.replace("slot1_", "payload-"): (f"{ad['Memory']}Mi", str(ad["Cpus"])) for name, ad in promised.items()
+    }
+    until(lambda: expected.items() <= limits(pool).items(), "each container has the size of its job", 90)
     for one, (cpus, memory) in zip(submitted, asked, strict=True):
         done = result(one)
         assert done.text.split()[:2] == [str(memory), str(cpus * 1000)]
