@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lab.patience import scaled
+
 _BEFORE_SECONDS: Final = 2.0
 """HTCondor's event log has whole seconds."""
-_AFTER_SECONDS: Final = 5.0
+_AFTER_SECONDS: Final = scaled(5.0)
 """Time in which the pilot recovers from a fault: a new engine starts, or a new container."""
 
 

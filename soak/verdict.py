@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from lab.patience import scaled
 from soak.blame import Run
 from soak.ledger import Life
 
-STUCK_SECONDS = 120.0
-"""Seconds. A job without any event for longer is stuck, if it ran or could have run."""
+STUCK_SECONDS = scaled(120.0)
+"""Seconds on this machine. A job without any event for longer is stuck, if it ran or could have run."""
 _OFTEN = 5
 _BEAT_SECONDS = 3.0
 """Seconds. A run that reports for longer after the next run began has run at the same time."""
