@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from k8spilot.gpu.discovery.evidence import Device
+from lab.api import Lab
 
 OPTIONS: Final = ("-nested", "-properties", "-extra")
 GOLDEN: Final = {
@@ -56,3 +59,9 @@ def simulated(simulation: str) -> list[Device]:
         )
         for at in range(int(number))
     ]
+
+
+def skip_without_start(lab: Lab, resource: str) -> None:
+    """Skip a test if pods with this resource do not start with the components of the lab's pilots."""
+    if resource == "nvidia.com/gpu-mounts" and "user-namespace" in lab.settings.components:
+        pytest.skip("runc cannot give /dev/null, which this resource mounts, to a pod with a user namespace")

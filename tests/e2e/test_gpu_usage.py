@@ -19,6 +19,7 @@ from lab.http import opened
 from lab.levels import NAMESPACES
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import MATCHED_SECONDS, Pool, Result, ads, result, until
+from tests.gpus import skip_without_start
 
 LIMIT = "/spec/initContainers/1/resources/limits"
 COMPONENTS = ["gpu", "gpu-metrics"]
@@ -227,6 +228,7 @@ def test_where_nobody_is_root_gpus_are_found_and_given_and_measured_as_well(lab:
     ],
 )
 def test_gpus_are_measured_whichever_way_they_come(lab: Lab, owner: str, resource: str, runtime: str) -> None:
+    skip_without_start(lab, resource)
     with measured_pod(lab, f"gpu-way-{owner}", resource, 1, runtime) as measured:
         until(lambda: measured.metrics().get("k8spilot_gpu_sampler_up") == 1, "the GPUs are measured", 60)
         assert len(measured.containers()) <= 2

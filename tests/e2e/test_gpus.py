@@ -13,7 +13,7 @@ from lab.api import Lab
 from lab.pilot import SUPERVISOR
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, until
-from tests.gpus import GOLDEN, OPTIONS
+from tests.gpus import GOLDEN, OPTIONS, skip_without_start
 from tests.simulator.pod import payload_image
 
 LOOK = """
@@ -178,8 +178,7 @@ STRATEGIES = [
 def test_whatever_the_way_that_gpus_come_jobs_have_them(
     lab: Lab, owner: str, resource: str, count: int, runtime: str | None, strategy: str, usable: int
 ) -> None:
-    if strategy == "volume-mounts" and "user-namespace" in lab.settings.components:
-        pytest.skip("runc cannot give /dev/null, which this strategy mounts, to a pod with a user namespace")
+    skip_without_start(lab, resource)
     with gpu_pod(lab, f"e2e-{owner}-way", resource, count, runtime) as name, ExitStack() as cleanup:
         pod = Pool(lab, name, cleanup)
         found = told(pod)
