@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import ssl
 import time
 import urllib.error
@@ -55,6 +56,9 @@ def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
     for early in (_runtime(settings), _etcd(settings), _apiserver(settings)):
         daemons.start(early)
     _wait_for_api(settings, daemons)
+    # The kubelet ends if nobody listens there. A runtime that is not in the page cache can be slower than the API server.
+    runtime, words = settings.runtime_daemon, "the container runtime does not listen"
+    daemons.wait_until(runtime, lambda: _listens(settings.runtime_socket), words, PATIENCE_S)
     cgroups.make()
     for late in (_controller_manager(settings), _scheduler(settings), _proxy(settings), _kubelet(settings)):
         daemons.start(late)
@@ -85,6 +89,11 @@ def api_answers(settings: Settings) -> bool:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
