@@ -56,7 +56,7 @@ def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
     for early in (_runtime(settings), _etcd(settings), _apiserver(settings)):
         daemons.start(early)
     _wait_for_api(settings, daemons)
-    # The kubelet ends if nobody listens there. A runtime that is not in the page cache can be slower than the API server.
+    # The kubelet ends if nobody listens. Where it comes from the disk, the runtime can be slower than the API server.
     runtime, words = settings.runtime_daemon, "the container runtime does not listen"
     daemons.wait_until(runtime, lambda: _listens(settings.runtime_socket), words, PATIENCE_S)
     cgroups.make()
