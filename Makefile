@@ -132,7 +132,7 @@ vm-down: venv  ## end it
 test-vm: venv  ## the demo and some tests in such a machine; the report is in build/vm (TESTS="-k ssh": these tests alone)
 	@$(BIN)/python -m lab.vm test -- $(TESTS)
 
-# The smallest part of it that is of use: what depends on the cgroup's version in the engine.
+# The smallest useful part of it: the engine's tests whose results depend on the version of cgroups.
 test-vm-quick: venv  ## in such a machine: usage, memory limit and out of memory of a job, as CI does after `make test`
 	@$(BIN)/python -m lab.vm test -- tests/engine/test_stats.py tests/engine/test_faults.py -m node
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import ssl
 import time
 import urllib.error
@@ -56,9 +55,9 @@ def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
     for early in (_runtime(settings), _etcd(settings), _apiserver(settings)):
         daemons.start(early)
     _wait_for_api(settings, daemons)
-    # The kubelet ends if nobody listens. Where it comes from the disk, the runtime can be slower than the API server.
-    runtime, words = settings.runtime_daemon, "the container runtime does not listen"
-    daemons.wait_until(runtime, lambda: _listens(settings.runtime_socket), words, PATIENCE_S)
+    # The kubelet ends if no runtime answers. A runtime that is read from the disk can be slower than the API server.
+    words = "the container runtime does not answer"
+    daemons.wait_until(settings.runtime_daemon, lambda: runtime_answers(settings), words, PATIENCE_S)
     cgroups.make()
     for late in (_controller_manager(settings), _scheduler(settings), _proxy(settings), _kubelet(settings)):
         daemons.start(late)
@@ -91,9 +90,16 @@ def api_answers(settings: Settings) -> bool:
         return False
 
 
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        return connection.connect_ex(str(path)) == 0
+def runtime_answers(settings: Settings) -> bool:
+    """Whether the container runtime answers on its socket."""
+    containerd = (settings.bin / "ctr", "--address", settings.runtime_socket, "version")
+    crio = (settings.bin / "crio", "status", "--socket", settings.runtime_socket, "info")
+    command = containerd if settings.runtime_daemon == "containerd" else crio
+    try:
+        run(command, what="ask the runtime", timeout=30)
+    except LabError:
+        return False
+    return True
 
 
 def _wait_for_api(settings: Settings, daemons: Daemons) -> None:

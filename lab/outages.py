@@ -55,7 +55,7 @@ def runtime_stopped(lab: Lab, *, kill: bool = False) -> Iterator[None]:
     """
     with _stopped(lab, lab.settings.runtime_daemon, kill=kill):
         yield
-    _until(lambda: _runtime_answers(lab), "the runtime answers")
+    _until(lambda: node.runtime_answers(lab.settings), "the runtime answers")
     _until(lambda: _can_be_entered(lab), "containers can be entered")
     node.wait_ready(lab.settings, Daemons(lab.settings))
 
@@ -166,18 +166,6 @@ def _ended(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
         yield
     finally:
         daemons.start(again)
-
-
-def _runtime_answers(lab: Lab) -> bool:
-    settings = lab.settings
-    containerd = (settings.bin / "ctr", "--address", settings.runtime_socket, "version")
-    crio = (settings.bin / "crio", "status", "--socket", settings.runtime_socket, "info")
-    command = containerd if settings.runtime_daemon == "containerd" else crio
-    try:
-        run(command, what="ask the runtime", timeout=30)
-    except LabError:
-        return False
-    return True
 
 
 def _can_be_entered(lab: Lab) -> bool:

@@ -1,4 +1,4 @@
-"""Steps of `make test-vm` in the machine: the demo, and the tests whose results depend on the cgroup version."""
+"""Steps of `make test-vm` in the machine: the demo, and the tests whose results depend on the kind of cluster."""
 
 import shlex
 import sys

@@ -175,7 +175,7 @@ def test_a_template_requests_a_number_or_none_that_is_fixed(requests: list[Json]
 def test_the_class_of_a_request_names_the_driver_before_devices_are_allocated(
     device_class: str, expected: PodRequest
 ) -> None:
-    found = requested({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]}})
+    found = requested({"devices": {"requests": [exactly(deviceClassName=device_class)]}})
     assert found is not None
     assert PodRequest.of(container({"name": "gpu"}), {"gpu": found}) == expected
 

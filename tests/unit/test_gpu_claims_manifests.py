@@ -231,7 +231,7 @@ async def test_a_template_whose_claim_is_not_known_is_refused_with_the_reason() 
 
 
 def kustomized(folder: Path, *components: str, **fields: Any) -> str:
-    """What kustomize makes of an overlay with components."""
+    """The manifest that kustomize renders of an overlay with components."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not there")
     root = Path(__file__).parents[2]

@@ -125,9 +125,8 @@ def test_a_combination_names_only_what_is_not_usual(name: str, expected: tuple[s
 
 @pytest.mark.parametrize("name", matrix.COMBINATIONS)
 def test_the_lab_has_all_parts_of_each_combination(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = ("KUBERNETES", "HTCONDOR", "RUNTIME", "COMPONENTS")
-    for variable, value in zip(variables, matrix.parts(name), strict=True):
-        monkeypatch.setenv(f"K8SPILOT_LAB_{variable}", value)
+    for variable, value in zip(matrix.VARIABLES, matrix.parts(name), strict=True):
+        monkeypatch.setenv(variable, value)
     assert " ".join(Settings.from_environment().components) == matrix.parts(name)[-1]
 
 

@@ -16,17 +16,15 @@ Json = dict[str, Any]
 NVIDIA: Final = "gpu.nvidia.com"
 """NVIDIA's DRA driver (kubernetes-sigs/dra-driver-nvidia-gpu)."""
 COMPUTE_DOMAIN: Final = "compute-domain.nvidia.com"
-"""The driver in the same project whose devices are no GPUs, but channels between nodes."""
+"""Another driver of the same project. Its devices are channels between nodes, and no GPUs."""
 NVIDIA_CLASSES: Final = frozenset({"gpu.nvidia.com", "mig.nvidia.com"})
-"""DeviceClasses of GPUs that their Helm chart creates."""
-_COMPUTE_DOMAIN_CLASSES: Final = frozenset(
-    {"compute-domain-daemon.nvidia.com", "compute-domain-default-channel.nvidia.com"}
-)
+"""DeviceClasses of GPUs that the project's Helm chart creates."""
 _DRIVERS: Final = {
     **dict.fromkeys(NVIDIA_CLASSES, NVIDIA),
-    **dict.fromkeys(_COMPUTE_DOMAIN_CLASSES, COMPUTE_DOMAIN),
+    "compute-domain-daemon.nvidia.com": COMPUTE_DOMAIN,
+    "compute-domain-default-channel.nvidia.com": COMPUTE_DOMAIN,
 }
-"""Drivers of the DeviceClasses."""
+"""Driver of each DeviceClass of that chart."""
 
 
 @dataclass(frozen=True, slots=True)
