@@ -83,10 +83,13 @@ class Daemons:
         (self._records / name).unlink(missing_ok=True)
 
     def check(self, name: str) -> None:
-        """Raise LabError with the daemon's last words if it has ended."""
+        """Raise LabError if the daemon has ended: how, if it is this process's child, and its last words."""
         if self.find(name) is None:
+            child = self._children.get(name)
+            status = None if child is None else child.poll()
+            how = "" if status is None else f" with status {status}" if status >= 0 else f" by {_named(-status)}"
             text = self.log(name).read_text(errors="replace") if self.log(name).exists() else ""
-            raise LabError(f"{name} has ended: {last_words(text, 1)} (all of it: {self.log(name)})")
+            raise LabError(f"{name} has ended{how}: {last_words(text, 1)} (all of it: {self.log(name)})")
 
     def wait_until(
         self, name: str, condition: Callable[[], bool], words: str, seconds: float, *, pause: float = 0.05
@@ -166,6 +169,12 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _named(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:

@@ -125,17 +125,23 @@ def start(settings: Settings, system: System, disks: Sequence[Path]) -> Machine:
         daemons.start(Daemon(NAME, _command(system, disks, port)))
         _wait(machine, daemons)
     except BaseException:
-        _keep_logs(settings)
+        keep_logs(settings, settings.cache / "logs")
         stop(settings)
         raise
     return machine
 
 
-def _keep_logs(settings: Settings) -> None:
-    """Copy what a machine has said that did not start into the cache's folder of logs."""
+def keep_logs(settings: Settings, folder: Path) -> None:
+    """Copy the machine's console and the emulator's log into `folder`, since `stop` removes them."""
+    folder.mkdir(parents=True, exist_ok=True)
     for log in (STATE / "console.log", _daemons(settings).log(NAME)):
         with contextlib.suppress(OSError):
-            shutil.copy(log, settings.cache / f"logs/vm-{log.name}")
+            shutil.copy(log, folder / f"vm-{log.name}")
+
+
+def check(settings: Settings) -> None:
+    """Raise LabError if the machine has ended by itself: it crashed, or the emulator did."""
+    _daemons(settings).check(NAME)
 
 
 def running(settings: Settings) -> Machine:

@@ -10,7 +10,7 @@ from lab.errors import LabError
 from lab.matrix import SUITES, outcome
 from lab.progress import clock
 from lab.settings import CHECKOUT, Settings
-from lab.vm import place
+from lab.vm import emulator, place
 from lab.vm.emulator import Machine
 
 BUILD: Final = CHECKOUT / "build/vm"
@@ -46,7 +46,13 @@ def _step(machine: Machine, title: str, command: Sequence[str]) -> int:
 
 
 def _collect(machine: Machine, settings: Settings) -> None:
-    """Fetch the reports, and what the lab's daemons in the machine have said."""
+    """Fetch the reports, and the logs of the lab's daemons in the machine and of the machine itself."""
+    emulator.keep_logs(settings, BUILD / "logs")
+    try:
+        emulator.check(settings)
+    except LabError as problem:
+        print(f"lab.vm: {problem}; copies of this log and of the console's: {BUILD / 'logs'}", file=sys.stderr)
+        return
     for source, target in ((BUILD, BUILD), (settings.logs, BUILD / "logs")):
         try:
             machine.fetch(source, target)

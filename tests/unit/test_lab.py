@@ -1,6 +1,7 @@
 """The lab's parts that need no machine of their own."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -9,6 +10,7 @@ import pytest
 from lab import network, shell, streams
 from lab.errors import LabError
 from lab.images import digest_of
+from lab.processes import Daemon, Daemons
 from lab.progress import clock
 from lab.settings import Settings
 
@@ -78,6 +80,21 @@ def test_a_failure_is_one_sentence_with_the_programs_last_words(tmp_path: Path) 
         shell.run(["k8spilot-nothing"], what="try")
     with pytest.raises(LabError, match="did not end within"):
         shell.run(["sleep", "60"], what="try", timeout=0.05)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"), [("exit 3", "has ended with status 3: bye"), ("kill -ABRT $$", "has ended by SIGABRT: bye")]
+)
+def test_a_daemon_that_has_ended_is_told_with_how_and_its_last_words(end: str, words: str, tmp_path: Path) -> None:
+    daemons = Daemons(replace(Settings.from_environment(), state=tmp_path))
+    daemons.start(Daemon("brief", ["sh", "-c", f"echo bye; {end}"]))
+    deadline = time.monotonic() + 10
+    while daemons.find("brief") is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(LabError, match=f"^brief {words}"):
+        daemons.check("brief")
+    daemons.stop("brief")
 
 
 def test_the_labs_own_kubeconfig_is_no_foreign_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
