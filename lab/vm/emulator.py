@@ -33,11 +33,10 @@ ACCELERATOR: Final = "K8SPILOT_VM_ACCEL"
 """Name of the variable with qemu's accelerator. Without it: tcg, since a /dev/kvm may be there and not work."""
 _USUAL: Final = "tcg,thread=multi,tb-size=1024"
 PACKAGES: Final = {
-    "qemu-system-x86": "/usr/bin/qemu-system-x86_64",
     "openssh-client": "/usr/bin/ssh",
     "e2fsprogs": "/sbin/mke2fs",
 }
-"""Distribution packages of this machine for the emulation, each with a file by which we see that it is installed."""
+"""This computer's packages for disks and ssh, each with a file by which we see that it is installed."""
 _EMULATED_SLOWNESS: Final = 8.0
 """Python starts seven times slower under tcg than without, and a new process needs more than that."""
 _PROCESSOR: Final = "max,la57=off"
@@ -172,7 +171,7 @@ def _daemons(settings: Settings) -> Daemons:
 def _command(system: System, disks: Sequence[Path], port: int) -> list[str | Path]:
     drives = [f"file={disk},format=raw,if=virtio,cache=unsafe,snapshot=on" for disk in (system.disk, *disks)]
     return [
-        "qemu-system-x86_64",
+        *system.emulator,
         *("-accel", _accelerator(), "-cpu", _PROCESSOR, "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
         *("-nodefaults", "-no-reboot", "-display", "none", "-serial", f"file:{STATE}/console.log"),
         *("-kernel", system.kernel, "-initrd", system.initrd, "-append", _KERNEL),
