@@ -43,7 +43,7 @@ queue = call(MSGGET, 0, 0o1600)
 message = ctypes.create_string_buffer((1).to_bytes(8, "little") + NAME.encode(), 64)
 call(MSGSND, queue, ctypes.addressof(message), len(NAME), 0)
 call(MQ_OPEN, text(NAME), os.O_CREAT | os.O_RDWR, 0o600, 0)
-with suppress(PermissionError):  # the runtime's system call filter forbids it
+with suppress(OSError):  # the runtime's system call filter forbids it
     call(ADD_KEY, text("user"), text(NAME), text("secret"), 6, -4)
 owned = [Path(folder, NAME) for folder in (".", "/tmp", "/var/tmp", "/dev/shm")]
 for path in owned[1:]:
