@@ -31,12 +31,12 @@ RUN python3 -m venv --without-pip /opt/k8spilot \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
 WORKDIR /source
 COPY src/k8spilot/payload_init/*.c src/k8spilot/payload_init/*.h src/k8spilot/condor/*.c src/k8spilot/condor/*.h src/k8spilot/supervisor/*.c ./
-RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c packet.c scope.c wear.c \
+RUN musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /payload-init payload-init.c command.c packet.c scope.c wear.c keyrings.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /tidy tidy.c unlock.c measure.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /starter starter.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /docker-client docker-client.c engine.c sandbox.c \
  && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /engine-get engine-get.c \
- && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /supervisor supervisor.c
+ && musl-gcc -std=c11 -static -Os -Wall -Wextra -Werror -s -o /supervisor supervisor.c keyrings.c
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 COPY manifests manifests

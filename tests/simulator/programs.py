@@ -15,11 +15,11 @@ def _in(folder: str, *names: str) -> tuple[Path, ...]:
 
 
 SOURCES: Final = {
-    "payload-init": _in("src/k8spilot/payload_init", "payload-init", "command", "packet", "scope", "wear"),
+    "payload-init": _in("src/k8spilot/payload_init", "payload-init", "command", "packet", "scope", "wear", "keyrings"),
     "tidy": _in("src/k8spilot/payload_init", "tidy", "unlock", "measure"),
     "docker-client": _in("src/k8spilot/condor", "docker-client", "engine", "sandbox"),
     "engine-get": _in("src/k8spilot/condor", "engine-get"),
-    "supervisor": _in("src/k8spilot/supervisor", "supervisor"),
+    "supervisor": _in("src/k8spilot/supervisor", "supervisor") + _in("src/k8spilot/payload_init", "keyrings"),
     "container": _in("tests/simulator", "container"),
     "hello": _in("lab/images/hello", "hello"),
 }
@@ -72,7 +72,7 @@ def build_tidy(target: Path, define: str, *additions: Path) -> None:
 
 
 def _compile(compiler: str, target: Path, *arguments: str | Path) -> None:
-    options = ("-std=c11", "-static", "-O1", "-Wall", "-Wextra", "-Werror")
+    options = ("-std=c11", "-static", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CHECKOUT}/src/k8spilot/payload_init")
     subprocess.run([compiler, *options, "-o", target, *arguments], check=True)
 
 

@@ -26,6 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "keyrings.h"
+
 enum { PLAN = 3, SOCKETS = 4 };
 enum { GONE = 3, NO_RESTART = 99, TOLD = 128 + SIGTERM, DONE = SIGHUP }; /* as in plan.py, which explains them */
 
@@ -436,6 +438,7 @@ int main(void) {
         log_line("ERROR", "The supervisor has no plan; start the container with the command `k8spilot run`.");
         return 1;
     }
+    forbid_keyrings(); /* also for HTCondor's transfer plugins, which can be a user's own */
     for (int end = SOCKETS; end < SOCKETS + plan.sockets; end++)
         fcntl(end, F_SETFD, FD_CLOEXEC); /* neither HTCondor nor its children may inherit it */
     if (begin(&engine) == 0)

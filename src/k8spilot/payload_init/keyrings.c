@@ -1,0 +1,52 @@
+/* A system call filter (seccomp(2)) against the kernel's keyrings: they belong to a uid of the node and not to a container.
+ *
+ * A key in the uid's keyring would outlive the job, and the next job, other slots and all other pods of the node whose jobs
+ * have the same uid would find it. containerd's profile RuntimeDefault denies these system calls, and CRI-O's allows keyctl(2).
+ * The kernel decides once for each system call whether the filter can deny it, and skips the filter for all others (Linux 5.11,
+ * seccomp_cache_prepare in kernel/seccomp.c).
+ */
+#define _GNU_SOURCE
+#include "keyrings.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+
+/* From linux/filter.h, linux/bpf_common.h and linux/seccomp.h, which musl lacks. */
+struct instruction {
+    uint16_t code;
+    uint8_t if_true, if_false;
+    uint32_t value;
+};
+struct filter {
+    uint16_t length;
+    const struct instruction *instructions;
+};
+enum { LOAD = 0x20, EQUAL = 0x15, AT_LEAST = 0x35, ABOVE = 0x25, AND = 0x54, RETURN = 0x06 };
+#define NUMBER 0 /* offsets in struct seccomp_data */
+#define ARCHITECTURE 4
+#define ALLOW 0x7fff0000U
+#define DENY (0x00050000U | EPERM)
+#define MODE_FILTER 2
+#define X32 0x40000000U /* bit of a system call's number for the ABI x32 (asm/unistd.h), which has the same numbers here */
+
+/* Denies the three system calls of an architecture (linux/audit.h), the first of which is add_key(2): their numbers follow each
+ * other. Other architectures go on with the instruction after these. */
+#define KEYS(architecture, first) \
+    {LOAD, 0, 0, ARCHITECTURE}, {EQUAL, 0, 5, architecture}, {LOAD, 0, 0, NUMBER}, {AND, 0, 0, ~X32}, {AT_LEAST, 0, 2, first}, \
+        {ABOVE, 1, 0, first + 2}, {RETURN, 0, 0, DENY}
+
+static const struct instruction program[] = {
+    KEYS(0xc000003eU, 248), /* x86-64 */
+    KEYS(0x40000003U, 286), /* i386 */
+    KEYS(0xc00000b7U, 217), /* arm64 */
+    KEYS(0x40000028U, 309), /* arm */
+    {RETURN, 0, 0, ALLOW},
+};
+
+void forbid_keyrings(void) {
+    struct filter filter = {sizeof program / sizeof *program, program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+        prctl(PR_SET_SECCOMP, MODE_FILTER, &filter, 0, 0);
+}
