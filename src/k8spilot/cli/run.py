@@ -7,6 +7,7 @@ import asyncio
 import fcntl
 import grp
 import json
+import logging
 import os
 import resource
 import sys
@@ -15,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final, NoReturn
 
 from k8spilot.common import logs
-from k8spilot.common.errors import PilotError
+from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.condor import agent
 from k8spilot.condor.agent_link import FACTS
 from k8spilot.condor.environment import environment
@@ -32,6 +33,9 @@ from k8spilot.preflight.resizing import equal_slots
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import SLOT_SIZES, Settings
 from k8spilot.supervisor.plan import PLAN, PROGRAM, SOCKETS, Child, Plan
+from k8spilot.supervisor.predecessor import end_predecessor
+
+logger = logging.getLogger(__name__)
 
 _SIZES: Final = "K8SSlotSizes"
 """Attribute of the slots, `requested` or `equal`. By it HTCondor's own container learns what the engine has found."""
@@ -76,6 +80,7 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
         facts = asyncio.run(agent.facts(settings.socket))
         settings = replace(settings, slot_sizes=facts["attributes"].get(_SIZES) or settings.slot_sizes)
         name, module, sockets = "agent", "k8spilot.condor.agent", 0
+    _end_predecessor(settings)
     sizes = {SLOT_SIZES: settings.slot_sizes, EQUAL_SLOTS: equal}
     variables = {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"]), **sizes}
     children = [Child(name, [sys.executable, "-P", "-m", module], variables, sockets)]
@@ -92,6 +97,21 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
         reason = str(folders.end_reason)
         children.append(Child("condor", ["condor_master", "-f"], environment(settings, folders, os.environ)))
     return Plan(children, sockets, reason)
+
+
+def _end_predecessor(settings: Settings) -> None:
+    """End what an earlier container has left. Call this after the pod's checks: /proc is the pod's, and not the node's.
+
+    Raises:
+        PreflightError: some processes do not end.
+    """
+    try:
+        killed = end_predecessor(settings.services)
+    except OSError as error:
+        raise PreflightError(f"{error}; delete the pod") from error
+    if killed:
+        logger.warning("The container before has left processes, which its runtime did not end; killed %d.", killed)
+        make_fresh()
 
 
 def _become_supervisor(settings: Settings, plan: Plan) -> NoReturn:

@@ -3,7 +3,7 @@
  * A key in the uid's keyring would outlive the job, and the next job, other slots and all other pods of the node whose jobs
  * have the same uid would find it. containerd's profile RuntimeDefault denies these system calls, and CRI-O's allows keyctl(2).
  * The kernel decides once for each system call whether the filter can deny it, and skips the filter for all others (Linux 5.11,
- * seccomp_cache_prepare in kernel/seccomp.c).
+ * seccomp_cache_prepare).
  */
 #define _GNU_SOURCE
 #include "keyrings.h"
