@@ -226,6 +226,10 @@ class Pool:
         query = ["condor_status", "-constraint", f'K8SPodName == "{self.pod}"', "-af", attribute]
         return self.lab.access_point("alice", query).strip()
 
+    def is_startd_of(self, before: str) -> bool:
+        """Whether the pool still has the slot of the startd whose start `before` is (of_slot), or none."""
+        return self.of_slot("DaemonStartTime") in (before, "")
+
     def status(self) -> dict[str, Any]:
         """The pod in the API's JSON."""
         answer = self.lab.kubectl("get", "pod", self.pod, "-n", self.lab.namespace, "-o", "json")
