@@ -25,7 +25,6 @@ from lab.settings import (
     CHECKOUT,
     HTCONDOR,
     HTCONDOR_SUITES,
-    KUBERNETES,
     KUBERNETES_VERSIONS,
     RUNTIME,
     RUNTIMES,
@@ -33,11 +32,14 @@ from lab.settings import (
 )
 
 COMBINATIONS: Final = (
-    *KUBERNETES_VERSIONS,
-    *(f"{KUBERNETES}+{version}" for version in HTCONDOR_SUITES if version != HTCONDOR),
     "1.33+containerd-1.7+merged-groups",
+    "1.34",
+    "1.35",
+    "1.36",
+    "1.37",
+    "1.36+23.9",
     "1.36+crio-1.36",
-    f"{KUBERNETES}+user-namespace",
+    "1.36+user-namespace",
 )
 PART: Final = "node or attack or gpu or cluster or (e2e and quick)"
 """Marker expression of the tests that run on each combination."""
@@ -78,7 +80,7 @@ def main(chosen: Sequence[str]) -> int:
     if unknown := [one for one in chosen if one not in COMBINATIONS]:
         print(f"matrix: {unknown[0]} is none of {', '.join(COMBINATIONS)}", file=sys.stderr)
         return 2
-    if own := [name for name in ("KUBECONFIG", *VARIABLES) if os.environ.get(name)]:
+    if own := [name for name in ("KUBECONFIG", "IMAGE", "REGISTRY", *VARIABLES) if os.environ.get(name)]:
         print(f"matrix: unset {', '.join(own)}, because each combination has a lab of its own", file=sys.stderr)
         return 2
     rows: dict[str, Row] = json.loads(_ROWS.read_text()) if _ROWS.exists() else {}

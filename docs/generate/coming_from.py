@@ -64,7 +64,11 @@ HABITS: Final = (
         "A partitionable slot",
         "By `k8spilot slots`: a pod with several payload containers. Otherwise one job at a time in a pod.",
     ),
-    ("OSPool", "`osdf://` and `pelican://` transfers", "Not in the image: jobs that need them do not match."),
+    (
+        "OSPool",
+        "`osdf://` and `pelican://` transfers",
+        "Not in the image. Jobs that need them do not match until [the site adds the plugin](transfer-plugins.md).",
+    ),
     (
         "OSPool",
         "Apptainer, `--nv`, unprivileged user namespaces",

@@ -15,7 +15,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ from typing import Final
 from lab import machine
 from lab.errors import LabError
 from lab.progress import Progress
-from lab.settings import CHECKOUT, Settings
+from lab.settings import CHECKOUT, RUNTIME, Settings
 from lab.vm import emulator, luggage, place, stories, system
 from lab.vm.emulator import Machine
 
@@ -81,9 +81,18 @@ def _run(asked: argparse.Namespace) -> int:
         return found.follow(place.script(shlex.join(asked.words), found))
     with _alone():
         try:
-            return stories.run(settings, _up(settings), asked.options)
+            return _test(settings, asked.options)
         finally:
             emulator.stop(settings)
+
+
+def _test(settings: Settings, options: Sequence[str]) -> int:
+    """Run the stories; once more in another machine if the emulator ends under them, which is no fault of a test."""
+    try:
+        return stories.run(settings, _up(settings), options)
+    except emulator.EndedError as problem:
+        print(f"lab.vm: {problem}; once more, in another machine", file=sys.stderr, flush=True)
+    return stories.run(settings, _up(settings), options)
 
 
 @contextmanager
@@ -100,6 +109,8 @@ def _alone() -> Iterator[None]:
 
 def _up(settings: Settings) -> Machine:
     """Start a machine that is ready for commands, in the place of one that runs. Raises LabError."""
+    if settings.runtime != RUNTIME:
+        raise LabError(f"the emulated machine has {RUNTIME} alone: unset K8SPILOT_LAB_RUNTIME")
     machine.check(settings)
     with Progress(settings.cache / "durations.json") as progress:
         machine.install(settings, progress, {**machine.PACKAGES, **emulator.PACKAGES})

@@ -48,6 +48,10 @@ _KERNEL: Final = (
 the kernel trusts, a kernel without preemption, and expedited RCU, on which the removal of network namespaces waits."""
 
 
+class EndedError(LabError):
+    """The machine has ended by itself."""
+
+
 @dataclass(frozen=True)
 class Machine:
     """A machine that runs. Its methods raise LabError."""
@@ -139,8 +143,11 @@ def keep_logs(settings: Settings, folder: Path) -> None:
 
 
 def check(settings: Settings) -> None:
-    """Raise LabError if the machine has ended by itself: it crashed, or the emulator did."""
-    _daemons(settings).check(NAME)
+    """Raise EndedError if the machine has ended by itself: it crashed, or the emulator did."""
+    try:
+        _daemons(settings).check(NAME)
+    except LabError as problem:
+        raise EndedError(str(problem)) from problem
 
 
 def running(settings: Settings) -> Machine:

@@ -11,7 +11,7 @@ from lab.matrix import SUITES, outcome
 from lab.progress import clock
 from lab.settings import CHECKOUT, Settings
 from lab.vm import emulator, place
-from lab.vm.emulator import Machine
+from lab.vm.emulator import EndedError, Machine
 
 BUILD: Final = CHECKOUT / "build/vm"
 """Reports and logs, here and in the machine."""
@@ -22,7 +22,10 @@ WORKERS: Final = 2
 
 
 def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
-    """Run the demo and the stories, or instead of both what `options` of pytest choose; return 0 if all is well."""
+    """Run the demo and the stories, or instead of both what `options` of pytest choose; return 0 if all is well.
+
+    Raises EndedError: the machine has ended under them.
+    """
     BUILD.mkdir(parents=True, exist_ok=True)
     (BUILD / REPORT).unlink(missing_ok=True)
     chosen = ["--", *options] if options else ["--part", MARKER, "--"]
@@ -50,9 +53,8 @@ def _collect(machine: Machine, settings: Settings) -> None:
     emulator.keep_logs(settings, BUILD / "logs")
     try:
         emulator.check(settings)
-    except LabError as problem:
-        print(f"lab.vm: {problem}; copies of this log and of the console's: {BUILD / 'logs'}", file=sys.stderr)
-        return
+    except EndedError as problem:
+        raise EndedError(f"{problem}; copies of this log and of the console's: {BUILD / 'logs'}") from problem
     for source, target in ((BUILD, BUILD), (settings.logs, BUILD / "logs")):
         try:
             machine.fetch(source, target)

@@ -66,6 +66,7 @@ for uid in (0, 65534) if os.getuid() == 0 else (os.getuid(),):
 """
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_job_gains_nothing_by(gained: dict[str, list[str]], name: str) -> None:
     assert gained[name] == []

@@ -4,10 +4,14 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+import pytest
+
 from lab import jobs, pilot
 from lab.api import Lab
 from tests.e2e.pool import Pool
 
+RESIZES: Final = (1, 36)
+"""First version of Kubernetes that resizes containers of a pod which has resources of its own."""
 CONTAINERS = 4
 CPUS = 8
 MEMORY_MB = 1024
@@ -26,6 +30,12 @@ else
 fi
 echo $((memory >> 20)) $(($1 * 1000 / $2)) $(id -u)
 """
+
+
+def skip_where_slots_are_equal(lab: Lab) -> None:
+    """Leave the test out on a Kubernetes that does not resize the containers of such a pod: there slots are equal."""
+    if tuple(map(int, lab.settings.kubernetes.split("."))) < RESIZES:
+        pytest.skip("before Kubernetes 1.36, a pod with several payload containers has slots of equal size")
 
 
 def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str, **environment: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.jobs import Jobs
-from tests.e2e.partitionable import slots
+from tests.e2e.partitionable import skip_where_slots_are_equal, slots
 from tests.e2e.pool import Pool, result, until
 
 CONTAINERS = 4
@@ -40,6 +40,7 @@ def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str) -> None:
 @pytest.fixture(scope="module")
 def pod(lab: Lab, owner: str) -> Iterator[str]:
     """That pilot."""
+    skip_where_slots_are_equal(lab)
     name = f"e2e-{owner}-gpu-slots"
     deploy(lab, name)
     yield name

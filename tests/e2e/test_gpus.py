@@ -152,7 +152,7 @@ def restarts(pool: Pool) -> int:
 
 
 DAILY, NIGHTLY = pytest.mark.xdist_group("ways of gpus"), pytest.mark.nightly
-"""A way for each kind of evidence; the others are of the same kind (tests/unit/test_gpu_discovery_verdict.py has them all)."""
+"""A way for each kind of evidence; the others are alike (tests/unit/test_gpu_discovery_verdict.py has them all)."""
 STRATEGIES = [
     # What the pod asks for, how many, the node's runtime -> how the pod is seen to have got them, and how many.
     pytest.param("nvidia.com/gpu", 1, "nvidia-legacy", "variable", 1, marks=NIGHTLY),

@@ -9,7 +9,16 @@ import yaml
 from lab import pilot
 from lab.api import Lab
 from lab.patience import scaled
-from tests.e2e.partitionable import CGROUP, CONTAINERS, CPUS, MEMORY_MB, deploy, running, slots
+from tests.e2e.partitionable import (
+    CGROUP,
+    CONTAINERS,
+    CPUS,
+    MEMORY_MB,
+    deploy,
+    running,
+    skip_where_slots_are_equal,
+    slots,
+)
 from tests.e2e.pool import Pool, ads, result, until
 
 AGAIN_SECONDS = 120.0
@@ -18,6 +27,7 @@ AGAIN_SECONDS = 120.0
 @pytest.fixture(scope="module")
 def pod(lab: Lab, owner: str) -> Iterator[str]:
     """A pilot pod with a partitionable slot."""
+    skip_where_slots_are_equal(lab)
     name = f"e2e-{owner}-sizes"
     deploy(lab, name)
     yield name

@@ -41,10 +41,11 @@ def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
 
 
 def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The specifications of pods."""
-    templates = [one["spec"].get("template", one) for one in documents if one["kind"] in ("Pod", "Job")]
+    """The specifications of pilots' pods."""
+    kinds = ("Pod", "Job", "Deployment")
+    templates = [one["spec"].get("template", one) for one in documents if one["kind"] in kinds]
     templates += [one["spec"]["jobTemplate"]["spec"]["template"] for one in documents if one["kind"] == "CronJob"]
-    return [one["spec"] for one in templates]
+    return [one["spec"] for one in templates if "initContainers" in one["spec"]]
 
 
 def payloads(text: str) -> list[dict[str, Any]]:

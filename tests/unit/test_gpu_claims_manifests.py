@@ -242,10 +242,46 @@ def kustomized(folder: Path, *components: str, **fields: Any) -> str:
         **fields,
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    return rendered_folder(folder)
+
+
+def rendered_folder(folder: Path) -> str:
+    """The manifest that kustomize renders of a folder, with values in the place of the examples'."""
     text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
     for before, after in PLACEHOLDERS.items():
         text = text.replace(before, after)
     return text
+
+
+@pytest.mark.parametrize("kind", ["job", "deployment", "pilot-template"])
+def test_what_makes_pods_names_the_template_also_with_a_prefix(tmp_path: Path, kind: str) -> None:
+    documents = list(yaml.safe_load_all(kustomized(tmp_path, "gpu-dra", kind, namePrefix="a-")))
+    (template,) = [one for one in documents if one["kind"] == "ResourceClaimTemplate"]
+    (spec,) = pods(documents)
+    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": template["metadata"]["name"]}]
+
+
+def test_a_factory_has_templates_for_two_kinds_of_claims_as_the_page_says(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for folder in ("components", "overlays", "manifests"):
+        shutil.copytree(root / folder, tmp_path / folder)
+    factory = tmp_path / "overlays/factory-example"
+    gpu = factory / "gpu/kustomization.yaml"
+    gpu.write_text(gpu.read_text().replace("components/gpu\n", "components/gpu-dra\n"))
+    (factory / "mig").mkdir()
+    page = (root / "docs/how-to/gpu-claims.md").read_text().partition("\n## 5. ")[2]
+    (factory / "mig/kustomization.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    claim = (root / "components/gpu-dra/claim.yaml").read_text().replace("k8spilot-gpu", "k8spilot-mig")
+    (factory / "mig/claim.yaml").write_text(claim)
+    whole = factory / "kustomization.yaml"
+    whole.write_text(whole.read_text().replace(" gpu, large,", " gpu, mig, large,"))
+    documents = list(yaml.safe_load_all(rendered_folder(factory)))
+    named = {
+        claim["resourceClaimTemplateName"] for spec in pods(documents) for claim in spec.get("resourceClaims") or ()
+    }
+    assert named == {"k8spilot-gpu", "k8spilot-mig"}
+    assert named == {one["metadata"]["name"] for one in documents if one["kind"] == "ResourceClaimTemplate"}
+    assert sum(one["kind"] == "Role" and one["metadata"]["name"] == "k8spilot-gpu-claims" for one in documents) == 1
 
 
 @pytest.mark.parametrize("others", [(), ("restricted",)])

@@ -130,6 +130,13 @@ def test_the_lab_has_all_parts_of_each_combination(name: str, monkeypatch: pytes
     assert " ".join(Settings.from_environment().components) == matrix.parts(name)[-1]
 
 
+def test_the_combinations_have_each_version_and_runtime_of_the_lab_and_the_page_names_them_all() -> None:
+    parts = [set(matrix.parts(name)) for name in matrix.COMBINATIONS]
+    assert {*KUBERNETES_VERSIONS, *HTCONDOR_SUITES, *RUNTIMES} <= set().union(*parts)
+    page = (CHECKOUT / "docs/reference/clusters.md").read_text()
+    assert [name for name in matrix.COMBINATIONS if name not in page] == []
+
+
 def test_a_component_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SPILOT_LAB_COMPONENTS", "restricted user-namespaces")
     with pytest.raises(LabError, match="K8SPILOT_LAB_COMPONENTS names 'user-namespaces', which is no folder"):

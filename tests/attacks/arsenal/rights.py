@@ -124,7 +124,9 @@ def control_groups() -> list[str]:
 
 LIMITS = (
     "cgroup.procs", "tasks", "cpu.max", "memory.max", "memory.limit_in_bytes", "cpu.cfs_quota_us", "memory.oom_control",
-    "release_agent", "notify_on_release", "pids.max", "devices.allow",
+    "release_agent", "notify_on_release", "pids.max", "devices.allow", "cgroup.kill", "cgroup.freeze",
+    "cgroup.subtree_control", "cgroup.threads", "memory.high", "memory.low", "memory.min", "memory.oom.group",
+    "memory.reclaim", "memory.swap.max", "cpu.weight", "cpuset.cpus", "io.max",
 )  # fmt: skip
 
 
