@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from k8spilot.common.errors import PayloadLost
@@ -167,3 +168,22 @@ async def test_a_session_for_which_there_is_no_terminal_says_why(tmp_path: Path,
     assert says in seen[0]
     assert seen[0].startswith(b"k8spilot: ")
     assert seen[0].endswith(b".\r\n")
+
+
+async def test_what_has_outlived_its_container_is_ended_before_the_next_job_and_after_a_lost_one(
+    place: Containers, terminals: Terminals
+) -> None:
+    """As CRI-O leaves it, which kills only the first process of a container."""
+    container, channel = await place.start()
+    scrubbing = Scrubbing(_scrubber(place, terminals), lambda _: None)
+    leave = Command((b"sh", b"-c", b"setsid sleep 600 <&- >&- 2>&- &"), (b"PATH=/usr/bin:/bin",), directory=b"/")
+    for number, end in enumerate(
+        (lambda: scrubbing.clean(channel), lambda: scrubbing.rescue(lambda: place.init_server.until(lambda _: True)))
+    ):
+        await ExecSession(channel, number + 1, leave, Stdio()).follow()
+        async with asyncio.timeout(5):
+            while not (strays := psutil.Process(container.pid).children()):
+                await asyncio.sleep(0.01)
+        await end()
+        assert psutil.wait_procs(strays, timeout=5)[1] == []
+    assert channel.still_open()

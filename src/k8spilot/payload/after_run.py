@@ -80,6 +80,5 @@ class AfterRun:
             self._listener.ended(ended.result())
             return
         self._listener.lost(str(error))
-        if self._needs_container:
-            coming = partial(self._binder.next_container, run.channel)
-            self._rescue = self._work.start(lambda: self._scrubbing.rescue(coming()), "rescue")
+        coming = partial(self._binder.next_container, run.channel)
+        self._rescue = self._work.start(lambda: self._scrubbing.rescue(coming), "rescue")

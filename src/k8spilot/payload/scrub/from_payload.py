@@ -16,7 +16,7 @@ from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import ImageError, PilotError, Shortage
 from k8spilot.model.command import Command
 from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, stays_locked
+from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, clear, stays_locked
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
@@ -76,6 +76,7 @@ class PayloadScrubber:
         """Remove all leftovers. First leash payload-init: the pilot can then kill it even if the job stops it."""
         try:
             await self._leash(channel)
+            await self._clear(channel)
             async with asyncio.timeout(SCRUB_SECONDS):
                 await self._tidy(channel, "clean", str(self._uid), *self._folders(), "--", *map(str, SHARED))
         except (ImageError, Shortage):
@@ -85,6 +86,23 @@ class PayloadScrubber:
                 f"the container cannot be prepared for the next job ({error or 'it takes too long'}); the slot takes "
                 "no job until that is corrected"
             ) from error
+
+    async def rescue(self, channel: Channel | None) -> None:
+        """End processes of a lost job, and unlock its sandbox, in the next container."""
+        assert channel is not None
+        await self._clear(channel)
+        await self.unlock(channel)
+
+    async def _clear(self, channel: Channel) -> None:
+        """End the processes of jobs whose container has ended without them.
+
+        HTCondor runs nothing as the jobs' user: without root it cannot.
+
+        Raises:
+            PilotError: payload-init does not do it.
+        """
+        if not await clear(channel):
+            raise PilotError("processes of the last job may have outlived their container")
 
     async def _leash(self, channel: Channel) -> None:
         """Ensure that payload-init can be killed, whatever the job does to it.

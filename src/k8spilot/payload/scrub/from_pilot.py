@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common.aio import first_of, is_set, shielded
+from k8spilot.common.aio import shielded
 from k8spilot.common.errors import PayloadLost, PilotError
 from k8spilot.payload.scrub import processes
-from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, stays_locked
+from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, clear, stays_locked
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
 
@@ -33,7 +33,6 @@ PILOT_TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"), Path("/run/lock"))  # 
 
 _RECOVERY: Final = re.compile(r"dir_\d+\.recover")
 """The startd's record of a starter's container, which it removes after the starter's death (util.cpp)."""
-_CLEAR_SECONDS: Final = 5.0
 
 
 class Leftovers:
@@ -73,6 +72,18 @@ class Leftovers:
                 processes.end_leftovers(self._uid, self._cgroup)
             self._run("clean", self._uid, *self._folders, "--", *self._shared)
         except (OSError, subprocess.SubprocessError) as error:
+            raise _stays(error) from error
+
+    def end_strays(self) -> None:
+        """End processes of the jobs' user outside of the pilot container, except payload-init.
+
+        Raises:
+            PilotError: some do not end.
+        """
+        try:
+            if self._cgroup is not None:
+                processes.end_strays(self._uid, self._cgroup)
+        except OSError as error:
             raise _stays(error) from error
 
     def kill_all(self) -> None:
@@ -157,17 +168,16 @@ class PilotScrubber:
         """Repeat the removal except for sandboxes: HTCondor has run programs for the next job since."""
         await self.before_files()
 
-    async def _clear(self) -> bool:
-        """Let payload-init end all other processes of its user, and return whether it did.
+    async def rescue(self, _channel: Channel | None) -> None:
+        """End processes of a lost job in a thread."""
+        await _in_thread(self._leftovers.end_strays)
 
-        A search through the processes one by one misses those that replace themselves continuously.
-        """
+    async def _clear(self) -> bool:
+        """Let payload-init end all other processes of its user; end it if it does not. Return whether it did."""
         with suppress(TimeoutError, PayloadLost):
             async with asyncio.timeout(ARRIVE_SECONDS):
                 channel = await self._init_server.until(lambda _: True)
-            cleared = channel.clear()
-            await first_of(cleared, channel.closed, seconds=_CLEAR_SECONDS)
-            if is_set(cleared):
+            if await clear(channel):
                 return True
             channel.kill()  # its last job may have stopped it
         return False

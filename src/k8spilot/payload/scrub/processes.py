@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +71,23 @@ def end_leftovers(uid: int, cgroup: str) -> None:
     Raises:
         OSError: some processes do not end.
     """
+    _end(lambda: [one.pid for one in _processes(uid) if one.cgroup == cgroup or not one.is_first])
+
+
+def end_strays(uid: int, cgroup: str) -> None:
+    """End all processes of `uid` outside of the control group `cgroup`, except payload-init, when no job runs.
+
+    Blocks: call it in a thread.
+
+    Raises:
+        OSError: some processes do not end.
+    """
+    _end(lambda: [one.pid for one in _processes(uid) if one.cgroup != cgroup and not one.is_first])
+
+
+def _end(find: Callable[[], list[int]]) -> None:
     for _ in range(_KILL_ROUNDS):
-        left = [process.pid for process in _processes(uid) if process.cgroup == cgroup or not process.is_first]
+        left = find()
         if not left:
             return
         for pid in left:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import ImageError, PayloadLost, PilotError, Shortage
 from k8spilot.payload.listeners import CLOSED_SECONDS, SHORTAGE_SECONDS
 from k8spilot.payload_init.channel import Channel
@@ -26,6 +27,7 @@ UNLOCK_SECONDS: Final = 10.0
 ARRIVE_SECONDS: Final = 3.0
 """Seconds to wait for payload-init, which is expected after a job's abnormal end or during a change of the image."""
 _RESCUE_SECONDS: Final = 30.0
+_CLEAR_SECONDS: Final = 5.0
 
 
 class Scrubber(Protocol):
@@ -53,6 +55,18 @@ class Scrubber(Protocol):
             PilotError: a leftover cannot be removed; the container must not run another job.
         """
 
+    async def rescue(self, channel: Channel | None) -> None:
+        """End the processes of a lost job that have outlived its container, which the runtime may leave running.
+
+        CRI-O does so, because the pod's containers share their process namespace (supervisor/predecessor.py).
+
+        Args:
+            channel: that of the next container; None if the scrubber needs no container.
+
+        Raises:
+            PilotError: something stays until the next job comes.
+        """
+
     @property
     def needs_container(self) -> bool:
         """Whether only a container can unlock a job's sandbox; for a lost job, the next container."""
@@ -63,6 +77,19 @@ class Scrubber(Protocol):
         Raises:
             PilotError: it failed or took too long; files that are still locked are lost.
         """
+
+
+async def clear(channel: Channel) -> bool:
+    """Let payload-init end all other processes of its user in the pod, and return whether it did.
+
+    A search through the processes one by one misses those that replace themselves continuously.
+
+    Raises:
+        PayloadLost: the container has ended.
+    """
+    cleared = channel.clear()
+    await first_of(cleared, channel.closed, seconds=_CLEAR_SECONDS)
+    return is_set(cleared)
 
 
 def stays_locked(why: str) -> PilotError:
@@ -116,15 +143,20 @@ class Scrubbing:
         """
         await self._once(lambda: self._scrubber.clean(channel))
 
-    async def rescue(self, coming: Awaitable[Channel]) -> None:
-        """Unlock the sandbox of a lost job in the next container, while its starter still waits."""
+    async def rescue(self, coming: Callable[[], Awaitable[Channel]]) -> None:
+        """End what a lost job has left, and unlock its sandbox while its starter still waits.
+
+        Args:
+            coming: waits for the next container.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESCUE_SECONDS):
-                channel = await coming
-                try:
-                    await self._scrubber.unlock(channel)
-                except PilotError as error:
-                    logger.info("%s.", error)
+                channel = await coming() if self.needs_container else None
+                async with self._lock:  # the next job starts after `clean`, and so after this
+                    try:
+                        await self._scrubber.rescue(channel)
+                    except PilotError as error:
+                        logger.info("%s.", error)
 
     async def _once(self, work: Callable[[], Awaitable[None]]) -> None:
         async with self._lock:  # never in parallel with a thread of an abandoned start
