@@ -22,14 +22,15 @@ class Proc:
         self.denied: set[int] = set()
         self._write("self", "k8spilot\0run\0", own)
 
-    def add(self, pid: int, words: str, group: str) -> None:
+    def add(self, pid: int, words: str, group: str, user: int = 0) -> None:
         """A process."""
-        self._write(str(pid), words, group)
+        self._write(str(pid), words, group, user)
 
-    def _write(self, name: str, words: str, group: str) -> None:
+    def _write(self, name: str, words: str, group: str, user: int = 0) -> None:
         (self.folder / name).mkdir()
         (self.folder / name / "cmdline").write_text(words)
         (self.folder / name / "cgroup").write_text(group)
+        (self.folder / name / "status").write_text(f"Name:\tx\nUid:\t{user}\t101\t101\t101\n")
 
     def kill(self, pid: int, _number: int) -> None:
         """As os.kill does with SIGKILL."""
@@ -48,10 +49,10 @@ def pod(tmp_path: Path) -> Proc:
     proc.add(10, ENGINE, BEFORE)
     proc.add(11, "condor_master\0-f\0", BEFORE)
     proc.add(12, "/usr/sbin/condor_startd\0-f\0", BEFORE)
-    proc.add(13, "/usr/bin/python3\0./plugin\0", BEFORE)
+    proc.add(13, "/usr/bin/python3\0./plugin\0", BEFORE, 65534)
     proc.add(14, "", BEFORE)  # a zombie
     proc.add(20, "/k8spilot/payload-init\0/k8spilot/socket\0", PAYLOAD)
-    proc.add(21, "sleep\01000\0", PAYLOAD)
+    proc.add(21, "sleep\01000\0", PAYLOAD, 65534)
     proc.add(30, "/usr/sbin/cvmfs2\0", SIDECAR)
     proc.add(40, "/opt/k8spilot/bin/python\0/opt/k8spilot/bin/k8spilot\0run\0", MINE)
     return proc
@@ -84,11 +85,11 @@ def test_a_container_of_one_service_leaves_that_of_the_other_alone(
     assert sorted(proc.killed) == killed
 
 
-def test_a_job_that_has_htcondors_name_ends_its_own_container_only(pod: Proc) -> None:
-    pod.add(22, "condor_master\0", PAYLOAD)
+def test_a_job_with_the_name_of_a_daemon_and_a_tool_of_htcondors_change_nothing(pod: Proc) -> None:
+    pod.add(22, "condor_master\0", PAYLOAD, 65534)
+    pod.add(50, "condor_status\0", "0::/../debug\n")
     end_predecessor(["engine", "condor"], pod.folder, pod.kill)
-    assert {20, 21, 22} <= set(pod.killed)
-    assert not {1, 30, 40} & set(pod.killed)
+    assert sorted(pod.killed) == [10, 11, 12, 13]
 
 
 @pytest.mark.parametrize("kind", ["immortal", "denied"])

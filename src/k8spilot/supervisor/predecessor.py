@@ -10,20 +10,22 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
 _MODULES: Final = {"engine": "k8spilot.engine", "condor": "k8spilot.condor.agent"}
+_DAEMONS: Final = frozenset({"condor_master", "condor_startd", "condor_starter", "condor_procd", "condor_shared_port"})
 _PROC: Final = Path("/proc")
 
 
 def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callable[[int, int], None] = os.kill) -> int:
     """Kill all processes of containers that ran the same services before this one. Blocks for up to 10 s.
 
-    A process of the engine or of HTCondor in another control group shows such a container. A job can give its process
-    such a name. That ends its own container only, which the start of a pilot ends anyway.
+    A process of the engine or of HTCondor with this user in another control group shows such a container. A job can
+    give its process any name, but not this real user id.
 
     Args:
         services: `engine`, `condor` or both: what this container runs.
@@ -37,9 +39,14 @@ def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callabl
         OSError: some processes do not end.
     """
     own = (proc / "self/cgroup").read_text()
-    groups = {group for _, group, words in _processes(proc) if group != own and _is_service(services, words)}
+    user = _real_user(proc / "self")
+    groups = {
+        one.group
+        for one in _processes(proc)
+        if one.group != own and one.user == user and _is_service(services, one.words)
+    }
     sent, deadline = 0, time.monotonic() + _SECONDS
-    while left := [pid for pid, group, _ in _processes(proc) if group in groups]:
+    while left := [one.pid for one in _processes(proc) if one.group in groups]:
         if time.monotonic() > deadline:
             raise OSError(f"processes {', '.join(map(str, left))} of an earlier pilot container do not end")
         for pid in left:
@@ -52,15 +59,29 @@ def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callabl
 
 def _is_service(services: Collection[str], words: list[str]) -> bool:
     program = Path(words[0]).name
-    if "condor" in services and program.startswith("condor_"):
+    if "condor" in services and program in _DAEMONS:
         return True
     return program.startswith("python") and any(_MODULES[service] in words for service in services)
 
 
-def _processes(proc: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the id, the control group and the command line of each process but zombies, which have no command line."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    user: str
+    """The real user id: HTCondor's daemons change the effective one."""
+    group: str
+    words: list[str]
+
+
+def _processes(proc: Path) -> Iterator[_Process]:
+    """Yield the processes but zombies, which have no command line."""
     for folder in proc.glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_text(errors="replace").split("\0")
             if words[0]:
-                yield int(folder.name), (folder / "cgroup").read_text(), words
+                yield _Process(int(folder.name), _real_user(folder), (folder / "cgroup").read_text(), words)
+
+
+def _real_user(folder: Path) -> str:
+    (line,) = (one for one in (folder / "status").read_text().splitlines() if one.startswith("Uid:"))
+    return line.split()[1]
