@@ -35,6 +35,10 @@ def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
         status = _step(machine, "the stories", [*tests, f"--junitxml={BUILD / REPORT}"])
     finally:  # also where it is interrupted
         _collect(machine, settings)
+    try:
+        emulator.check(settings)
+    except EndedError as problem:
+        raise EndedError(f"{problem}; copies of this log and of the console's: {BUILD / 'logs'}") from problem
     words, is_good = outcome(BUILD / REPORT)
     suites = ", ".join(f"{suite}: {outcome(BUILD / REPORT, suite)[0]}" for suite in SUITES)
     print(f"{words} ({suites}; the report: {BUILD / REPORT})", flush=True)
@@ -51,10 +55,6 @@ def _step(machine: Machine, title: str, command: Sequence[str]) -> int:
 def _collect(machine: Machine, settings: Settings) -> None:
     """Fetch the reports, and the logs of the lab's daemons in the machine and of the machine itself."""
     emulator.keep_logs(settings, BUILD / "logs")
-    try:
-        emulator.check(settings)
-    except EndedError as problem:
-        raise EndedError(f"{problem}; copies of this log and of the console's: {BUILD / 'logs'}") from problem
     for source, target in ((BUILD, BUILD), (settings.logs, BUILD / "logs")):
         try:
             machine.fetch(source, target)

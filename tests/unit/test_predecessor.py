@@ -22,15 +22,17 @@ class Proc:
         self.denied: set[int] = set()
         self._write("self", "k8spilot\0run\0", own)
 
-    def add(self, pid: int, words: str, group: str, user: int = 0) -> None:
+    def add(self, pid: int, words: str, group: str, user: int = 0, *, name: bytes = b"x", state: str = "S") -> None:
         """A process."""
-        self._write(str(pid), words, group, user)
+        self._write(str(pid), words, group, user, name, state)
 
-    def _write(self, name: str, words: str, group: str, user: int = 0) -> None:
-        (self.folder / name).mkdir()
-        (self.folder / name / "cmdline").write_text(words)
-        (self.folder / name / "cgroup").write_text(group)
-        (self.folder / name / "status").write_text(f"Name:\tx\nUid:\t{user}\t101\t101\t101\n")
+    def _write(self, folder: str, words: str, group: str, user: int = 0, name: bytes = b"x", state: str = "S") -> None:
+        here = self.folder / folder
+        here.mkdir()
+        (here / "cmdline").write_text(words)
+        (here / "cgroup").write_text(group)
+        facts = f"State:\t{state} (as it is)\nUid:\t{user}\t101\t101\t101\n".encode()
+        (here / "status").write_bytes(b"Name:\t" + name + b"\n" + facts)
 
     def kill(self, pid: int, _number: int) -> None:
         """As os.kill does with SIGKILL."""
@@ -50,7 +52,8 @@ def pod(tmp_path: Path) -> Proc:
     proc.add(11, "condor_master\0-f\0", BEFORE)
     proc.add(12, "/usr/sbin/condor_startd\0-f\0", BEFORE)
     proc.add(13, "/usr/bin/python3\0./plugin\0", BEFORE, 65534)
-    proc.add(14, "", BEFORE)  # a zombie
+    proc.add(14, "", BEFORE, state="Z")
+    proc.add(15, "", BEFORE)  # about to end
     proc.add(20, "/k8spilot/payload-init\0/k8spilot/socket\0", PAYLOAD)
     proc.add(21, "sleep\01000\0", PAYLOAD, 65534)
     proc.add(30, "/usr/sbin/cvmfs2\0", SIDECAR)
@@ -59,8 +62,8 @@ def pod(tmp_path: Path) -> Proc:
 
 
 def test_everything_of_the_container_before_is_killed_and_nothing_else(pod: Proc) -> None:
-    assert end_predecessor(["engine", "condor"], pod.folder, pod.kill) == 4
-    assert sorted(pod.killed) == [10, 11, 12, 13]
+    assert end_predecessor(["engine", "condor"], pod.folder, pod.kill) == 5
+    assert sorted(pod.killed) == [10, 11, 12, 13, 15]
     assert end_predecessor(["engine", "condor"], pod.folder, pod.kill) == 0
 
 
@@ -89,7 +92,7 @@ def test_a_job_with_the_name_of_a_daemon_and_a_tool_of_htcondors_change_nothing(
     pod.add(22, "condor_master\0", PAYLOAD, 65534)
     pod.add(50, "condor_status\0", "0::/../debug\n")
     end_predecessor(["engine", "condor"], pod.folder, pod.kill)
-    assert sorted(pod.killed) == [10, 11, 12, 13]
+    assert sorted(pod.killed) == [10, 11, 12, 13, 15]
 
 
 @pytest.mark.parametrize("kind", ["immortal", "denied"])
@@ -98,3 +101,10 @@ def test_processes_that_do_not_end_are_named(pod: Proc, kind: str, monkeypatch: 
     getattr(pod, kind).add(12)
     with pytest.raises(OSError, match=r"^processes 12 of an earlier pilot container do not end$"):
         end_predecessor(["engine", "condor"], pod.folder, pod.kill)
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\rUid:\t0", b"\rxx", b"Uid:\t0"])
+def test_no_name_of_a_jobs_process_keeps_a_pilot_from_its_start(pod: Proc, name: bytes) -> None:
+    pod.add(23, "condor_master\0", PAYLOAD, 65534, name=name)
+    end_predecessor(["engine", "condor"], pod.folder, pod.kill)
+    assert sorted(pod.killed) == [10, 11, 12, 13, 15]

@@ -50,6 +50,8 @@ def start() -> NoReturn:
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
+        if os.getppid() == 0:  # the parent is outside of the namespace, so that it is not the node's
+            _end_predecessor(settings)
         make_fresh()
         shut_termination_log()
         cluster = asyncio.run(checks.check_and_wait(settings))
@@ -100,7 +102,7 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
 
 
 def _end_predecessor(settings: Settings) -> None:
-    """End what an earlier container has left. Call this after the pod's checks: /proc is the pod's, and not the node's.
+    """End what an earlier container has left. Call this where /proc is known to be the pod's, and not the node's.
 
     Raises:
         PreflightError: some processes do not end.

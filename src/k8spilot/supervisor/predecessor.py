@@ -33,28 +33,29 @@ def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callabl
         kill: sends a signal to a process id.
 
     Returns:
-        Number of signals sent.
+        Number of killed processes.
 
     Raises:
         OSError: some processes do not end.
     """
     own = (proc / "self/cgroup").read_text()
-    user = _real_user(proc / "self")
+    user = _real_user(_status(proc / "self"))
     groups = {
         one.group
         for one in _processes(proc)
         if one.group != own and one.user == user and _is_service(services, one.words)
     }
-    sent, deadline = 0, time.monotonic() + _SECONDS
+    killed: set[int] = set()
+    deadline = time.monotonic() + _SECONDS
     while left := [one.pid for one in _processes(proc) if one.group in groups]:
         if time.monotonic() > deadline:
             raise OSError(f"processes {', '.join(map(str, left))} of an earlier pilot container do not end")
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
-                sent += 1
+                killed.add(pid)
         time.sleep(_PAUSE_SECONDS)
-    return sent
+    return len(killed)
 
 
 def _is_service(services: Collection[str], words: list[str]) -> bool:
@@ -74,14 +75,24 @@ class _Process:
 
 
 def _processes(proc: Path) -> Iterator[_Process]:
-    """Yield the processes but zombies, which have no command line."""
+    """Yield the processes but zombies."""
     for folder in proc.glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_text(errors="replace").split("\0")
-            if words[0]:
-                yield _Process(int(folder.name), _real_user(folder), (folder / "cgroup").read_text(), words)
+            facts = _status(folder)
+            if facts[b"State"].split()[0] not in b"ZX":
+                user = _real_user(facts)
+                yield _Process(int(folder.name), user, (folder / "cgroup").read_text(), words)
 
 
-def _real_user(folder: Path) -> str:
-    (line,) = (one for one in (folder / "status").read_text().splitlines() if one.startswith("Uid:"))
-    return line.split()[1]
+def _status(folder: Path) -> dict[bytes, bytes]:
+    """Return the fields of a process's status (proc(5)). A job chooses its name, of any bytes but a line feed."""
+    fields: dict[bytes, bytes] = {}
+    for line in (folder / "status").read_bytes().split(b"\n"):
+        name, _, value = line.partition(b":\t")
+        fields.setdefault(name, value)
+    return fields
+
+
+def _real_user(facts: dict[bytes, bytes]) -> str:
+    return facts[b"Uid"].split()[0].decode()

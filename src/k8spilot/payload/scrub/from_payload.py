@@ -63,10 +63,14 @@ class PayloadScrubber:
         self._numbers = itertools.count(_FIRST_NUMBER)
 
     async def before_files(self) -> None:
-        """Unlock the files of a lost job. HTCondor removes them, or takes no job (starter.sh)."""
+        """End what outlived a lost job's container, and unlock its files.
+
+        HTCondor removes them, or takes no job (starter.sh).
+        """
         with suppress(TimeoutError, PilotError):
             async with asyncio.timeout(ARRIVE_SECONDS):
                 channel = await self._init_server.until(lambda _: True)
+            await self._clear(channel)
             await self.unlock(channel)
 
     async def remove_sandboxes(self) -> None:

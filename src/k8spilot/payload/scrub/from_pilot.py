@@ -84,7 +84,7 @@ class Leftovers:
             if self._cgroup is not None:
                 processes.end_strays(self._uid, self._cgroup)
         except OSError as error:
-            raise _stays(error) from error
+            raise PilotError(f"the lost job's processes end when the next job comes ({error})") from error
 
     def kill_all(self) -> None:
         """Kill all processes of the jobs' user in the pod at once, payload-init too."""

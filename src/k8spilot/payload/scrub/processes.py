@@ -111,6 +111,8 @@ def _processes(uid: int) -> Iterator[_Process]:
         with suppress(FileNotFoundError, ProcessLookupError):
             if folder.stat().st_uid not in (uid, 0):
                 continue
-            facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
-            if set(facts["Uid"].split()) == {str(uid)} and facts["State"].split()[0] not in "ZX":
-                yield _Process(int(folder.name), (folder / "cgroup").read_text(), int(facts["PPid"]) == 0)
+            # The job chooses its name, of any bytes but a line feed.
+            lines = (folder / "status").read_bytes().split(b"\n")
+            facts = {name: value for name, _, value in (line.partition(b":\t") for line in lines)}
+            if set(facts[b"Uid"].split()) == {str(uid).encode()} and facts[b"State"].split()[0] not in b"ZX":
+                yield _Process(int(folder.name), (folder / "cgroup").read_text(), int(facts[b"PPid"]) == 0)
