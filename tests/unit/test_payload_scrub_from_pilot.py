@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common.errors import PilotError
+from k8spilot.common.proc import own_cgroup
 from k8spilot.payload.scrub import from_pilot as module
 from k8spilot.payload.scrub.from_pilot import Leftovers
-from k8spilot.payload.scrub.processes import own_cgroup
 from tests.simulator.programs import Programs
 
 NOBODY_ELSE = 46998

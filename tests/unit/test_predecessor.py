@@ -1,5 +1,6 @@
 """Processes that an earlier pilot container has left: which of them the next pilot ends."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from k8spilot.supervisor import predecessor
 from k8spilot.supervisor.predecessor import end_predecessor
 
+OWN = os.getuid()
 MINE, BEFORE, PAYLOAD, SIDECAR = "0::/\n", "0::/../old\n", "0::/../payload\n", "0::/../sidecar\n"
 ENGINE = "/opt/k8spilot/bin/python\0-P\0-m\0k8spilot.engine\0"
 AGENT = "/opt/k8spilot/bin/python\0-P\0-m\0k8spilot.condor.agent\0"
@@ -22,16 +24,18 @@ class Proc:
         self.denied: set[int] = set()
         self._write("self", "k8spilot\0run\0", own)
 
-    def add(self, pid: int, words: str, group: str, user: int = 0, *, name: bytes = b"x", state: str = "S") -> None:
+    def add(self, pid: int, words: str, group: str, user: int = OWN, *, name: bytes = b"x", state: str = "S") -> None:
         """A process."""
         self._write(str(pid), words, group, user, name, state)
 
-    def _write(self, folder: str, words: str, group: str, user: int = 0, name: bytes = b"x", state: str = "S") -> None:
+    def _write(
+        self, folder: str, words: str, group: str, user: int = OWN, name: bytes = b"x", state: str = "S"
+    ) -> None:
         here = self.folder / folder
         here.mkdir()
         (here / "cmdline").write_text(words)
         (here / "cgroup").write_text(group)
-        facts = f"State:\t{state} (as it is)\nUid:\t{user}\t101\t101\t101\n".encode()
+        facts = f"State:\t{state} (as it is)\nPPid:\t1\nUid:\t{user}\t101\t101\t101\n".encode()
         (here / "status").write_bytes(b"Name:\t" + name + b"\n" + facts)
 
     def kill(self, pid: int, _number: int) -> None:

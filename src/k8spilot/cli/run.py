@@ -50,11 +50,15 @@ def start() -> NoReturn:
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
-        if os.getppid() == 0:  # the parent is outside of the namespace, so that it is not the node's
+        # The namespace is the pod's and not the node's if the parent is outside of it, or if the checks say so.
+        is_of_pod = os.getppid() == 0
+        if is_of_pod:
             _end_predecessor(settings)
         make_fresh()
         shut_termination_log()
         cluster = asyncio.run(checks.check_and_wait(settings))
+        if not is_of_pod and _end_predecessor(settings):
+            make_fresh()
         settings, equal = _with_possible_sizes(settings, cluster)
         plan = _prepared(settings, cluster, equal)
     except PilotError as error:
@@ -82,7 +86,6 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
         facts = asyncio.run(agent.facts(settings.socket))
         settings = replace(settings, slot_sizes=facts["attributes"].get(_SIZES) or settings.slot_sizes)
         name, module, sockets = "agent", "k8spilot.condor.agent", 0
-    _end_predecessor(settings)
     sizes = {SLOT_SIZES: settings.slot_sizes, EQUAL_SLOTS: equal}
     variables = {**MEMORY, **_without_secrets(), FACTS: json.dumps(facts["attributes"]), **sizes}
     children = [Child(name, [sys.executable, "-P", "-m", module], variables, sockets)]
@@ -101,8 +104,8 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
     return Plan(children, sockets, reason)
 
 
-def _end_predecessor(settings: Settings) -> None:
-    """End what an earlier container has left. Call this where /proc is known to be the pod's, and not the node's.
+def _end_predecessor(settings: Settings) -> bool:
+    """End what an earlier container has left; return whether there was something.
 
     Raises:
         PreflightError: some processes do not end.
@@ -113,7 +116,7 @@ def _end_predecessor(settings: Settings) -> None:
         raise PreflightError(f"{error}; delete the pod") from error
     if killed:
         logger.warning("The container before has left processes, which its runtime did not end; killed %d.", killed)
-        make_fresh()
+    return killed > 0
 
 
 def _become_supervisor(settings: Settings, plan: Plan) -> NoReturn:

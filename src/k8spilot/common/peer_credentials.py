@@ -3,8 +3,9 @@
 import asyncio.trsock
 import socket
 import struct
-from pathlib import Path
 from typing import Final
+
+from k8spilot.common.proc import PROC, status
 
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -22,5 +23,4 @@ def supplementary_groups(pid: int) -> frozenset[int]:
     Raises:
         OSError: the process has ended.
     """
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return frozenset(int(word) for line in lines if line.startswith("Groups:") for word in line.split()[1:])
+    return frozenset(map(int, status(PROC / str(pid))[b"Groups"].split()))

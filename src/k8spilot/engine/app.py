@@ -22,6 +22,7 @@ from aiohttp import web
 from k8spilot.common import logs, pilot_api
 from k8spilot.common.aio import restarting, side_by_side
 from k8spilot.common.errors import PilotError, first_cause
+from k8spilot.common.proc import own_cgroup
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.folders import Folders
@@ -37,7 +38,6 @@ from k8spilot.kube.deletion import deletion, watch_deletion
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import start_of_life
 from k8spilot.payload.scrub.from_pilot import TIDY_OF_ROOT
-from k8spilot.payload.scrub.processes import own_cgroup
 from k8spilot.settings import KILLING_SECONDS, MARGIN_SECONDS, Settings
 from k8spilot.supervisor.plan import DONE, GONE, SOCKETS
 

@@ -1,15 +1,13 @@
 /* A system call filter (seccomp(2)) against the kernel's keyrings: they belong to a uid of the node and not to a container.
  *
- * A key in the uid's keyring would outlive the job, and the next job, other slots and all other pods of the node whose jobs
- * have the same uid would find it. containerd's profile RuntimeDefault denies these system calls, and CRI-O's allows keyctl(2).
- * The kernel decides once for each system call whether the filter can deny it, and skips the filter for all others (Linux 5.11,
- * seccomp_cache_prepare).
+ * A key in the uid's keyring outlives the job. The next job and the jobs of other pods with the same uid could find it.
+ * containerd's profile RuntimeDefault denies these system calls. CRI-O's profile allows keyctl(2). Since Linux 5.11, the kernel
+ * finds out once which system calls the filter can deny, and skips the filter for all others (seccomp_cache_prepare).
  */
 #define _GNU_SOURCE
 #include "keyrings.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 

@@ -37,8 +37,8 @@
  */
 #define _GNU_SOURCE
 #include "command.h"
-#include "packet.h"
 #include "keyrings.h"
+#include "packet.h"
 #include "scope.h"
 #include "wear.h"
 

@@ -84,7 +84,8 @@ def unused_claims(spec: Json, payloads: list[str]) -> Iterator[str]:
         if claim["name"] not in used:
             yield (
                 f"add the claim {claim['name']} to resources.claims of {payloads[-1]}, in which the jobs run, or "
-                "remove it; otherwise no job can use its devices (a claim for the pod's network needs no container)"
+                "remove it; otherwise no job can use its devices (a claim for a network interface of the pod needs no "
+                "container)"
             )
 
 

@@ -10,18 +10,18 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from k8spilot.common.proc import PROC, Process, own_cgroup, processes
 
 _SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
 _MODULES: Final = {"engine": "k8spilot.engine", "condor": "k8spilot.condor.agent"}
 _DAEMONS: Final = frozenset({"condor_master", "condor_startd", "condor_starter", "condor_procd", "condor_shared_port"})
-_PROC: Final = Path("/proc")
 
 
-def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callable[[int, int], None] = os.kill) -> int:
+def end_predecessor(services: Collection[str], proc: Path = PROC, kill: Callable[[int, int], None] = os.kill) -> int:
     """Kill all processes of containers that ran the same services before this one. Blocks for up to 10 s.
 
     A process of the engine or of HTCondor with this user in another control group shows such a container. A job can
@@ -38,16 +38,10 @@ def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callabl
     Raises:
         OSError: some processes do not end.
     """
-    own = (proc / "self/cgroup").read_text()
-    user = _real_user(_status(proc / "self"))
-    groups = {
-        one.group
-        for one in _processes(proc)
-        if one.group != own and one.user == user and _is_service(services, one.words)
-    }
+    groups = set(_groups(services, proc))
     killed: set[int] = set()
     deadline = time.monotonic() + _SECONDS
-    while left := [one.pid for one in _processes(proc) if one.group in groups]:
+    while left := [one.pid for one in processes(proc) if _group(one) in groups]:
         if time.monotonic() > deadline:
             raise OSError(f"processes {', '.join(map(str, left))} of an earlier pilot container do not end")
         for pid in left:
@@ -58,6 +52,15 @@ def end_predecessor(services: Collection[str], proc: Path = _PROC, kill: Callabl
     return len(killed)
 
 
+def _groups(services: Collection[str], proc: Path) -> Iterator[str]:
+    """Yield the control groups of the other containers in which one of the services runs."""
+    own, user = own_cgroup(proc), os.getuid()
+    for process in processes(proc):
+        with suppress(OSError):
+            if process.uids[0] == user and _is_service(services, process.command_line()) and process.cgroup() != own:
+                yield process.cgroup()
+
+
 def _is_service(services: Collection[str], words: list[str]) -> bool:
     program = Path(words[0]).name
     if "condor" in services and program in _DAEMONS:
@@ -65,34 +68,7 @@ def _is_service(services: Collection[str], words: list[str]) -> bool:
     return program.startswith("python") and any(_MODULES[service] in words for service in services)
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    pid: int
-    user: str
-    """The real user id: HTCondor's daemons change the effective one."""
-    group: str
-    words: list[str]
-
-
-def _processes(proc: Path) -> Iterator[_Process]:
-    """Yield the processes but zombies."""
-    for folder in proc.glob("[0-9]*"):
-        with suppress(OSError):
-            words = (folder / "cmdline").read_text(errors="replace").split("\0")
-            facts = _status(folder)
-            if facts[b"State"].split()[0] not in b"ZX":
-                user = _real_user(facts)
-                yield _Process(int(folder.name), user, (folder / "cgroup").read_text(), words)
-
-
-def _status(folder: Path) -> dict[bytes, bytes]:
-    """Return the fields of a process's status (proc(5)). A job chooses its name, of any bytes but a line feed."""
-    fields: dict[bytes, bytes] = {}
-    for line in (folder / "status").read_bytes().split(b"\n"):
-        name, _, value = line.partition(b":\t")
-        fields.setdefault(name, value)
-    return fields
-
-
-def _real_user(facts: dict[bytes, bytes]) -> str:
-    return facts[b"Uid"].split()[0].decode()
+def _group(process: Process) -> str | None:
+    with suppress(OSError):
+        return process.cgroup()
+    return None

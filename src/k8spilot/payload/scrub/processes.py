@@ -11,17 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
+
+from k8spilot.common.proc import processes
 
 _KILL_ROUNDS: Final = 250
 _ROUND_SECONDS: Final = 0.02
 _KILL_SECONDS: Final = 120.0
-
-
-def own_cgroup() -> str:
-    """Return the own control group, which distinguishes a container from the others of the pod (cgroups(7))."""
-    return Path("/proc/self/cgroup").read_text()
 
 
 def kill_all(uid: int) -> None:
@@ -107,12 +103,7 @@ class _Process:
 
 def _processes(uid: int) -> Iterator[_Process]:
     """Yield the pod's living processes that have `uid` permanently: daemons have it for moments."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if folder.stat().st_uid not in (uid, 0):
-                continue
-            # The job chooses its name, of any bytes but a line feed.
-            lines = (folder / "status").read_bytes().split(b"\n")
-            facts = {name: value for name, _, value in (line.partition(b":\t") for line in lines)}
-            if set(facts[b"Uid"].split()) == {str(uid).encode()} and facts[b"State"].split()[0] not in b"ZX":
-                yield _Process(int(folder.name), (folder / "cgroup").read_text(), int(facts[b"PPid"]) == 0)
+    for process in processes(owners=(uid, 0)):
+        if set(process.uids) == {uid}:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield _Process(process.pid, process.cgroup(), process.parent == 0)
