@@ -89,7 +89,8 @@ class Daemons:
             status = None if child is None else child.poll()
             how = "" if status is None else f" with status {status}" if status >= 0 else f" by {_named(-status)}"
             text = self.log(name).read_text(errors="replace") if self.log(name).exists() else ""
-            raise LabError(f"{name} has ended{how}: {last_words(text, 1)} (all of it: {self.log(name)})")
+            words = last_words(text, 1) if text.strip() else "it said nothing"
+            raise LabError(f"{name} has ended{how}: {words} (all of it: {self.log(name)})")
 
     def wait_until(
         self, name: str, condition: Callable[[], bool], words: str, seconds: float, *, pause: float = 0.05

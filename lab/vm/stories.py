@@ -55,6 +55,10 @@ def _step(machine: Machine, title: str, command: Sequence[str]) -> int:
 def _collect(machine: Machine, settings: Settings) -> None:
     """Fetch the reports, and the logs of the lab's daemons in the machine and of the machine itself."""
     emulator.keep_logs(settings, BUILD / "logs")
+    try:
+        emulator.check(settings)
+    except EndedError:  # `run` tells it
+        return
     for source, target in ((BUILD, BUILD), (settings.logs, BUILD / "logs")):
         try:
             machine.fetch(source, target)

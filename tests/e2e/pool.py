@@ -226,9 +226,9 @@ class Pool:
         query = ["condor_status", "-constraint", f'K8SPodName == "{self.pod}"', "-af", attribute]
         return self.lab.access_point("alice", query).strip()
 
-    def is_startd_of(self, before: str) -> bool:
-        """Whether the pool still has the slot of the startd whose start `before` is (of_slot), or none."""
-        return self.of_slot("DaemonStartTime") in (before, "")
+    def has_another_startd(self, start: str) -> bool:
+        """Whether the pool has the slot of another startd than that with this DaemonStartTime."""
+        return self.of_slot("DaemonStartTime") not in (start, "")
 
     def status(self) -> dict[str, Any]:
         """The pod in the API's JSON."""

@@ -23,16 +23,19 @@ ROOT = Path(__file__).parents[2]
 PLACEHOLDERS = {"cm.example.org": "cm.lab", "Example-": "Lab-", "registry.example.org": "registry.lab"}
 
 
-def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
-    """The manifest of an overlay of which nothing is a placeholder, with more CPUs."""
+def built(folder: Path) -> str:
+    """The manifest that kustomize builds of a folder, with values in the place of the placeholders."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not there")
-    text = subprocess.run(
-        ["kubectl", "kustomize", ROOT / "overlays" / overlay], capture_output=True, text=True, check=True
-    ).stdout
+    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
     for before, after in PLACEHOLDERS.items():
         text = text.replace(before, after)
-    documents = list(yaml.safe_load_all(text))
+    return text
+
+
+def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
+    """The manifest of an overlay of which nothing is a placeholder, with more CPUs."""
+    documents = list(yaml.safe_load_all(built(ROOT / "overlays" / overlay)))
     for spec in pods(documents):
         payload = next(one for one in spec["initContainers"] if one["name"] == "payload")
         for kind in ("requests", "limits"):

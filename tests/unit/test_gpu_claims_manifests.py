@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from k8spilot.preflight.rights import excess
 from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.templates import source_names, template_of
 from k8spilot.settings import Settings
-from tests.unit.test_cli_slots import PLACEHOLDERS, payloads, pods, rendered, variables
+from tests.unit.test_cli_slots import built, payloads, pods, rendered, variables
 from tests.unit.test_gpu_claims import GPUS, UID, claim, result
 from tests.unit.test_preflight_gpus import with_component
 from tests.unit.test_preflight_manifest import Manifest
@@ -232,8 +231,6 @@ async def test_a_template_whose_claim_is_not_known_is_refused_with_the_reason() 
 
 def kustomized(folder: Path, *components: str, **fields: Any) -> str:
     """The manifest that kustomize renders of an overlay with components."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not there")
     root = Path(__file__).parents[2]
     overlay = {
         "namespace": "pilots",
@@ -242,15 +239,7 @@ def kustomized(folder: Path, *components: str, **fields: Any) -> str:
         **fields,
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    return rendered_folder(folder)
-
-
-def rendered_folder(folder: Path) -> str:
-    """The manifest that kustomize renders of a folder, with values in the place of the examples'."""
-    text = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
-    for before, after in PLACEHOLDERS.items():
-        text = text.replace(before, after)
-    return text
+    return built(folder)
 
 
 @pytest.mark.parametrize("kind", ["job", "deployment", "pilot-template"])
@@ -275,7 +264,7 @@ def test_a_factory_has_templates_for_two_kinds_of_claims_as_the_page_says(tmp_pa
     (factory / "mig/claim.yaml").write_text(claim)
     whole = factory / "kustomization.yaml"
     whole.write_text(whole.read_text().replace(" gpu, large,", " gpu, mig, large,"))
-    documents = list(yaml.safe_load_all(rendered_folder(factory)))
+    documents = list(yaml.safe_load_all(built(factory)))
     named = {
         claim["resourceClaimTemplateName"] for spec in pods(documents) for claim in spec.get("resourceClaims") or ()
     }

@@ -83,11 +83,16 @@ def test_a_failure_is_one_sentence_with_the_programs_last_words(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("end", "words"), [("exit 3", "has ended with status 3: bye"), ("kill -ABRT $$", "has ended by SIGABRT: bye")]
+    ("end", "words"),
+    [
+        ("echo bye; exit 3", "has ended with status 3: bye"),
+        ("echo bye; kill -ABRT $$", "has ended by SIGABRT: bye"),
+        ("kill -ABRT $$", "has ended by SIGABRT: it said nothing"),
+    ],
 )
 def test_a_daemon_that_has_ended_is_told_with_how_and_its_last_words(end: str, words: str, tmp_path: Path) -> None:
     daemons = Daemons(replace(Settings.from_environment(), state=tmp_path))
-    daemons.start(Daemon("brief", ["sh", "-c", f"echo bye; {end}"]))
+    daemons.start(Daemon("brief", ["sh", "-c", end]))
     deadline = time.monotonic() + 10
     while daemons.find("brief") is not None:
         assert time.monotonic() < deadline
