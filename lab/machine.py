@@ -35,6 +35,7 @@ PACKAGES = {
     "busybox-static": "/bin/busybox",
     "iptables": "/usr/sbin/iptables",
     "iproute2": "/sbin/ip",
+    "curl": "/usr/bin/curl",
     "gcc": "/usr/bin/gcc",
     "musl-tools": "/usr/bin/musl-gcc",
     "libc6-dev": "/usr/include/stdio.h",

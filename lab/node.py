@@ -91,15 +91,29 @@ def api_answers(settings: Settings) -> bool:
 
 
 def runtime_answers(settings: Settings) -> bool:
-    """Whether the container runtime answers on its socket."""
-    containerd = (settings.bin / "ctr", "--address", settings.runtime_socket, "version")
-    crio = (settings.bin / "crio", "status", "--socket", settings.runtime_socket, "info")
-    command = containerd if settings.runtime_daemon == "containerd" else crio
+    """Whether the container runtime answers the kubelet's first request (CRI: runtime.v1.RuntimeService/Version).
+
+    containerd answers `ctr` up to a second earlier, when its CRI plugin is not initialized yet.
+    """
+    command: list[str | Path] = [
+        "curl",
+        "--silent",
+        "--http2-prior-knowledge",
+        "--unix-socket",
+        settings.runtime_socket,
+    ]
+    command += ["--header", "content-type: application/grpc", "--header", "te: trailers", "--data-binary", "@-"]
+    empty_message = "\0" * 5  # no compression, and a length of 0
     try:
-        run(command, what="ask the runtime", timeout=30)
+        answer = run(
+            [*command, "http://localhost/runtime.v1.RuntimeService/Version"],
+            what="ask the runtime",
+            stdin=empty_message,
+            timeout=30,
+        )
     except LabError:
         return False
-    return True
+    return bool(answer)  # a refusal has no message
 
 
 def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
