@@ -1,43 +1,37 @@
 """The kernel's keyrings, which belong to a uid of the node: no process of a job and none of HTCondor's may use them."""
 
-import platform
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.engine.rings import Engine
+from tests.keyrings import DENIED, NUMBERS, question, without_filters
+from tests.simulator.programs import Programs
 
-NUMBERS = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}
-"""add_key(2), request_key(2) and keyctl(2), by machine."""
-ASK = """
-my ($add, $request, $control) = @ARGV;
-my @own = ("user", "left-by-a-job", "secret");
-print syscall($add, $own[0], $own[1], $own[2], 6, -4) < 0 ? 0 + $! : "a key", " ";
-print syscall($request, $own[0], $own[1], 0, 0) < 0 ? 0 + $! : "a key", " ";
-print syscall($control, 0, -4, 1) < 0 ? 0 + $! : "the uid's ring", " ";
-print syscall(0x40000000 + $control, 0, -4, 1) < 0 ? 0 + $! : "the uid's ring";
-"""
-DENIED = b"1 1 1 1"
-"""EPERM, four times."""
+pytestmark = pytest.mark.skipif(NUMBERS is None, reason="the test does not know this machine's system calls")
 
 
-@pytest.fixture
-def numbers() -> list[str]:
-    """Numbers of the system calls here."""
-    if platform.machine() not in NUMBERS:
-        pytest.skip(f"the numbers of {platform.machine()}'s system calls are not in this test")
-    return [str(one) for one in NUMBERS[platform.machine()]]
-
-
-async def test_neither_a_job_nor_a_session_beside_it_can_use_keyrings(engine: Engine, numbers: list[str]) -> None:
-    result = await engine.run(engine.image("debian"), "perl", "-e", ASK, *numbers)
-    assert result.stdout == DENIED
+async def test_neither_a_job_nor_a_session_beside_it_can_use_keyrings(engine: Engine) -> None:
+    result = await engine.run(engine.image("debian"), *question())
+    assert result.stdout == DENIED.encode()
     job = await engine.begin_shell(engine.image("debian"), "sleep 60")
-    assert (await engine.exec(job.name, "perl", "-e", ASK, *numbers)).stdout == DENIED
+    assert (await engine.exec(job.name, *question())).stdout == DENIED.encode()
 
 
-def test_without_the_filter_this_machine_has_keyrings(numbers: list[str]) -> None:
-    """Else the test above shows nothing."""
-    find_the_uids = "print syscall($ARGV[0], 0, -4, 1)"
-    done = subprocess.run(["perl", "-e", find_the_uids, numbers[-1]], capture_output=True, check=True)
-    assert int(done.stdout) > 0
+def test_payload_init_says_that_keyrings_are_open_where_it_can_have_no_filter(
+    programs: Programs, tmp_path: Path
+) -> None:
+    command = without_filters(str(programs.payload_init), str(tmp_path / "socket"))
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert b"keyrings are open" in process.stderr.readline()
+        process.kill()
+
+
+def test_without_the_filter_this_machine_has_keyrings() -> None:
+    """Else the first test shows nothing."""
+    done = subprocess.run(question(), capture_output=True, check=True, text=True)
+    if done.stdout == DENIED:
+        pytest.skip("the container in which the tests run denies keyrings itself")
+    assert "the uid's ring" in done.stdout

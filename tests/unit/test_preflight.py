@@ -7,14 +7,15 @@ import pwd
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 from aiohttp.test_utils import TestServer
 
 from k8spilot.common.errors import PreflightError
+from k8spilot.common.proc import Process, processes
 from k8spilot.condor import credentials
 from k8spilot.condor.collectors import Answer, Collectors
 from k8spilot.condor.folders import Folders
@@ -313,22 +314,19 @@ async def test_all_independent_faults_are_told_at_once(here: Here) -> None:
 
 
 async def test_a_payload_whose_processes_are_hidden_is_a_fault(
-    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     running = {"name": "payload", "containerID": "containerd://1", "state": {"running": {}}}
     here.cluster.pod["status"] = {"initContainerStatuses": [running]}
     process = tmp_path / "proc/7"
     process.mkdir(parents=True)
-    (tmp_path / "proc/stat").write_text("btime 0\n")
-    (process / "stat").write_text(f"7 (x) S 0 {'0 ' * 48}\n")
-    (process / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
+    status = "Name:\tUid:\t65534\t65534\t65534\t65534\nState:\tS (sleeping)\nPPid:\t0\nUid:\t{0}\t{0}\t{0}\t{0}\n"
+    (process / "status").write_text(status.format(0))  # no name of a process is taken for its user
     monkeypatch.setattr(cluster_checks, "_VISIBLE_SECONDS", 0.5)
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
-    psutil.process_iter.cache_clear()  # its processes remember the path from which they were read first
-    request.addfinalizer(psutil.process_iter.cache_clear)
+    monkeypatch.setattr(cluster_checks, "processes", partial(processes, tmp_path / "proc"))
     (fault,) = await faults()
     assert "no process of the container payload is visible" in fault
-    (process / "status").write_text("Name:\tx\nUid:\t65534\t65534\t65534\t65534\n")
+    (process / "status").write_text(status.format(65534))
     assert await faults() == []
 
 
@@ -339,11 +337,11 @@ async def test_a_payload_container_that_ended_a_moment_ago_hides_nothing(
     ended = {**running, "state": {"terminated": {"exitCode": 0}}}
     here.cluster.pod["status"] = {"initContainerStatuses": [running]}
 
-    def read(_: object) -> Iterator[psutil.Process]:
+    def read() -> Iterator[Process]:
         here.cluster.pod["status"] = {"initContainerStatuses": [ended]}
         return iter(())
 
-    monkeypatch.setattr(psutil, "process_iter", read)
+    monkeypatch.setattr(cluster_checks, "processes", read)
     assert await faults() == []
 
 

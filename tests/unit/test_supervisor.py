@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from k8spilot.supervisor.plan import DEATHS, DONE, GONE, REASON_SECONDS, TOLD, Child, Plan
+from tests.keyrings import DENIED, NUMBERS, question, without_filters
 from tests.simulator.programs import Programs
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -119,6 +121,26 @@ def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_p
         inside.terminate()
         assert process.wait(10) == TOLD
     assert Path("termination-log").exists() is False
+
+
+@pytest.mark.skipif(NUMBERS is None, reason="the test does not know this machine's system calls")
+def test_neither_the_engine_nor_htcondor_can_use_keyrings(start: Start) -> None:
+    ask = f"{shlex.join(question())} > %s.part; mv %s.part %s; sleep 60"
+    start(ask.replace("%s", "engine-keys"), ask.replace("%s", "condor-keys"))
+    eventually(lambda: lines("engine-keys") == lines("condor-keys") == [DENIED])
+
+
+def test_that_keyrings_are_open_for_want_of_a_filter_is_logged_and_the_pilot_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_plan(None, CONDOR)
+    shell, *arguments = [*script(BECOME), str(programs.supervisor)]
+    with _running(without_filters(f"/bin/{shell}", *arguments)) as process:
+        eventually(Path("condor").exists)
+        process.terminate()
+        assert process.wait(10) == 0
+        assert "WARNING k8spilot.supervisor: The kernel's keyrings are open" in told(process)
 
 
 def test_the_engine_outlives_htcondor_at_the_end(start: Start) -> None:

@@ -2,7 +2,10 @@
 #ifndef KEYRINGS_H
 #define KEYRINGS_H
 
-/* Makes the kernel deny this process and its later children all use of keys: EPERM. Where it cannot, nothing changes. */
-void forbid_keyrings(void);
+/* Makes the kernel deny this process and its later children all use of keys: EPERM. Returns 0, or the error number if the
+ * kernel accepts no filter; then nothing is denied. */
+int forbid_keyrings(void);
+
+#define KEYRINGS_OPEN "The kernel's keyrings are open to this container's processes: the kernel accepts no system call filter"
 
 #endif

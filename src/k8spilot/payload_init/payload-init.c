@@ -394,7 +394,9 @@ int main(int argc, char **argv) {
     }
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    forbid_keyrings();
+    int error = forbid_keyrings();
+    if (error)
+        fprintf(stderr, "payload-init: %s: %s.\n", KEYRINGS_OPEN, strerror(error));
     scoped = enter_scope();
     take_bind();
     note_state();

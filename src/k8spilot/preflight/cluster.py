@@ -11,9 +11,8 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-import psutil
-
 from k8spilot.common.errors import ClusterError, PreflightError
+from k8spilot.common.proc import processes
 from k8spilot.condor.node_images import ATTRIBUTE as NODE_IMAGES
 from k8spilot.condor.node_images import listed
 from k8spilot.gpu.discovery.claims import Claims, object_names, read_claims, shared_words
@@ -211,4 +210,4 @@ async def _processes(settings: Settings, slot: SlotSettings, api: Api, pod: Json
 
 def _uids() -> set[int]:
     """Return the user IDs of all visible processes."""
-    return {one.info["uids"].real for one in psutil.process_iter(["uids"]) if one.info["uids"] is not None}
+    return {one.uids[0] for one in processes()}

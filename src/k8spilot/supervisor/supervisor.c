@@ -438,7 +438,12 @@ int main(void) {
         log_line("ERROR", "The supervisor has no plan; start the container with the command `k8spilot run`.");
         return 1;
     }
-    forbid_keyrings(); /* also for HTCondor's transfer plugins, which can be a user's own */
+    int error = forbid_keyrings(); /* also for HTCondor's transfer plugins, which can be a user's own */
+    if (error) {
+        snprintf(why, sizeof why, "%s: %s.", KEYRINGS_OPEN, strerror(error));
+        log_line("WARNING", why);
+        *why = 0;
+    }
     for (int end = SOCKETS; end < SOCKETS + plan.sockets; end++)
         fcntl(end, F_SETFD, FD_CLOEXEC); /* neither HTCondor nor its children may inherit it */
     if (begin(&engine) == 0)
