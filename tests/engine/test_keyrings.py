@@ -25,8 +25,10 @@ def test_payload_init_says_that_keyrings_are_open_where_it_can_have_no_filter(
     command = without_filters(str(programs.payload_init), str(tmp_path / "socket"))
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        assert b"keyrings are open" in process.stderr.readline()
-        process.kill()
+        try:
+            assert b"keyrings are open" in process.stderr.readline()
+        finally:
+            process.kill()
 
 
 def test_without_the_filter_this_machine_has_keyrings() -> None:

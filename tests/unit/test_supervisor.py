@@ -21,6 +21,7 @@ from tests.simulator.programs import Programs
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
+KNOWN = pytest.mark.skipif(NUMBERS is None, reason="the test does not know this machine's system calls")
 ENGINE = "trap 'exit 0' TERM; echo $K8SPILOT_ENGINE_DEATHS >> engines; while :; do sleep 0.02; done"
 CONDOR = "trap 'echo term >> said; exit 0' TERM; trap 'exit 0' QUIT; echo $$ > condor; while :; do sleep 0.02; done"
 STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.02; done"
@@ -123,13 +124,14 @@ def test_an_end_that_the_kubelet_asks_for_is_no_success_of_a_job_that_owns_the_p
     assert Path("termination-log").exists() is False
 
 
-@pytest.mark.skipif(NUMBERS is None, reason="the test does not know this machine's system calls")
+@KNOWN
 def test_neither_the_engine_nor_htcondor_can_use_keyrings(start: Start) -> None:
     ask = f"{shlex.join(question())} > %s.part; mv %s.part %s; sleep 60"
     start(ask.replace("%s", "engine-keys"), ask.replace("%s", "condor-keys"))
     eventually(lambda: lines("engine-keys") == lines("condor-keys") == [DENIED])
 
 
+@KNOWN
 def test_that_keyrings_are_open_for_want_of_a_filter_is_logged_and_the_pilot_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:

@@ -48,11 +48,14 @@ static const struct instruction program[] = {
 };
 
 int forbid_keyrings(void) {
+#if !(defined __x86_64__ || defined __i386__ || defined __aarch64__ || defined __arm__)
+    return ENOSYS; /* the program does not know this architecture's numbers */
+#endif
     struct filter filter = {sizeof program / sizeof *program, program};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return errno;
-    /* Without the flag (Linux 4.17), kernels before 5.16 disable speculative stores in each filtered process, which slows jobs
-     * (Documentation/admin-guide/hw-vuln/spectre.rst in Linux). */
+    /* Without the flag (Linux 4.17), kernels before 5.16 by default disable speculative stores in each filtered process, which
+     * slows jobs (spec_store_bypass_disable in Linux's kernel-parameters.txt). */
     if (syscall(SYS_seccomp, SET_MODE_FILTER, SPEC_ALLOW, &filter) == 0)
         return 0;
     return prctl(PR_SET_SECCOMP, MODE_FILTER, &filter, 0, 0) == 0 ? 0 : errno;

@@ -167,7 +167,7 @@ def image_warnings(pod: Json) -> Iterator[str]:
             f"the image {view.wanted} has no digest on the node, so that it was loaded by hand (`ctr images import`, "
             "`kind load`); after each job that ends its container, such as one that runs out of memory, the slot waits "
             "20 s or longer for the kubelet's back-off; push the image to a registry, and let the node pull it, or "
-            "give it a name with its digest there (`ctr --namespace k8s.io images tag NAME REPOSITORY@DIGEST`)"
+            "with containerd, give it a name with its digest there (`ctr --namespace k8s.io images tag NAME REPOSITORY@DIGEST`)"
         )
 
 
