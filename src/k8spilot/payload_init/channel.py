@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from k8spilot.common.aio import first_of, is_set
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 16
+_END_SECONDS: Final = 2.0
+"""Seconds for payload-init to end, before its leash is hung up. It needs milliseconds if its job has not stopped it."""
 _LAST_STATUS: Final = 0xFFFF
 """Highest status of waitpid(2)."""
 
@@ -84,6 +87,8 @@ class Channel:
         """payload-init's answer to the last `leash`: an errno, or 0 if it has accepted the terminal."""
         self._leash: Terminal | None = None
         """The terminal of its leash; None if it could not accept one."""
+        self._hanging_up: asyncio.TimerHandle | None = None
+        """Hangs up the leash, unless payload-init ends before, as `kill` has asked it to."""
         self._cleared: asyncio.Future[None] | None = None
         self._renewed: asyncio.Future[str] | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
@@ -176,8 +181,12 @@ class Channel:
         return worn
 
     def kill(self) -> None:
-        """Kill payload-init and with it the container, even if the job has stopped it (SIGSTOP)."""
-        if self.gone.done():
+        """Kill payload-init and with it the container, even if the job has stopped it (SIGSTOP).
+
+        A pilot that may not signal it asks it first to end with all processes of its user. CRI-O would leave these
+        running, and could not start the next container if they use up the pod's processes.
+        """
+        if self.gone.done() or self._hanging_up is not None:
             return
         self.killed = True
         try:
@@ -185,7 +194,9 @@ class Channel:
         except ProcessLookupError:
             logger.debug("%r has ended already.", self)
         except PermissionError:
-            self._let_go()
+            with suppress(PayloadLost):
+                self._send(b"end")
+            self._hanging_up = asyncio.get_running_loop().call_later(_END_SECONDS, self._let_go)
 
     def leash(self, terminal: Terminal) -> None:
         """Attach payload-init to `terminal`, whose end kills it, for a pilot that may not signal it.
@@ -260,6 +271,8 @@ class Channel:
             asyncio.get_running_loop().remove_reader(self._process)
             os.close(self._process)
             self.gone.set_result(None)
+            if self._hanging_up is not None:
+                self._hanging_up.cancel()
             # Read its last messages. Another process that has its end of the socket now does not speak for it.
             while self.open and self._read():
                 pass

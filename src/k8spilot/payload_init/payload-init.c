@@ -23,6 +23,7 @@
  *                   sweep                        kill all remaining processes
  *                   leash                        with a terminal, whose end should kill this process
  *                   clear                        kill all processes of this user, in other containers, too
+ *                   end                          kill all processes of this user, and end
  *                   renew                        the next job of the same claim is to run here
  *
  * "scoped" means that the kernel isolates the container's processes from abstract sockets of the pod's other containers
@@ -360,6 +361,9 @@ static void handle_pilot(const char *path) {
     } else if (strcmp(text, "clear") == 0) {
         kill(-1, SIGKILL); /* the kernel does this at once: no fork can escape */
         send_message("cleared", NULL, 0);
+    } else if (strcmp(text, "end") == 0) {
+        kill(-1, SIGKILL); /* not every runtime ends the other processes of a container with this one (CRI-O) */
+        kill(getpid(), SIGKILL);
     } else if (strcmp(text, "renew") == 0) {
         renew();
     }
