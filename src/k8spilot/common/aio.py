@@ -84,6 +84,14 @@ def is_set(future: asyncio.Future[Any]) -> bool:
     return future.done() and not future.cancelled()
 
 
+def set_once[T](future: "asyncio.Future[T]", value: T) -> bool:
+    """Set a result, and return whether there was none before."""
+    if future.done():
+        return False
+    future.set_result(value)
+    return True
+
+
 async def output_of(process: asyncio.subprocess.Process) -> bytes:
     """Return a program's output once it has ended. A cancellation, such as the caller's time limit, kills it."""
     try:

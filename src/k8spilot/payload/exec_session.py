@@ -12,7 +12,8 @@ from k8spilot.common.errors import PayloadLost
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.stdio import Stdio
-from k8spilot.payload_init.channel import Channel, Process
+from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.process import Process
 
 logger = logging.getLogger(__name__)
 

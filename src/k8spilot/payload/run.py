@@ -25,7 +25,8 @@ from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.termination import TerminationObserver
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
-from k8spilot.payload_init.channel import Channel, Process
+from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.process import Process
 
 logger = logging.getLogger(__name__)
 

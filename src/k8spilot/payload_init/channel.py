@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from k8spilot.common.aio import first_of, is_set
+from k8spilot.common.aio import first_of, is_set, set_once
 from k8spilot.common.errors import PayloadLost
 from k8spilot.common.peer_credentials import supplementary_groups
+from k8spilot.payload_init.process import Process
 from k8spilot.payload_init.terminals import Terminal
 
 logger = logging.getLogger(__name__)
@@ -27,31 +28,6 @@ _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 16
 _END_SECONDS: Final = 2.0
 """Seconds for payload-init to end, before its leash is hung up. It needs milliseconds if its job has not stopped it."""
-_LAST_STATUS: Final = 0xFFFF
-"""Highest status of waitpid(2)."""
-
-
-class Process:
-    """A command in the container."""
-
-    def __init__(self, number: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.number = number
-        self.terminal: asyncio.Future[int] = loop.create_future()
-        """Descriptor of the master side of its terminal, if it has one. The consumer closes it."""
-        self.started: asyncio.Future[None] = loop.create_future()
-        """Done when the command runs, or failed to run (an exit follows)."""
-        self.exited: asyncio.Future[int] = loop.create_future()
-        """Wait status (waitpid(2)); cancelled when the container ended without a report."""
-        self.error = 0
-        """errno of a command that failed to run; 0 otherwise."""
-        self.failed_stage = ""
-        """Stage in which it failed, as payload-init names it."""
-
-    def lose(self) -> None:
-        """Cancel the futures: no more messages will arrive."""
-        for future in (self.terminal, self.started, self.exited):
-            future.cancel()
 
 
 class Channel:
@@ -324,49 +300,21 @@ class Channel:
                 self.cgroup = dict(zip(names, descriptors, strict=True))
                 self.root = self.cgroup.pop("root", None)
                 descriptors.clear()
-                is_valid = _set_once(self.hello, None)
+                is_valid = set_once(self.hello, None)
             case ["leash", error] if error.isdecimal() and self._leash is not None:
-                is_valid = _set_once(self.leashed, int(error))
+                is_valid = set_once(self.leashed, int(error))
                 if int(error):
                     self._unleash()
             case ["swept"]:
-                is_valid = _set_once(self.swept, None)
+                is_valid = set_once(self.swept, None)
             case ["cleared"]:
-                is_valid = self._cleared is not None and _set_once(self._cleared, None)
+                is_valid = self._cleared is not None and set_once(self._cleared, None)
             case ["renewed"]:
-                is_valid = self._renewed is not None and _set_once(self._renewed, "")
+                is_valid = self._renewed is not None and set_once(self._renewed, "")
             case ["worn", what] if what:
-                is_valid = self._renewed is not None and _set_once(self._renewed, what)
+                is_valid = self._renewed is not None and set_once(self._renewed, what)
             case [report, number, *values] if number.isdecimal() and int(number) in self._processes:
-                is_valid = _handle_report(self._processes[int(number)], report, values, descriptors)
+                is_valid = self._processes[int(number)].report(report, values, descriptors)
                 if is_valid and report == "exit":  # the last message of a command
                     del self._processes[int(number)]
         return is_valid
-
-
-def _handle_report(process: Process, report: str, values: list[str], descriptors: list[int]) -> bool:
-    match report, values:
-        case "terminal", [] if len(descriptors) == 1 and not process.terminal.done():
-            return _set_once(process.terminal, descriptors.pop())
-        case "started", [_]:
-            return _set_once(process.started, None)
-        case "failed", [error, stage] if error.isdecimal():
-            process.error, process.failed_stage = int(error), stage
-            logger.info("Command %d could not run: %s failed with errno %s.", process.number, stage, error)
-            return _set_once(process.started, None)
-        case "exit", [status] if status.isdecimal() and _is_end(int(status)):
-            return _set_once(process.exited, int(status))
-    return False
-
-
-def _is_end(status: int) -> bool:
-    """Return whether a wait status is that of an ended process. Others are of a stopped process."""
-    return status <= _LAST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
-
-
-def _set_once[T](future: "asyncio.Future[T]", value: T) -> bool:
-    """Set a result, and return whether there was none before."""
-    if future.done():
-        return False
-    future.set_result(value)
-    return True

@@ -166,8 +166,9 @@ def image_warnings(pod: Json) -> Iterator[str]:
         yield (
             f"the image {view.wanted} has no digest on the node, so that it was loaded by hand (`ctr images import`, "
             "`kind load`); after each job that ends its container, such as one that runs out of memory, the slot waits "
-            "20 s or longer for the kubelet's back-off; push the image to a registry, and let the node pull it; "
-            "with containerd, a name with its digest on the node does as well (`ctr --namespace k8s.io images tag NAME REPOSITORY@DIGEST`)"
+            "20 s or longer for the kubelet's back-off; push the image to a registry, and let the node pull it, or, "
+            "with containerd, give it a name with its digest there "
+            "(`ctr --namespace k8s.io images tag NAME REPOSITORY@DIGEST`)"
         )
 
 
