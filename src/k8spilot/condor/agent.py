@@ -31,6 +31,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.condor.liveness import end_hanging_daemons
 from k8spilot.condor.log_lines import LogLine
 from k8spilot.condor.pool_watch import PoolWatch
+from k8spilot.condor.process_watch import ProcessWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.settings import Settings
@@ -64,7 +65,8 @@ class HTCondorAgent:
         """Since when the engine is unavailable (monotonic seconds); None while it is connected."""
         self._connected = asyncio.Event()
         self._reason = EndReason(slot.folders.end_reason, settings.accept_idle_minutes)
-        self._watch = PoolWatch(settings, slot.folders, self._report, self._end_outside_the_pool)
+        self._watch = PoolWatch(settings, slot.folders, self._report, self._end_with)
+        self._processes = ProcessWatch(self._end_with)
 
     async def run(self) -> None:
         """Run until the supervisor sends SIGTERM because HTCondor has ended; then read HTCondor's last log lines."""
@@ -79,6 +81,9 @@ class HTCondorAgent:
                 tasks.create_task(asking, name="HTCondor answers"),
                 tasks.create_task(self._close_slot(), name="absence of the engine"),
                 tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool"),
+                tasks.create_task(
+                    restarting(self._processes.run, "the watch of the pod's processes", may_end=True), name="processes"
+                ),
             ]
             await ending.wait()
             with suppress(TimeoutError):
@@ -92,7 +97,7 @@ class HTCondorAgent:
         self._reason.handle_line(log, LogLine(text))
         await self._queue(log, text)
 
-    def _end_outside_the_pool(self, why: str) -> None:
+    def _end_with(self, why: str) -> None:
         self._reason.set(why, status=1)
         self._tell_supervisor(DONE)
 
@@ -102,6 +107,7 @@ class HTCondorAgent:
         await self._queue(log, line)
         await self._slot.handle_line(log, line)
         self._watch.handle_line(log, parts)
+        self._processes.handle_line(log, parts)
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
             self._tell_supervisor(DONE)
