@@ -14,6 +14,20 @@ logger = logging.getLogger(__name__)
 _RESTART_SECONDS: Final = 60.0
 
 
+def run[T](work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` in an event loop, as asyncio.run does.
+
+    Raises:
+        PilotError: the pod has no free process. At its end, the loop starts a thread, which ends the others.
+    """
+    try:
+        return asyncio.run(work)
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        raise PilotError("no thread can be started: the pod has no free process") from error
+
+
 async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end: bool = False) -> None:
     """Do `work`, and restart it after a failure: a defect in metrics, Events or listeners must not end a job.
 

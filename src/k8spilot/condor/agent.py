@@ -21,7 +21,7 @@ from typing import Any, Final
 import aiohttp
 
 from k8spilot.common import logs, pilot_api
-from k8spilot.common.aio import restarting
+from k8spilot.common.aio import restarting, run
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.agent_link import HEARTBEAT_SECONDS
@@ -65,8 +65,8 @@ class HTCondorAgent:
         """Since when the engine is unavailable (monotonic seconds); None while it is connected."""
         self._connected = asyncio.Event()
         self._reason = EndReason(slot.folders.end_reason, settings.accept_idle_minutes)
-        self._watch = PoolWatch(settings, slot.folders, self._report, self._end_with)
-        self._processes = ProcessWatch(self._end_with)
+        self._watch = PoolWatch(settings, slot.folders, self._report, partial(self._end_with, 1))
+        self._processes = ProcessWatch(partial(self._end_with, 0))
 
     async def run(self) -> None:
         """Run until the supervisor sends SIGTERM because HTCondor has ended; then read HTCondor's last log lines."""
@@ -97,8 +97,8 @@ class HTCondorAgent:
         self._reason.handle_line(log, LogLine(text))
         await self._queue(log, text)
 
-    def _end_with(self, why: str) -> None:
-        self._reason.set(why, status=1)
+    def _end_with(self, status: int, why: str) -> None:
+        self._reason.set(why, status)
         self._tell_supervisor(DONE)
 
     async def _handle(self, log: str, line: str) -> None:
@@ -234,7 +234,7 @@ def main() -> int:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
         tell_supervisor = partial(os.kill, os.getppid())
-        asyncio.run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), tell_supervisor).run())
+        run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), tell_supervisor).run())
     except PilotError as error:
         logs.last_word(str(error))
         return 1

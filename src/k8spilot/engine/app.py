@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs, pilot_api
-from k8spilot.common.aio import restarting, side_by_side
+from k8spilot.common.aio import restarting, run, side_by_side
 from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.common.proc import own_cgroup
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
@@ -146,7 +146,7 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
-        return asyncio.run(_run(settings))
+        return run(_run(settings))
     except PilotError as error:
         logs.last_word(str(error))
         return 1

@@ -55,8 +55,8 @@ async def look_after_condor(
     handler = _line_handler(parts, reason)
     slot = parts.startd_ad
 
-    def end_with(why: str) -> None:
-        reason.set(why, status=1)
+    def end_with(status: int, why: str) -> None:
+        reason.set(why, status)
         end()
 
     async with AsyncExitStack() as ends:
@@ -64,7 +64,10 @@ async def look_after_condor(
         if isinstance(slot, RemoteStartdAd):
             slot.handle_line = handler
         elif isinstance(slot, LocalStartdAd):
-            watches = PoolWatch(settings, slot.folders, handler, end_with), ProcessWatch(end_with)
+            watches = (
+                PoolWatch(settings, slot.folders, handler, partial(end_with, 1)),
+                ProcessWatch(partial(end_with, 0)),
+            )
             await ends.enter_async_context(_follow_daemons(slot, tasks, handler, watches, end, is_first=is_first))
         yield
 
