@@ -29,8 +29,8 @@ class ProcessWatch:
 
     def __init__(self, end: Callable[[str], None], seconds: float = _SECONDS, pause: float = _PAUSE_SECONDS) -> None:
         self._end = end
-        """Ends the pilot, with a sentence. The exit code is 0: with another one, the kubelet would keep the pod and try to
-        start the container again (restartPolicy OnFailure), which needs a process."""
+        """Ends the pilot, with a sentence. The exit code is 0: with another one, the kubelet would keep the pod and try
+        to start the container again (restartPolicy OnFailure), which needs a process."""
         self._seconds = seconds
         self._pause = pause
         self._woken = asyncio.Event()
