@@ -117,6 +117,7 @@ def test_a_neighbour_computes_on_whatever_noise_a_job_makes(street: Ground) -> N
             script, files={ARSENAL: packed()}, request_memory="256M", request_disk="500M",
             **{**street.python, **outputs, **attack.commands},  # type: ignore[arg-type]
         )  # fmt: skip
+        alice.wait("ExecuteEvent", timeout=MATCHED_SECONDS)
         event = alice.wait(
             "JobTerminatedEvent", "JobHeldEvent", "JobEvictedEvent", timeout=SECONDS, ignore=jobs.BAD_NEWS
         )

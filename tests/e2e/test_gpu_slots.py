@@ -87,13 +87,15 @@ def test_jobs_with_and_without_gpus_run_side_by_side_each_where_its_devices_are(
 
 
 def test_a_job_without_gpus_waits_for_a_container_without_and_leaves_those_with_gpus_free(pool: Pool) -> None:
-    running = [pool.shell("sleep 15", user="bob", request_memory="64M") for _ in range(2)]
+    running = [pool.shell("sleep 600", user="bob", request_memory="64M") for _ in range(2)]
     for one in running:
         one.wait("ExecuteEvent")
     waits = pool.shell("id -u", request_memory="64M")
     assert seen(pool.shell(LOOK, request_gpus="1"))["node"], "a job with a GPU comes after it, and runs at once"
     waits.look()
     assert [event.kind for event in waits.events] == ["SubmitEvent"]
+    for one in running:
+        one.command("condor_rm")
     assert result(waits, timeout=90).text in ("64301\n", "64302\n")
 
 
