@@ -40,11 +40,24 @@ async def test_a_caller_that_waits_gets_the_result_or_the_failure_of_the_work() 
         await completed(fail())
 
 
-def test_a_pod_without_a_free_process_ends_a_program_with_a_sentence_and_other_errors_stay_what_they_are() -> None:
-    async def fails(words: str) -> None:
-        raise RuntimeError(words)
+def test_a_pod_without_a_free_process_ends_a_program_with_its_own_outcome_or_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def ends() -> int:
+        return 3
+
+    async def fails(error: Exception) -> None:
+        raise error
 
     with pytest.raises(PilotError, match="the pod has no free process"):
-        run(fails("can't start new thread"))
+        run(fails(RuntimeError("can't start new thread")))
     with pytest.raises(RuntimeError, match="a defect"):
-        run(fails("a defect"))
+        run(fails(RuntimeError("a defect")))
+
+    async def no_thread(_loop: object, _seconds: float | None = None) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "shutdown_default_executor", no_thread)
+    assert run(ends()) == 3
+    with pytest.raises(PayloadLost, match="it was killed"):
+        run(fails(PayloadLost("it was killed")))

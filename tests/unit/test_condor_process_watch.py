@@ -3,11 +3,13 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from k8spilot.condor import process_watch
 from k8spilot.condor.log_lines import LogLine
 from k8spilot.condor.process_watch import ProcessWatch
 
@@ -18,62 +20,65 @@ LINE = (
 
 
 class Watched:
-    """A running watch, and the reasons by which it has ended the pilot."""
+    """A running watch of a pod whose room a test decides about."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.room = False
+        self.tries = 0
         self.ends: list[str] = []
-        self.watch = ProcessWatch(self.ends.append, seconds=0.3, pause=0.01)
+        self.watch = ProcessWatch(self.ends.append, seconds=seconds, pause=0.01, has_room=self._has_room)
         self.running = asyncio.create_task(self.watch.run())
 
-    async def reads(self, text: str = LINE, log: str = "StartLog") -> None:
-        """Give it a line, and the time to end the pilot twice."""
+    async def _has_room(self) -> bool:
+        self.tries += 1
+        return self.room
+
+    def reads(self, text: str = LINE, log: str = "StartLog") -> None:
+        """Give the watch a line of a log."""
         self.watch.handle_line(log, LogLine.of(text))
-        await asyncio.sleep(0.6)
 
 
 @pytest.fixture
-async def watched() -> AsyncIterator[Watched]:
-    found = Watched()
+async def watched(request: pytest.FixtureRequest) -> AsyncIterator[Watched]:
+    found = Watched(getattr(request, "param", 0.1))
     yield found
     found.running.cancel()
 
 
-@pytest.fixture
-def used_up(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The pod has no free process until the change is undone."""
-
-    async def start(*_: Any) -> asyncio.subprocess.Process:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    return monkeypatch
+async def soon(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 -- nothing tells of it
+            await asyncio.sleep(0.005)
 
 
-@pytest.mark.usefixtures("used_up")
 async def test_a_pilot_that_can_start_no_process_for_long_ends_once_and_says_why(watched: Watched) -> None:
-    await watched.reads()
-    await watched.reads()
+    watched.reads()
+    await asyncio.wait_for(watched.running, 10)
+    assert watched.tries > 1
     assert len(watched.ends) == 1
     assert "podPidsLimit" in watched.ends[0]
 
 
-async def test_a_line_about_processes_is_not_believed_where_one_can_be_started(watched: Watched) -> None:
-    await watched.reads()
-    assert watched.ends == []
-    assert not watched.running.done()
-
-
-async def test_processes_that_are_free_again_in_time_leave_the_pilot_as_it_is(
-    watched: Watched, used_up: pytest.MonkeyPatch
-) -> None:
-    watched.watch.handle_line("StartLog", LogLine.of(LINE))
-    await asyncio.sleep(0.1)
-    used_up.undo()
-    await asyncio.sleep(0.5)
+async def test_a_line_about_processes_is_not_believed_where_they_can_be_started(watched: Watched) -> None:
+    watched.room = True
+    for tries in (1, 2):
+        watched.reads()
+        await soon(partial(lambda tries: watched.tries == tries, tries))
     assert watched.ends == []
 
 
-@pytest.mark.usefixtures("used_up")
+@pytest.mark.parametrize("watched", [60.0], indirect=True)
+async def test_processes_that_can_be_started_again_leave_the_pilot_as_it_is(watched: Watched) -> None:
+    watched.reads()
+    await soon(lambda: watched.tries > 1)
+    watched.room = True
+    tries = watched.tries
+    await soon(lambda: watched.tries > tries)
+    watched.reads()
+    await soon(lambda: watched.tries > tries + 1)
+    assert watched.ends == []
+
+
 @pytest.mark.parametrize(
     ("text", "log"),
     [
@@ -83,5 +88,22 @@ async def test_processes_that_are_free_again_in_time_leave_the_pilot_as_it_is(
     ],
 )
 async def test_other_lines_are_no_reason_to_look(watched: Watched, text: str, log: str) -> None:
-    await watched.reads(text, log)
-    assert watched.ends == []
+    watched.reads(text, log)
+    await asyncio.sleep(0.05)
+    assert watched.tries == 0
+
+
+async def test_room_is_looked_for_by_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await process_watch.has_room()
+    start = asyncio.create_subprocess_exec
+    started: list[asyncio.subprocess.Process] = []
+
+    async def ninth_fails(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        if len(started) == 8:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(await start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", ninth_fails)
+    assert not await process_watch.has_room()
+    assert all(one.returncode is not None for one in started)

@@ -12,20 +12,34 @@ from k8spilot.common.logs import capitalized
 logger = logging.getLogger(__name__)
 
 _RESTART_SECONDS: Final = 60.0
+_NO_THREAD: Final = "can't start new thread"
+"""Words of Python's RuntimeError."""
 
 
 def run[T](work: Coroutine[Any, Any, T]) -> T:
     """Run `work` in an event loop, as asyncio.run does.
 
+    At its end, the loop starts a thread that ends the others. Where the pod has no free process, that fails, and the
+    outcome of the work counts nevertheless.
+
     Raises:
-        PilotError: the pod has no free process. At its end, the loop starts a thread, which ends the others.
+        PilotError: the work itself needed a thread.
     """
+    results: list[T] = []
+
+    async def keep_result() -> None:
+        results.append(await work)
+
     try:
-        return asyncio.run(work)
+        asyncio.run(keep_result())
     except RuntimeError as error:
-        if "start new thread" not in str(error):
+        if _NO_THREAD not in str(error):
             raise
-        raise PilotError("no thread can be started: the pod has no free process") from error
+        if isinstance(error.__context__, PilotError):
+            raise error.__context__ from None
+        if not results:
+            raise PilotError("no thread can be started: the pod has no free process") from error
+    return results[0]
 
 
 async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end: bool = False) -> None:

@@ -81,10 +81,10 @@ class HTCondorAgent:
                 tasks.create_task(asking, name="HTCondor answers"),
                 tasks.create_task(self._close_slot(), name="absence of the engine"),
                 tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool"),
-                tasks.create_task(
-                    restarting(self._processes.run, "the watch of the pod's processes", may_end=True), name="processes"
-                ),
             ]
+            if len(self._settings.slots) == 1:
+                watching = restarting(self._processes.run, "the watch of the pod's processes", may_end=True)
+                others.append(tasks.create_task(watching, name="processes"))
             await ending.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_LINES_SECONDS):

@@ -16,7 +16,6 @@ from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.liveness import JOB_LOG, LineHandler, end_hanging_daemons
 from k8spilot.condor.log_lines import LogLine
 from k8spilot.condor.pool_watch import PoolWatch
-from k8spilot.condor.process_watch import ProcessWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
@@ -48,15 +47,15 @@ async def look_after_condor(
         tasks: task group for it.
         settings: settings of the pilot.
         reason: receives the reason of the pilot's end.
-        end: called when HTCondor's startd has ended for good, was never in the pool, or can start no process.
+        end: called when HTCondor's startd has ended for good, or was never in the pool.
         is_first: whether this is the first engine of its container.
     """
     looking = restarting(parts.images.follow, "the list of the node's images", may_end=True)
     handler = _line_handler(parts, reason)
     slot = parts.startd_ad
 
-    def end_with(status: int, why: str) -> None:
-        reason.set(why, status)
+    def end_outside_the_pool(why: str) -> None:
+        reason.set(why, status=1)
         end()
 
     async with AsyncExitStack() as ends:
@@ -64,11 +63,8 @@ async def look_after_condor(
         if isinstance(slot, RemoteStartdAd):
             slot.handle_line = handler
         elif isinstance(slot, LocalStartdAd):
-            watches = (
-                PoolWatch(settings, slot.folders, handler, partial(end_with, 1)),
-                ProcessWatch(partial(end_with, 0)),
-            )
-            await ends.enter_async_context(_follow_daemons(slot, tasks, handler, watches, end, is_first=is_first))
+            watch = PoolWatch(settings, slot.folders, handler, end_outside_the_pool)
+            await ends.enter_async_context(_follow_daemons(slot, tasks, handler, watch, end, is_first=is_first))
         yield
 
 
@@ -77,20 +73,17 @@ async def _follow_daemons(
     slot: LocalStartdAd,
     tasks: asyncio.TaskGroup,
     handler: LineHandler,
-    watches: tuple[PoolWatch, ProcessWatch],
+    watch: PoolWatch,
     end: Callable[[], None],
     *,
     is_first: bool,
 ) -> AsyncIterator[None]:
-    """Follow HTCondor's daemons in this container: their logs, whether they answer, the pool, the pod's processes."""
-    pool, processes = watches
+    """Follow HTCondor's daemons in this container: their logs, whether they answer, and the pool."""
 
     async def handle_line(log: str, line: str) -> None:
         await handler(log, line)
         await slot.handle_line(log, line)
-        parts = LogLine.of(line)
-        pool.handle_line(log, parts)
-        processes.handle_line(log, parts)
+        watch.handle_line(log, LogLine.of(line))
         if await startd_has_ended(log, line, os.getppid()):
             logger.info("HTCondor's startd has ended for good; ending the pilot.")
             end()
@@ -106,10 +99,7 @@ async def _follow_daemons(
     work = [
         reading,
         tasks.create_task(asking, name="HTCondor answers"),
-        tasks.create_task(restarting(pool.run, "the watch of the pool"), name="the pool"),
-        tasks.create_task(
-            restarting(processes.run, "the watch of the pod's processes", may_end=True), name="the pod's processes"
-        ),
+        tasks.create_task(restarting(watch.run, "the watch of the pool"), name="the pool"),
     ]
     with _cancelled_at_end(work):
         yield

@@ -12,13 +12,12 @@ import select
 import signal
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from k8spilot.common.aio import first_of, is_set, set_once
 from k8spilot.common.errors import PayloadLost
 from k8spilot.common.peer_credentials import supplementary_groups
-from k8spilot.payload_init.process import Process
+from k8spilot.payload_init.process import Process, is_stopped
 from k8spilot.payload_init.terminals import Terminal
 
 logger = logging.getLogger(__name__)
@@ -170,9 +169,16 @@ class Channel:
         except ProcessLookupError:
             logger.debug("%r has ended already.", self)
         except PermissionError:
-            with suppress(PayloadLost):
-                self._send(b"end")
-            self._hanging_up = asyncio.get_running_loop().call_later(_END_SECONDS, self._let_go)
+            self._ask_to_end()
+
+    def _ask_to_end(self) -> None:
+        try:
+            self._send(b"end")
+        except PayloadLost:
+            self._let_go()
+        else:
+            seconds = 0.0 if is_stopped(self.pid) else _END_SECONDS
+            self._hanging_up = asyncio.get_running_loop().call_later(seconds, self._let_go)
 
     def leash(self, terminal: Terminal) -> None:
         """Attach payload-init to `terminal`, whose end kills it, for a pilot that may not signal it.
@@ -207,6 +213,7 @@ class Channel:
             terminal.give_back()
 
     def _let_go(self) -> None:
+        self._hanging_up = None
         if self._leash is not None:
             terminal, self._leash = self._leash, None
             terminal.hang_up()
@@ -314,7 +321,7 @@ class Channel:
             case ["worn", what] if what:
                 is_valid = self._renewed is not None and set_once(self._renewed, what)
             case [report, number, *values] if number.isdecimal() and int(number) in self._processes:
-                is_valid = self._processes[int(number)].report(report, values, descriptors)
+                is_valid = self._processes[int(number)].handle(report, values, descriptors)
                 if is_valid and report == "exit":  # the last message of a command
                     del self._processes[int(number)]
         return is_valid

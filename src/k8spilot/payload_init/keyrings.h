@@ -6,6 +6,6 @@
  * kernel accepts no filter; then nothing is denied. */
 int forbid_keyrings(void);
 
-#define KEYRINGS_OPEN "The kernel's keyrings are open to this container's processes: the kernel accepts no system call filter"
+#define KEYRINGS_OPEN "The kernel's keyrings are open to this container's processes: no system call filter can be installed"
 
 #endif

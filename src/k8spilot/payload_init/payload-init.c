@@ -23,7 +23,7 @@
  *                   sweep                        kill all remaining processes
  *                   leash                        with a terminal, whose end should kill this process
  *                   clear                        kill all processes of this user, in other containers, too
- *                   end                          kill all processes of this user, and end
+ *                   end                          kill all processes of this user, in other containers, too, and end
  *                   renew                        the next job of the same claim is to run here
  *
  * "scoped" means that the kernel isolates the container's processes from abstract sockets of the pod's other containers

@@ -1,9 +1,11 @@
-"""A command that payload-init runs in the payload container, as its messages tell (payload-init.c documents them)."""
+"""A command of payload-init, as its messages tell (payload-init.c), and whether a process is stopped."""
 
 import asyncio
 import logging
 import os
 from typing import Final
+
+import psutil
 
 from k8spilot.common.aio import set_once
 
@@ -30,9 +32,9 @@ class Process:
         self.failed_stage = ""
         """Stage in which it failed, as payload-init names it."""
 
-    def report(self, report: str, values: list[str], descriptors: list[int]) -> bool:
+    def handle(self, word: str, values: list[str], descriptors: list[int]) -> bool:
         """Handle a message about the command, and take its descriptor. Return whether the message is valid now."""
-        match report, values:
+        match word, values:
             case "terminal", [] if len(descriptors) == 1 and not self.terminal.done():
                 return set_once(self.terminal, descriptors.pop())
             case "started", [_]:
@@ -54,3 +56,11 @@ class Process:
 def _is_end(status: int) -> bool:
     """Return whether a wait status is that of an ended process. Others are of a stopped process."""
     return status <= _LAST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal or a tracer has stopped a process."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return True

@@ -4,9 +4,8 @@ import asyncio
 import logging
 from typing import Final
 
-import psutil
-
 from k8spilot.payload_init.channel import Channel
+from k8spilot.payload_init.process import is_stopped
 
 logger = logging.getLogger(__name__)
 
@@ -27,16 +26,8 @@ async def thaw(channel: Channel | None) -> bool:
         await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
         if channel.gone.done():
             return True
-        if _is_stopped(channel.pid):
+        if is_stopped(channel.pid):
             break  # else the kubelet may not have come to it: it changes a pod's containers one after another
     logger.warning("%r does not end after SIGTERM; killing it.", channel)
     channel.kill()
     return False
-
-
-def _is_stopped(pid: int) -> bool:
-    """Return whether a signal or a tracer has stopped a process."""
-    try:
-        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-    except psutil.Error:
-        return True
