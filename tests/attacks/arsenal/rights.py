@@ -133,7 +133,12 @@ LIMITS = (
 @attack
 def kernel_settings() -> list[str]:
     """What /proc and /sys have for the node's administrator alone."""
-    return tries(*((path, opened, path) for path in ADMINISTRATORS))
+    return tries(*((path, opened, path) for path in ADMINISTRATORS if not _is_masked(path)))
+
+
+def _is_masked(path: str) -> bool:
+    """Whether the runtime has mounted /dev/null there (OCI runtime specification, Masked Paths)."""
+    return os.path.exists(path) and os.stat(path).st_rdev == os.stat("/dev/null").st_rdev
 
 
 ADMINISTRATORS = (
