@@ -33,6 +33,13 @@ def built(folder: Path) -> str:
     return text
 
 
+def copied_overlays(folder: Path) -> Path:
+    """Copy the overlays, the base and the components into a folder; return the path of the overlays there."""
+    for name in ("components", "overlays", "manifests"):
+        shutil.copytree(ROOT / name, folder / name)
+    return folder / "overlays"
+
+
 def rendered(overlay: str = "example", *components: str, cpus: int = 4) -> str:
     """The manifest of an overlay of which nothing is a placeholder, with more CPUs."""
     documents = list(yaml.safe_load_all(built(ROOT / "overlays" / overlay)))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from k8spilot.preflight.rights import excess
 from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.templates import source_names, template_of
 from k8spilot.settings import Settings
-from tests.unit.test_cli_slots import built, payloads, pods, rendered, variables
+from tests.unit.test_cli_slots import built, copied_overlays, payloads, pods, rendered, variables
 from tests.unit.test_gpu_claims import GPUS, UID, claim, result
 from tests.unit.test_preflight_gpus import with_component
 from tests.unit.test_preflight_manifest import Manifest
@@ -252,9 +251,7 @@ def test_what_makes_pods_names_the_template_also_with_a_prefix(tmp_path: Path, k
 
 def test_a_factory_has_templates_for_two_kinds_of_claims_as_the_page_says(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    for folder in ("components", "overlays", "manifests"):
-        shutil.copytree(root / folder, tmp_path / folder)
-    factory = tmp_path / "overlays/factory-example"
+    factory = copied_overlays(tmp_path) / "factory-example"
     gpu = factory / "gpu/kustomization.yaml"
     gpu.write_text(gpu.read_text().replace("components/gpu\n", "components/gpu-dra\n"))
     (factory / "mig").mkdir()

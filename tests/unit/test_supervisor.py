@@ -16,12 +16,11 @@ import psutil
 import pytest
 
 from k8spilot.supervisor.plan import DEATHS, DONE, GONE, REASON_SECONDS, TOLD, Child, Plan
-from tests.keyrings import DENIED, NUMBERS, question, without_filters
+from tests.keyrings import DENIED, KNOWN, question, without_filters
 from tests.simulator.programs import Programs
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
-KNOWN = pytest.mark.skipif(NUMBERS is None, reason="the test does not know this machine's system calls")
 ENGINE = "trap 'exit 0' TERM; echo $K8SPILOT_ENGINE_DEATHS >> engines; while :; do sleep 0.02; done"
 CONDOR = "trap 'echo term >> said; exit 0' TERM; trap 'exit 0' QUIT; echo $$ > condor; while :; do sleep 0.02; done"
 STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.02; done"

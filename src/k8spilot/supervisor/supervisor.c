@@ -440,9 +440,9 @@ int main(void) {
     }
     int error = forbid_keyrings(); /* also for HTCondor's transfer plugins, which can be a user's own */
     if (error) {
-        snprintf(why, sizeof why, "%s: %s.", KEYRINGS_OPEN, strerror(error));
-        log_line("WARNING", why);
-        *why = 0;
+        char sentence[256];
+        snprintf(sentence, sizeof sentence, "%s: %s.", KEYRINGS_OPEN, strerror(error));
+        log_line("WARNING", sentence);
     }
     for (int end = SOCKETS; end < SOCKETS + plan.sockets; end++)
         fcntl(end, F_SETFD, FD_CLOEXEC); /* neither HTCondor nor its children may inherit it */

@@ -1,13 +1,12 @@
 """The manifests of a factory: what the site's overlay has is there once, however many templates are made from it."""
 
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.unit.test_cli_slots import ROOT, built
+from tests.unit.test_cli_slots import built, copied_overlays
 
 RIGHTS_OF_METRICS = {"Role k8spilot-gpu-metrics": 1, "RoleBinding k8spilot-gpu-metrics": 1}
 OF_THE_SITE = {
@@ -25,10 +24,8 @@ OF_THE_SITE = {
 
 @pytest.fixture
 def overlays(tmp_path: Path) -> Path:
-    """A copy of the overlays beside one of what they are made of."""
-    for folder in ("components", "overlays", "manifests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    return tmp_path / "overlays"
+    """A copy of the overlays, which a test may change."""
+    return copied_overlays(tmp_path)
 
 
 def factory(overlays: Path) -> Counter[str]:
