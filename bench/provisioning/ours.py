@@ -7,9 +7,18 @@ from bench.provisioning.demand import Size
 from bench.provisioning.pods import Phase, Pod, Shape
 from bench.provisioning.pool import Life
 from bench.provisioning.world import Orders, Sight
-from k8spilot.provisioner import backoff, budget
+from k8spilot.provisioner import backoff, scaling
 from k8spilot.provisioner.limits import Limits
-from k8spilot.provisioner.model import Closure, Demand, JobGroup, Pilot, PilotState, Room, SlotKind, Template
+from k8spilot.provisioner.model import (
+    Demand,
+    JobGroup,
+    Pilot,
+    PilotState,
+    SlotKind,
+    SlotSpace,
+    Template,
+    TemplateClosure,
+)
 from k8spilot.provisioner.plan import plan
 from k8spilot.provisioner.resources import Resources
 
@@ -28,7 +37,7 @@ class Ours:
         self.life = life
         self._shapes = {shape.name: shape for shape in shapes}
         self._templates = [_template(shape, limits) for shape in shapes]
-        self._closures: dict[str, Closure] = {}
+        self._closures: dict[str, TemplateClosure] = {}
         self._names: dict[Pod, str] = {}
         self._pods: dict[str, Pod] = {}
         self._new: list[str] = []
@@ -43,14 +52,14 @@ class Ours:
         pilots = [self._pilot(pod, sight.now) for pod in sight.pods]
         self._closures = {
             template.name: backoff.judge(
-                self._closures.get(template.name, Closure()),
+                self._closures.get(template.name, TemplateClosure()),
                 template,
                 [pilot for pilot in pilots if pilot.template == template.name],
                 sight.now,
             )
             for template in self._templates
         }
-        made = plan(self._demand(sight), self._templates, pilots, self._closures, sight.now)
+        made = plan(self._demand(sight), self._templates, pilots, closures=self._closures, now=sight.now)
         create = []
         for name, one in made.templates.items():
             create += [self._shapes[name]] * one.create
@@ -67,7 +76,7 @@ class Ours:
         self._new = []
 
     def _free_names(self, template: str, number: int, now: float) -> list[str]:
-        prefix = f"{template}-{budget.minute(now)}"
+        prefix = f"{template}-{scaling.minute(now)}"
         first = self._named[prefix]
         self._named[prefix] += number
         return [f"{prefix}-{place:03d}" for place in range(first, first + number)]
@@ -88,10 +97,10 @@ class Ours:
     def _pilot(self, pod: Pod, now: float) -> Pilot:
         """Return a pilot as supply.join does."""
         state = state_of(pod)
-        room: tuple[Room, ...] = ()
+        room: tuple[SlotSpace, ...] = ()
         ended, busy = pod.recent(now) if pod.phase is Phase.IN_POOL else (0, 0.0)
         if pod.phase is Phase.IN_POOL and pod.claims < pod.shape.jobs:
-            room = (Room(0, _resources(pod.free), pod.shape.jobs - pod.claims),)
+            room = (SlotSpace(0, _resources(pod.free), pod.shape.jobs - pod.claims),)
         return Pilot(
             name=self._names[pod],
             uid=str(pod.number),

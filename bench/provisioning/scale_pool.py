@@ -8,15 +8,15 @@ import classad2
 
 from k8spilot.provisioner import pool_queries
 from k8spilot.provisioner.matching import Matcher
-from k8spilot.provisioner.model import Demand, PoolView, Question
+from k8spilot.provisioner.model import Demand, PoolQuery, PoolView
 
 _USERS = 40
 
 
-def look(question: Question, pods: list[str], groups: int, jobs: int) -> PoolView:
+def run(query: PoolQuery, pods: list[str], groups: int, jobs: int) -> PoolView:
     """Return the pool's idle jobs, in so many groups, and a slot of each pod of these uids."""
     began = time.monotonic()
-    matcher = _matcher(question)
+    matcher = _matcher(query)
     found = [matcher.group(ad) for ad in _jobs(groups, jobs)]
     slots = list(pool_queries.slots_of(_slots(tuple(pods))))
     return PoolView(Demand(found, len(pods)), slots, time.monotonic() - began)
@@ -25,10 +25,10 @@ def look(question: Question, pods: list[str], groups: int, jobs: int) -> PoolVie
 _matchers: dict[int, Matcher] = {}
 
 
-def _matcher(question: Question) -> Matcher:
-    """Parse the templates once, as pool_queries.look does."""
-    if 0 not in _matchers or _matchers[0].templates != question.templates:
-        _matchers[0] = Matcher(question.templates)
+def _matcher(query: PoolQuery) -> Matcher:
+    """Parse the templates once, as pool_queries.run does."""
+    if 0 not in _matchers or _matchers[0].templates != query.templates:
+        _matchers[0] = Matcher(query.templates)
     return _matchers[0]
 
 

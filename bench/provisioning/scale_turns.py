@@ -19,11 +19,11 @@ from kubernetes.aio import client
 from bench.figures import say
 from bench.provisioning import scale_pool
 from k8spilot.provisioner import pool_worker, report
-from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
-from k8spilot.provisioner.model import PoolView, Question
-from k8spilot.provisioner.pool import Pool
+from k8spilot.provisioner.model import PoolQuery, PoolView
+from k8spilot.provisioner.pool import PoolClient
 from k8spilot.provisioner.pool_configuration import PoolConfiguration
 from k8spilot.provisioner.settings import ProvisionerSettings
 
@@ -33,7 +33,7 @@ QUIET_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 60.0
 
 
-class SimulatedPool(Pool):
+class SimulatedPool(PoolClient):
     """The pool of scale_pool.py, in a worker process as the real one."""
 
     def __init__(self, pods: list[str]) -> None:
@@ -44,10 +44,10 @@ class SimulatedPool(Pool):
         )
         self._pods = pods
 
-    async def look(self, question: Question) -> PoolView:
+    async def run(self, query: PoolQuery) -> PoolView:
         """Return what such a pool would say."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._simulator, scale_pool.look, question, self._pods, GROUPS, JOBS)
+        return await loop.run_in_executor(self._simulator, scale_pool.run, query, self._pods, GROUPS, JOBS)
 
     def processes(self) -> Iterable[psutil.Process]:
         """The worker; multiprocessing's own helper is not of interest."""
@@ -67,7 +67,7 @@ async def main(asked: dict[str, Any]) -> None:
     configuration.retries = None
     pool = SimulatedPool(asked["pods"])
     async with client.ApiClient(configuration) as session, asyncio.TaskGroup() as tasks:
-        cluster = Cluster(session, asked["namespace"])
+        cluster = NamespaceClient(session, asked["namespace"])
         leadership = Leadership(cluster, "scale")
         controller = Controller(ProvisionerSettings.of(values), cluster, pool, leadership)
         began = time.monotonic()

@@ -12,11 +12,11 @@ from docs.generate.sources import (
     TEMPLATE_EVENTS,
     Limits,
     PilotState,
-    Plan,
     ProvisionerMetrics,
     ProvisionerSettings,
     Template,
     TemplatePlan,
+    TurnPlan,
     default_of,
     documented,
     provisioner_variables,
@@ -72,7 +72,7 @@ def exposed() -> Iterator[Metric]:
     """The families of a provisioner with a template."""
     metrics = ProvisionerMetrics()
     template = Template("cpu", Limits(1), ())
-    metrics.plan = Plan({"cpu": TemplatePlan(template)}, [])
+    metrics.plan = TurnPlan({"cpu": TemplatePlan(template)}, [])
     metrics.created["cpu"] = metrics.deleted["cpu"] = 1
     for one in text_string_to_metric_families(metrics.text().decode()):
         if not one.name.startswith("process_"):

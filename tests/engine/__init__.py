@@ -1,1 +1,1 @@
-"""The engine's behaviour, told by who speaks the Docker Engine API to it: on the simulator, and on a real node."""
+"""The engine's behaviour, as a client of its Docker Engine API sees it: on the simulator, and on a real node."""

@@ -39,13 +39,14 @@ def show_status(namespace: str | None, *, as_json: bool) -> int:
 
 
 async def _status(namespace: str) -> dict[str, Any]:
+    from k8spilot.kube.client import ApiRefusal  # noqa: PLC0415
     from k8spilot.provisioner import report  # noqa: PLC0415
-    from k8spilot.provisioner.cluster import Refused, connect  # noqa: PLC0415
+    from k8spilot.provisioner.cluster import connect  # noqa: PLC0415
 
     async with connect(namespace) as cluster:
         try:
             found = await cluster.request("GET", cluster.path("configmaps", report.CONFIG_MAP))
-        except Refused as error:
+        except ApiRefusal as error:
             raise PilotError(
                 f"no provisioner has written its status in the namespace {namespace} ({error}); look at its pod's log"
             ) from None

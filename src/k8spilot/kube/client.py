@@ -37,9 +37,11 @@ _NO_ANSWER: Final = "none"
 class ApiRefusal(ClusterError):
     """Raised when the API server answers with an error status."""
 
-    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, status: int, message: str, retry_after: float | None = None, *, reason: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.reason = reason
+        """Reason in the server's Status object, such as AlreadyExists, for a caller that distinguishes them."""
         self.retry_after = retry_after  # RFC 9110, 10.2.3
 
 

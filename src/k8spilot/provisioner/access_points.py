@@ -1,6 +1,6 @@
 """Memory of the access points. A collector or a schedd that was started again has none, and yet there are jobs.
 
-The pool worker uses it in a look, and the provisioner keeps it between looks: a worker may be killed.
+The pool worker uses it in a query, and the provisioner keeps it between queries: a worker may be killed.
 """
 
 import time
@@ -11,6 +11,8 @@ _SILENT_SECONDS: Final = 60.0
 """Time for which an access point that does not answer is left out: each one takes QUERY_TIMEOUT."""
 _LARGE_SECONDS: Final = 600.0
 """Time for which one is left out whose answer took too much memory, or so long that the worker was killed."""
+_PREFIX: Final = "access point "
+"""Prefix of access points among the suspects of the pool worker; the name of a user has no space."""
 KNOWN_SECONDS: Final = 1800.0
 """Time after which an access point is taken for one without jobs: one that the collector no longer has, or that does
 not answer."""
@@ -18,7 +20,7 @@ not answer."""
 
 @dataclass(slots=True)
 class AccessPoints:
-    """Facts from earlier looks, by name. All times are those of the machine's monotonic clock."""
+    """Facts from earlier queries, by name. All times are those of the machine's monotonic clock."""
 
     left_out: dict[str, tuple[float, str]] = field(default_factory=dict)
     """Access points that are not asked: until when, and why."""
@@ -58,3 +60,13 @@ class AccessPoints:
         gone = sorted(self.seen.keys() - names)
         found = [f"the collector no longer has the access point {name}" for name in gone]
         return found if names or gone else ["the collector has no access point"]
+
+
+def as_suspect(name: str) -> str:
+    """Return the name under which the pool worker records an access point (pool_worker.py)."""
+    return _PREFIX + name
+
+
+def access_point_in(suspect: str) -> str:
+    """Return the name of the access point that the pool worker has recorded; empty if it was a user."""
+    return suspect.removeprefix(_PREFIX) if suspect.startswith(_PREFIX) else ""

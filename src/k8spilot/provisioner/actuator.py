@@ -12,10 +12,11 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
-from k8spilot.provisioner import budget, supply
-from k8spilot.provisioner.cluster import Cluster, Reflector, Refused, owner_of
+from k8spilot.kube.client import ApiRefusal
+from k8spilot.provisioner import scaling, supply
+from k8spilot.provisioner.cluster import NamespaceClient, Reflector, owner_of
 from k8spilot.provisioner.model import NOT_STARTED, Pilot
-from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.supply import PilotPod
 from k8spilot.provisioner.templates import pod_in
 
@@ -46,7 +47,7 @@ class Done:
 class Actuator:
     """Creates and deletes pilots."""
 
-    def __init__(self, cluster: Cluster, pods: Reflector[PilotPod], may_act: Callable[[], bool]) -> None:
+    def __init__(self, cluster: NamespaceClient, pods: Reflector[PilotPod], may_act: Callable[[], bool]) -> None:
         """Initialize without I/O.
 
         Args:
@@ -60,7 +61,7 @@ class Actuator:
         self._used: tuple[str, set[str]] = ("", set())
         """A minute, and the names that were chosen in it: no other pilot gets the name of one that is gone."""
 
-    async def do(self, plan: Plan, objects: Mapping[str, Json], now: float) -> Done:
+    async def do(self, plan: TurnPlan, objects: Mapping[str, Json], now: float) -> Done:
         """Do what `plan` says.
 
         Args:
@@ -74,7 +75,7 @@ class Actuator:
                 if one.create:
                     await self._create(one, objects[name], done, now)
                 await self._delete(name, one.delete, done)
-            except Refused as error:
+            except ApiRefusal as error:
                 done.fault = f"template {name}: {error}"
                 logger.warning("Template %s: the API server refuses a request: %s.", name, error)
             except ClusterError as error:  # the next turn looks again
@@ -99,7 +100,7 @@ class Actuator:
             for pod, result in zip(batch, results, strict=True):
                 if isinstance(result, Exception):
                     self._used[1].discard(pod)  # if it was made and only the answer is lost, the server says so
-                if isinstance(result, Refused) and result.status in _LASTING:
+                if isinstance(result, ApiRefusal) and result.status in _LASTING:
                     done.refusals[name] = _refusal(result)
                 elif isinstance(result, BaseException):
                     raise result
@@ -116,7 +117,7 @@ class Actuator:
         Two provisioners that work at once choose the same names, so that the API server refuses the second of each. The
         mark tells pilots of other clusters apart: a pool keeps one ad for each name (HTCondor's hashkey.cpp).
         """
-        minute = budget.minute(now)
+        minute = scaling.minute(now)
         if self._used[0] != minute:
             self._used = (minute, set())
         used = self._used[1]
@@ -133,7 +134,7 @@ class Actuator:
         body = pod_of(found, name, one.template.version)
         try:
             created = await self._cluster.request("POST", self._cluster.path("pods"), body=body)
-        except Refused as error:
+        except ApiRefusal as error:
             if error.status == HTTPStatus.CONFLICT and error.reason == "AlreadyExists":
                 logger.warning("The pilot %s exists; another provisioner may be at work.", name)
                 return 0
@@ -156,7 +157,7 @@ class Actuator:
         try:
             options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
             await self._cluster.request("DELETE", self._cluster.path("pods", pilot.name), body=options)
-        except Refused as error:
+        except ApiRefusal as error:
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 raise
             if error.status == HTTPStatus.NOT_FOUND:
@@ -185,7 +186,7 @@ def pod_of(found: Json, name: str, version: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
 
 
-def _refusal(error: Refused) -> str:
+def _refusal(error: ApiRefusal) -> str:
     """Return why the API server refuses pods, with the remedy."""
     words = str(error)
     if "exceeded quota" in words:

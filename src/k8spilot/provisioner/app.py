@@ -3,8 +3,9 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -40,20 +41,20 @@ async def provision(settings: ProvisionerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with _parts(settings) as (controller, leadership):
+        works: dict[str, Callable[[], Awaitable[None]]] = {
+            "the watch of pods": controller.pods.run,
+            "the watch of templates": controller.templates.reflector.run,
+            "the Lease": leadership.run,
+            "the controller": controller.run,
+        }
+        if settings.metrics_port:
+            application = _application(controller, leadership)
+            works["the metrics server"] = partial(keep_open, settings.metrics_port, application, lambda _: None)
         async with asyncio.TaskGroup() as tasks:
-            work = [
-                tasks.create_task(restarting(controller.pods.run, "the watch of pods"), name="pods"),
-                tasks.create_task(
-                    restarting(controller.templates.reflector.run, "the watch of templates"), name="templates"
-                ),
-                tasks.create_task(restarting(leadership.run, "the Lease"), name="lease"),
-                tasks.create_task(restarting(controller.run, "the controller"), name="turns"),
-            ]
-            if settings.metrics_port:
-                serving = keep_open(settings.metrics_port, _application(controller, leadership), lambda _: None)
-                work.append(tasks.create_task(serving, name="metrics and probes"))
+            # Each restarts after a defect: the others go on, and the Lease is released at the end only.
+            started = [tasks.create_task(restarting(work, name), name=name) for name, work in works.items()]
             await ended.wait()
-            for task in work:
+            for task in started:
                 task.cancel()
         await leadership.release()
 
@@ -75,7 +76,7 @@ async def dry_run(settings: ProvisionerSettings) -> list[str]:
         now = time.time()
         await controller.recall()
         plan, faults = await controller.observe(now)
-    turn = Turn(now, 0, "dry run", faults, controller.templates.invalid, plan)
+    turn = Turn(time=now, leader="dry run", faults=faults, invalid=controller.templates.invalid, plan=plan)
     return list(report.lines(report.status(turn, {}), now))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from k8spilot.provisioner.model import EXISTING, IN_POOL, PENDING, Closure, Pilot, PilotState, Template, Waiting
+from k8spilot.provisioner.model import EXISTING, IN_POOL, PENDING, Pilot, PilotState, Template, TemplateClosure, Waiting
 
 FIRST_SECONDS: Final = 30.0
 LONGEST_SECONDS: Final = 3600.0
@@ -21,7 +21,7 @@ LATE_SECONDS: Final = 600.0
 UNSCHEDULABLE: Final = "Unschedulable"
 """Reason of the condition PodScheduled where no node has room."""
 IN_VAIN: Final = 3
-"""Pilots that end without a job, after which the jobs that match are taken for jobs that do not start."""
+"""Number of pilots in a row that ended without a job; then the template is closed."""
 _SKEW_SECONDS: Final = 60.0
 """Most by which the clocks of provisioner, API server and nodes are taken to differ."""
 NOBODY: Final = Waiting(0, 0.0)
@@ -36,13 +36,13 @@ FAILING_SECONDS: Final = 600.0
 
 
 def judge(
-    before: Closure,
+    before: TemplateClosure,
     template: Template,
     pilots: Sequence[Pilot],
     now: float,
     refusal: str = "",
     waiting: Waiting = NOBODY,
-) -> Closure:
+) -> TemplateClosure:
     """Return the record of a template after a turn.
 
     Args:
@@ -85,26 +85,26 @@ def is_stuck(pilot: Pilot, now: float) -> bool:
     return now - max(pilot.awaited_since, pilot.created) > LATE_SECONDS
 
 
-def probes(record: Closure) -> bool:
+def probes(record: TemplateClosure) -> bool:
     """Return whether one pilot at a time is tried, because the last ones failed."""
     return record.failures > 0
 
 
 def _still_true(
-    before: Closure, template: Template, pilots: Sequence[Pilot], now: float, *, is_refused: bool
-) -> Closure:
+    before: TemplateClosure, template: Template, pilots: Sequence[Pilot], now: float, *, is_refused: bool
+) -> TemplateClosure:
     """Return the record as far as it still counts."""
     version = template.closure_version
     if before.version != version:
-        return Closure(version=version)
+        return TemplateClosure(version=version)
     if max(before.closed_at, before.last) > now + _SKEW_SECONDS:  # the clock was wrong
-        return Closure(version=version, last=now)
+        return TemplateClosure(version=version, last=now)
     # Pods that failed before may still be there.
     if not is_refused and any(_proves(pilot, before) for pilot in pilots):
-        return Closure(version=version, last=before.last)
+        return TemplateClosure(version=version, last=before.last)
     is_tried = any(pilot.state in EXISTING for pilot in pilots)
     if before.failures and not is_tried and now - before.until > max(before.pause, LATE_SECONDS):
-        return Closure(version=version, last=before.last)
+        return TemplateClosure(version=version, last=before.last)
     return before
 
 
@@ -116,7 +116,7 @@ def _failed(pilots: Sequence[Pilot], now: float) -> Iterator[Pilot]:
             yield pilot
 
 
-def _closed(before: Closure, when: float, now: float, reason: str) -> Closure:
+def _closed(before: TemplateClosure, when: float, now: float, reason: str) -> TemplateClosure:
     """Return the record after a failure."""
     failures = before.failures + 1
     pause = min(FIRST_SECONDS * 2 ** min(failures - 1, 20), LONGEST_SECONDS)
@@ -124,7 +124,7 @@ def _closed(before: Closure, when: float, now: float, reason: str) -> Closure:
     return replace(before, failures=failures, until=now + pause, reason=reason, last=last, pause=pause)
 
 
-def _full(before: Closure, now: float, reason: str) -> Closure:
+def _full(before: TemplateClosure, now: float, reason: str) -> TemplateClosure:
     """Return the record while room or quota is missing. That says nothing of the template, and adds no failure."""
     pause = LONGEST_WAIT_SECONDS if before.failures else FIRST_SECONDS
     last, failures = max(now, before.last), max(before.failures, 1)
@@ -136,7 +136,7 @@ def _failed_at(pilot: Pilot) -> float:
     return pilot.created if pilot.state is PilotState.FAILING else pilot.trouble_since
 
 
-def _in_vain(pilots: Sequence[Pilot], record: Closure, waiting: Waiting) -> list[float]:
+def _in_vain(pilots: Sequence[Pilot], record: TemplateClosure, waiting: Waiting) -> list[float]:
     """Return the times at which pilots ended without ever having a job, if that is so of all the last ones.
 
     A pilot that existed before jobs waited says nothing: it may have been idle because none did.
@@ -154,7 +154,7 @@ def _in_vain(pilots: Sequence[Pilot], record: Closure, waiting: Waiting) -> list
     return ends if len(ends) >= (1 if record.needs_job else IN_VAIN) else []
 
 
-def _proves(pilot: Pilot, record: Closure) -> bool:
+def _proves(pilot: Pilot, record: TemplateClosure) -> bool:
     """Return whether the pilot shows that the template works again."""
     works = pilot.had_job or not record.needs_job
     return pilot.state in IN_POOL and works and not pilot.is_black_hole and pilot.started > record.last > 0

@@ -34,7 +34,7 @@ _GROUPS: Final = {
 """Paths of API groups, by resource; others are in the core API."""
 _PAGE: Final = 500
 """Objects of one answer."""
-_SECONDS: Final = 30.0
+_REQUEST_SECONDS: Final = 30.0
 """Limit of a request."""
 _WATCH_SECONDS: Final = 300
 """Seconds after which the API server ends a watch, and another one follows."""
@@ -43,17 +43,8 @@ _REMEMBERED: Final = 1000
 """Deleted objects whose versions are remembered at the least."""
 
 
-class Refused(ApiRefusal):
-    """Raised when the API server refuses a request."""
-
-    def __init__(self, status: int, reason: str, words: str) -> None:
-        super().__init__(status, words)
-        self.reason = reason
-        """Reason in the API server's Status object, such as AlreadyExists."""
-
-
-class Cluster:
-    """Requests in one namespace."""
+class NamespaceClient:
+    """Client of the Kubernetes API for the objects of one namespace."""
 
     def __init__(self, api: client.ApiClient, namespace: str) -> None:
         self.api = api
@@ -68,20 +59,21 @@ class Cluster:
         """Send a request, and return the object in the answer. A PATCH is a merge patch (RFC 7386).
 
         Raises:
-            Refused: the API server refuses.
+            ApiRefusal: the API server refuses.
             ClusterError: there is no answer.
         """
-        async with self.answer(method, path, query, body, aiohttp.ClientTimeout(_SECONDS)) as answer:
+        limit = aiohttp.ClientTimeout(_REQUEST_SECONDS)
+        async with self.answer(method, path, query=query, body=body, limit=limit) as answer:
             return _parsed(await answer.read())
 
     @asynccontextmanager
     async def answer(
-        self, method: str, path: str, query: Query, body: Json | None, limit: aiohttp.ClientTimeout
+        self, method: str, path: str, *, limit: aiohttp.ClientTimeout, query: Query = (), body: Json | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, and yield the answer, whose content is still to be read.
 
         Raises:
-            Refused: the API server refuses.
+            ApiRefusal: the API server refuses.
             ClusterError: there is no answer.
         """
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -99,8 +91,8 @@ class Cluster:
             try:
                 if found.status >= HTTPStatus.BAD_REQUEST:
                     status = _parsed(await found.read())
-                    reason, words = str(status.get("reason", "")), str(status.get("message") or found.reason)
-                    raise Refused(found.status, reason, words)
+                    message = str(status.get("message") or found.reason)
+                    raise ApiRefusal(found.status, message, reason=str(status.get("reason", "")))
                 yield found
             finally:
                 found.close()
@@ -111,7 +103,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def connect(namespace: str) -> AsyncIterator[Cluster]:
+async def connect(namespace: str) -> AsyncIterator[NamespaceClient]:
     """Connect as the pod's service account, or else with the user's kubeconfig.
 
     Raises:
@@ -130,13 +122,20 @@ async def connect(namespace: str) -> AsyncIterator[Cluster]:
                 "or set KUBECONFIG"
             ) from None
     async with client.ApiClient(configuration) as api:
-        yield Cluster(api, namespace)
+        yield NamespaceClient(api, namespace)
 
 
 class Reflector[Value]:
-    """A copy of all objects of one kind with some labels, kept up to date by one watch."""
+    """A copy of all objects of one kind with some labels, kept up to date by one watch.
 
-    def __init__(self, cluster: Cluster, resource: str, selector: str, read: Callable[[Json], Value | None]) -> None:
+    The engine has a reflector of its own (kube/reflector.py), on its own client: for one pod, with waits for changes of
+    it, and with random pauses that spread the watches of all pilots. This one lists in pages, and takes over what
+    requests return before the watch does. The two have the form of the watch in common (kube/watch_stream.py).
+    """
+
+    def __init__(
+        self, cluster: NamespaceClient, resource: str, selector: str, read: Callable[[Json], Value | None]
+    ) -> None:
         """Initialize without I/O.
 
         Args:
@@ -236,9 +235,10 @@ class Reflector[Value]:
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", _WATCH_SECONDS),
         ]
-        opened = self._cluster.answer("GET", self._cluster.path(self._resource), query, None, aiohttp.ClientTimeout())
+        path = self._cluster.path(self._resource)
+        opened = self._cluster.answer("GET", path, query=query, limit=aiohttp.ClientTimeout())
         async with AsyncExitStack() as parts:
-            async with asyncio.timeout(_SECONDS):  # the headers come at once or never; `events` waits for events
+            async with asyncio.timeout(_REQUEST_SECONDS):  # the headers come at once, or never
                 answer = await parts.enter_async_context(opened)
             self.fault, self._pause = "", _FIRST_PAUSE
             self._taken.clear()

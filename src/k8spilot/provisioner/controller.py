@@ -9,14 +9,16 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
-from k8spilot.provisioner import backoff, report, share
+from k8spilot.kube.client import ApiRefusal
+from k8spilot.provisioner import backoff, report
 from k8spilot.provisioner.actuator import Actuator, Done
-from k8spilot.provisioner.cluster import Cluster, Reflector, Refused
+from k8spilot.provisioner.cluster import NamespaceClient, Reflector
+from k8spilot.provisioner.demand import share_of
 from k8spilot.provisioner.leader import Leadership
 from k8spilot.provisioner.metrics import ProvisionerMetrics
-from k8spilot.provisioner.model import Closure, Demand, Pilot, Question, Waiting
-from k8spilot.provisioner.plan import Plan, plan
-from k8spilot.provisioner.pool import Pool, PoolAway
+from k8spilot.provisioner.model import Demand, Pilot, PoolQuery, TemplateClosure, Waiting
+from k8spilot.provisioner.plan import TurnPlan, plan
+from k8spilot.provisioner.pool import PoolAway, PoolClient
 from k8spilot.provisioner.report import CONFIG_MAP, KEY, Turn
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.supply import TEMPLATE, CollectorMemory, History, PilotPod, join, pod_facts
@@ -36,7 +38,9 @@ _STATUS_SECONDS: Final = 10.0
 class Controller:
     """Observes, plans, acts and reports."""
 
-    def __init__(self, settings: ProvisionerSettings, cluster: Cluster, pool: Pool, leadership: Leadership) -> None:
+    def __init__(
+        self, settings: ProvisionerSettings, cluster: NamespaceClient, pool: PoolClient, leadership: Leadership
+    ) -> None:
         """Initialize without I/O."""
         self._settings = settings
         self._cluster = cluster
@@ -47,7 +51,7 @@ class Controller:
         self.metrics = ProvisionerMetrics()
         self._actuator = Actuator(cluster, self.pods, lambda: leadership.is_held)
         self._events = TemplateEvents(cluster, settings.pod_name)
-        self._closures: dict[str, Closure] = {}
+        self._closures: dict[str, TemplateClosure] = {}
         self._refusals: dict[str, str] = {}
         self._history = History(began=time.time())
         self._collector = CollectorMemory()
@@ -59,7 +63,7 @@ class Controller:
         self.has_reported = False
         """Whether a turn has ended."""
         self.last_end = time.monotonic()
-        """Time of the end of the last turn, or of a look at the Lease, by the monotonic clock."""
+        """Time of the end of the last turn, or of a check of the Lease, by the monotonic clock."""
 
     async def run(self) -> None:
         """Take turns while the Lease is held, until cancelled."""
@@ -107,11 +111,13 @@ class Controller:
             faults += [done.fault] if done.fault else []
         seconds = time.monotonic() - began
         self.metrics.turn_seconds, self.metrics.invalid = seconds, len(invalid)
-        turn = Turn(now, seconds, self._settings.pod_name, faults, invalid, made)
-        await self._tell(turn)
+        turn = Turn(
+            time=now, seconds=seconds, leader=self._settings.pod_name, faults=faults, invalid=invalid, plan=made
+        )
+        await self._report(turn)
         self.has_reported = True
 
-    async def observe(self, now: float) -> tuple[Plan | None, list[str]]:
+    async def observe(self, now: float) -> tuple[TurnPlan | None, list[str]]:
         """Return a plan, or None if it cannot be made; and sentences about what is missing."""
         await self.templates.refresh(now)
         faults = [fault for fault in (self.pods.fault, self.templates.fault) if fault]
@@ -119,15 +125,16 @@ class Controller:
         if faults:
             return None, [f"the Kubernetes API cannot be watched, so that nothing is changed: {faults[0]}"]
         templates = self.templates.usable
-        question = Question(self._settings.pod_namespace, self._settings.schedds, templates)
+        query = PoolQuery(self._settings.pod_namespace, self._settings.schedds, templates)
         try:
-            view = await self._pool.look(question)
+            view = await self._pool.run(query)
         except PoolAway as error:
             self.metrics.pool_answers = False
             return None, [f"{error}; the demand is unknown, so that nothing is changed"]
         self.metrics.pool_answers = True
         by_name = {template.name: template for template in templates}
-        pilots = list(join(self.pods.objects.values(), by_name, view.slots, self._history, now))
+        pods = self.pods.objects.values()
+        pilots = list(join(pods, templates=by_name, slots=view.slots, history=self._history, now=now))
         if fault := self._collector.fault(pilots, now):
             return None, [fault]
         self._history.keep({pilot.uid for pilot in pilots})
@@ -136,21 +143,21 @@ class Controller:
             own.setdefault(pilot.template, []).append(pilot)
         self._closures = {
             template.name: backoff.judge(
-                self._closures.get(template.name, Closure()),
+                self._closures.get(template.name, TemplateClosure()),
                 template,
                 own.get(template.name, []),
                 now,
-                self._refusals.get(template.name, ""),
-                self._waiting(template.name, view.demand, now),
+                refusal=self._refusals.get(template.name, ""),
+                waiting=self._waiting(template.name, view.demand, now),
             )
             for template in templates
         }
         self._refusals = {}
         uids = {pilot.uid for pilot in pilots}
         own_running = sum(slot.running - slot.idle_claims for slot in view.slots if slot.pod_uid in uids)
-        demand = share.of(view.demand, self._settings.share, own_running)
+        demand = share_of(view.demand, self._settings.share, own_running)
         # In a thread: very many sizes of jobs take seconds, and the Lease and the probes do not wait.
-        made = await asyncio.to_thread(plan, demand, templates, pilots, self._closures, now)
+        made = await asyncio.to_thread(plan, demand, templates, pilots, closures=self._closures, now=now)
         self.metrics.plan = made
         self.metrics.last_turn = now
         return made, list(demand.missing)
@@ -172,17 +179,17 @@ class Controller:
             found = await self._cluster.request("GET", self._cluster.path("configmaps", CONFIG_MAP))
             self._status = json.loads((found.get("data") or {}).get(KEY) or "{}")
         except (ClusterError, ValueError) as error:
-            if not (isinstance(error, Refused) and error.status == HTTPStatus.NOT_FOUND):
+            if not (isinstance(error, ApiRefusal) and error.status == HTTPStatus.NOT_FOUND):
                 logger.warning("The last status cannot be read: %s.", error)
             return
         self._closures = report.closures(self._status)
 
-    async def _tell(self, turn: Turn) -> None:
+    async def _report(self, turn: Turn) -> None:
         """Log, publish and write what has changed."""
         before, self._status = self._status, report.status(turn, self._status)
         for line in _changes(before, self._status):
             logger.info("%s", line)
-        await self._events.tell(turn, self.templates.objects)
+        await self._events.record(turn, self.templates.objects)
         is_same = _essence(before) == _essence(self._status)
         if is_same and time.monotonic() - self._written < _STATUS_SECONDS:
             return
@@ -190,7 +197,7 @@ class Controller:
         try:
             try:
                 await self._cluster.request("PATCH", self._cluster.path("configmaps", CONFIG_MAP), body=body)
-            except Refused as error:
+            except ApiRefusal as error:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
                 new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, **body}
@@ -200,7 +207,7 @@ class Controller:
             logger.warning("The status cannot be written: %s.", error)
 
 
-def postpone(made: Plan, current: Collection[str]) -> None:
+def postpone(made: TurnPlan, current: Collection[str]) -> None:
     """Leave pilots of templates that have changed since the plan was made to the next turn."""
     for name, one in made.templates.items():
         if one.create and name not in current:
@@ -208,7 +215,7 @@ def postpone(made: Plan, current: Collection[str]) -> None:
             one.create, one.limit = 0, "the template has just changed, so that the next turn plans its pilots anew"
 
 
-def _correct(made: Plan, done: Done) -> None:
+def _correct(made: TurnPlan, done: Done) -> None:
     """Take pilots that the API server has refused out of the plan, for the report."""
     for name, words in done.refusals.items():
         one, created = made.templates[name], done.created.get(name, 0)

@@ -15,7 +15,7 @@ from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRec
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from k8spilot.common.errors import ClusterError
-from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.cluster import NamespaceClient
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
     """The library's lock. Its own way to create the object fails by its client's validation (kubernetes 37.0)."""
 
     def __init__(
-        self, cluster: Cluster, identity: str, renewed: Callable[[float], None], seen: Callable[[str], None]
+        self, cluster: NamespaceClient, identity: str, renewed: Callable[[float], None], seen: Callable[[str], None]
     ) -> None:
         """Initialize without I/O.
 
@@ -95,7 +95,7 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
 class Leadership:
     """Whether this process holds the Lease."""
 
-    def __init__(self, cluster: Cluster, identity: str) -> None:
+    def __init__(self, cluster: NamespaceClient, identity: str) -> None:
         """`identity` is the pod's name: a container that starts again in place goes on at once."""
         self._cluster = cluster
         self._identity = identity

@@ -38,7 +38,7 @@ class Limits:
     """Limits of the pilots of one template."""
 
     max_pilots: int
-    """Most pilots that exist at a time, whatever their state."""
+    """Most pilots that exist at a time, in any state but `failed` and `succeeded`."""
     min_pilots: int = 0
     """Pilots that are kept when no job waits."""
     max_pending: int = 10

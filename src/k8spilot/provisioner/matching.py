@@ -101,7 +101,7 @@ def _fault(job: classad2.ClassAd, slot: _Slot, size: Resources) -> tuple[str, fl
         *((f"START of the slot: {text}", text, slot.ad, job) for text in _clauses(slot.ad, "Start")),
     ]
     failing = [words for words, text, my, target in conditions if not _holds(text, my, target)]
-    if not failing:  # a clause that no part of it tells
+    if not failing:  # no single clause is false
         return "the conditions of job and slot contradict each other", 0.0
     return failing[0][:_MOST_WORDS] + " is not true", 1 - len(failing) / len(conditions)
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from k8spilot.provisioner.model import PilotState
 
 if TYPE_CHECKING:
-    from k8spilot.provisioner.plan import Plan
+    from k8spilot.provisioner.plan import TurnPlan
 
 _TEMPLATE: Final = ("template",)
 
@@ -21,7 +21,7 @@ class ProvisionerMetrics(Collector):
     """Figures of the last turn, and counters since the start."""
 
     def __init__(self) -> None:
-        self.plan: Plan | None = None
+        self.plan: TurnPlan | None = None
         self.is_leader = False
         self.pool_answers = False
         self.api_answers = False

@@ -103,7 +103,7 @@ IN_POOL = frozenset({PilotState.IDLE, PilotState.BUSY})
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SlotSpace:
     """Space for jobs in a slot of a pilot."""
 
     kind: int
@@ -132,8 +132,8 @@ class Pilot:
     """resourceVersion of the pod."""
     template_version: str = ""
     """Version of the template that it was made from."""
-    room: tuple[Room, ...] = ()
-    """Space of a pilot in the pool. One that is not there yet will have that of its template."""
+    room: tuple[SlotSpace, ...] = ()
+    """Space of a pilot in the pool. A pilot that is not in the pool yet counts with the space of its template."""
     trouble: str = ""
     """Why it is pending, failing or failed; empty if nothing is wrong."""
     trouble_since: float = 0.0
@@ -152,7 +152,7 @@ class Pilot:
 
 
 @dataclass(frozen=True, slots=True)
-class Closure:
+class TemplateClosure:
     """A template's record of failures. After a failure no pilots are made for a time that doubles."""
 
     failures: int = 0
@@ -209,8 +209,8 @@ class PilotSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question to the pool."""
+class PoolQuery:
+    """A query of the pool."""
 
     namespace: str
     """Namespace of the pilots."""
@@ -218,9 +218,9 @@ class Question:
     """ClassAd expression over the ads of access points: those whose jobs count."""
     templates: Sequence[Template]
     suspects: Mapping[str, str] = field(default_factory=dict)
-    """Users whose jobs are not looked at, with the reason: they cost a worker process its life (suspect.py)."""
+    """Users whose jobs are not evaluated, with the reason: a worker process hung or died of them (pool_worker.py)."""
     access_points: AccessPoints = field(default_factory=AccessPoints)
-    """Memory of earlier looks."""
+    """Memory of earlier queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,4 +231,4 @@ class PoolView:
     slots: Sequence[PilotSlot]
     seconds: float
     access_points: AccessPoints = field(default_factory=AccessPoints)
-    """The memory after this look."""
+    """The memory after this query."""

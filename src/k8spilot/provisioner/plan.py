@@ -10,26 +10,28 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from k8spilot.provisioner import backoff, budget, demands, surplus, turnover
+from k8spilot.provisioner import backoff, scaling, turnover
+from k8spilot.provisioner.demand import merged, smallest
 from k8spilot.provisioner.model import (
     EXISTING,
     IN_POOL,
     PENDING,
-    Closure,
     Demand,
     JobGroup,
     Pilot,
     PilotState,
-    Room,
+    SlotSpace,
     Template,
+    TemplateClosure,
 )
 from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.scaling import Budget
 from k8spilot.provisioner.turnover import COMING_SECONDS, FEW, Turnover
 
 _COMING: Final = frozenset({PilotState.PENDING, PilotState.STARTING})
 _WITHOUT_JOB: Final = _COMING | {PilotState.IDLE}
 _ORDER: Final = (PilotState.BUSY, PilotState.IDLE, PilotState.STARTING, PilotState.PENDING)
-"""Order in which the space of pilots is filled: surplus then shows in the pilots that are furthest from a job."""
+"""Order in which the space of pilots is filled. So the unused pilots are pending ones, which can be deleted."""
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class TemplatePlan:
     """Why idle jobs get no pilot now, such as that limit; empty if all have one."""
     trouble: str = ""
     """Why a pilot does not start; empty if none has trouble."""
-    closure: Closure = field(default_factory=Closure)
+    closure: TemplateClosure = field(default_factory=TemplateClosure)
     turnover: Turnover = field(default_factory=Turnover)
 
     @property
@@ -61,7 +63,7 @@ class TemplatePlan:
 
 
 @dataclass(slots=True)
-class Plan:
+class TurnPlan:
     """Plan of a turn."""
 
     templates: dict[str, TemplatePlan]
@@ -97,9 +99,9 @@ def plan(
     demand: Demand,
     templates: Sequence[Template],
     pilots: Iterable[Pilot],
-    closures: Mapping[str, Closure],
+    closures: Mapping[str, TemplateClosure],
     now: float,
-) -> Plan:
+) -> TurnPlan:
     """Return what to do.
 
     Args:
@@ -109,22 +111,22 @@ def plan(
         closures: records of failures by template, after `backoff.judge`.
         now: seconds since the epoch.
     """
-    found = Plan({}, [group for group in demand.groups if not group.matches])
+    found = TurnPlan({}, [group for group in demand.groups if not group.matches])
     by_template: dict[str, list[Pilot]] = {template.name: [] for template in templates}
     for pilot in pilots:
         by_template.setdefault(pilot.template, []).append(pilot)
-    groups = demands.merged(demand.groups)
-    packing = _Packing(now, demands.smallest(groups))
+    groups = merged(demand.groups)
+    packing = _Packing(now, smallest(groups))
     for template in templates:
         own = by_template[template.name]
-        record = closures.get(template.name, Closure())
+        record = closures.get(template.name, TemplateClosure())
         one = found.templates[template.name] = TemplatePlan(
             template, closure=record, turnover=turnover.of(template, own)
         )
         one.states.update(pilot.state for pilot in own)
-        one.trouble = next((f"{pilot.name}: {pilot.trouble}" for pilot in own if _has_trouble(pilot)), "")
+        one.trouble = next((f"{it.name}: {it.trouble}" for it in own if it.trouble and it.state in PENDING), "")
         one.idle_jobs = sum(group.idle for group in demand.groups if template.name in group.matches)
-        packing.add(one, own, budget.of(template, own, record, now))
+        packing.add(one, own, scaling.budget_of(template, own, record, now))
     packing.pack(groups)
     for name, one in found.templates.items():
         packing.keep_least(one)
@@ -132,10 +134,10 @@ def plan(
         if demand.is_complete:
             one.spare = packing.spare(one, by_template[name])
             one.delete += packing.surplus(one, ours)
-        one.delete += surplus.ended(one.template, ours, now)
+        one.delete += scaling.ended(one.template, ours, now)
     found.others = {name: own for name, own in by_template.items() if name not in found.templates}
     for name, own in found.others.items():
-        if going := surplus.ended(None, [pilot for pilot in own if pilot.is_ours], now):
+        if going := scaling.ended(None, [pilot for pilot in own if pilot.is_ours], now):
             found.ended[name] = going
     return found
 
@@ -149,7 +151,7 @@ class _Packing:
         self._smallest = smallest
         self._plans: dict[str, TemplatePlan] = {}
         self._bins: dict[str, list[_Bin]] = {}
-        self._budgets: dict[str, budget.Budget] = {}
+        self._budgets: dict[str, Budget] = {}
         self._tried: dict[tuple[str, tuple[int, ...], Resources], int] = {}
         """Bins at the beginning of a template's list that have no space for such a job: none ever grows."""
         self._coming: dict[str, int] = {}
@@ -157,7 +159,7 @@ class _Packing:
         self._needs = Counter[str]()
         """Jobs that need pilots on their way, or more of them, by template."""
 
-    def add(self, one: TemplatePlan, pilots: Sequence[Pilot], allowed: budget.Budget) -> None:
+    def add(self, one: TemplatePlan, pilots: Sequence[Pilot], allowed: Budget) -> None:
         """Add a template and its pilots."""
         template = one.template
         self._plans[template.name] = one
@@ -208,7 +210,7 @@ class _Packing:
     def surplus(self, one: TemplatePlan, pilots: Sequence[Pilot]) -> list[tuple[Pilot, str]]:
         """Return the pending pilots that no job needs."""
         unused = self._unused(one, pilots, frozenset({PilotState.PENDING}))
-        return surplus.pending(unused, one.idle_jobs, _beyond_least(one), self._now)
+        return scaling.surplus(unused, one.idle_jobs, _beyond_least(one), self._now)
 
     def _unused(self, one: TemplatePlan, pilots: Sequence[Pilot], states: Collection[PilotState]) -> list[Pilot]:
         """Return the pilots in some states that no job needs."""
@@ -234,7 +236,7 @@ class _Packing:
         return 0
 
     def _is_under_way(self, template: Template, group: JobGroup) -> bool:
-        """Return whether pilots on their way suffice for now. Once they are there, it shows how many more it takes."""
+        """Return whether the pilots on their way suffice for now. Once they are in the pool, a turn may plan more."""
         slots = self._coming[template.name] * _fits(template, group)
         return (
             slots > 0 and slots >= FEW + self._needs[template.name] // self._plans[template.name].turnover.jobs_per_slot
@@ -337,14 +339,11 @@ def _fits(template: Template, group: JobGroup) -> int:
     )
 
 
-def _space(template: Template, pilot: Pilot) -> Sequence[Room]:
+def _space(template: Template, pilot: Pilot) -> Sequence[SlotSpace]:
     return pilot.room if pilot.state in IN_POOL else _whole(template)
 
 
-def _whole(template: Template) -> list[Room]:
+def _whole(template: Template) -> list[SlotSpace]:
     """Return the space of a pilot without jobs."""
-    return [Room(place, kind.room, kind.jobs) for place, kind in enumerate(template.kinds) for _ in range(kind.number)]
-
-
-def _has_trouble(pilot: Pilot) -> bool:
-    return bool(pilot.trouble) and pilot.state in PENDING
+    kinds = enumerate(template.kinds)
+    return [SlotSpace(place, kind.room, kind.jobs) for place, kind in kinds for _ in range(kind.number)]

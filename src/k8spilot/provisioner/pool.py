@@ -1,4 +1,4 @@
-"""The pool: one look at a time, by a worker process that is replaced if it hangs."""
+"""Client of the pool: one query at a time, by a worker process that is replaced if it hangs."""
 
 import asyncio
 import logging
@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Final
 
 from k8spilot.common.errors import PilotError
-from k8spilot.provisioner import pool_worker, suspect
-from k8spilot.provisioner.access_points import AccessPoints
-from k8spilot.provisioner.model import PoolView, Question
+from k8spilot.provisioner import pool_worker
+from k8spilot.provisioner.access_points import AccessPoints, access_point_in
+from k8spilot.provisioner.model import PoolQuery, PoolView
 from k8spilot.provisioner.pool_configuration import TOKENS, PoolConfiguration
 
 logger = logging.getLogger(__name__)
 
-_SECONDS: Final = 90.0
-"""Limit of a look. Two queries of the collector and some of access points may take their time (pool_queries.py)."""
+_QUERY_SECONDS: Final = 90.0
+"""Limit of a query: two requests to the collector, and some to access points (pool_queries.py)."""
 _SUSPECT_SECONDS: Final = 3600.0
-"""Time for which the jobs of a user are left out whose expressions cost a worker its life."""
+"""Time for which a user's jobs are left out: their expressions made a worker hang or exceed its memory."""
 
 
 class PoolAway(PilotError):
     """Raised when the pool's collector does not answer. That says nothing of the demand."""
 
 
-class Pool:
+class PoolClient:
     """The central manager and the access points of a pool."""
 
     def __init__(self, configuration: PoolConfiguration) -> None:
@@ -41,8 +41,8 @@ class Pool:
         """Users whose jobs are left out, and until when (time.monotonic)."""
         self._access_points = AccessPoints()
 
-    async def look(self, question: Question) -> PoolView:
-        """Return what the pool says now.
+    async def run(self, query: PoolQuery) -> PoolView:
+        """Return the pool's idle jobs and the slots of the pilots.
 
         Raises:
             PoolAway: its collector does not answer.
@@ -60,14 +60,14 @@ class Pool:
                 initargs=(str(self._configuration.file), str(self._configuration.suspect)),
             )
         try:
-            async with asyncio.timeout(_SECONDS):
-                asked = replace(question, suspects=self._left_out(), access_points=self._access_points)
-                view = await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.look, asked)
+            async with asyncio.timeout(_QUERY_SECONDS):
+                asked = replace(query, suspects=self._left_out(), access_points=self._access_points)
+                view = await asyncio.get_running_loop().run_in_executor(self._worker, pool_worker.run, asked)
                 self._access_points = view.access_points
                 return view
         except TimeoutError:
             self.close()
-            raise PoolAway(f"the pool did not answer within {_SECONDS:.0f} s{self._blame()}") from None
+            raise PoolAway(f"the pool did not answer within {_QUERY_SECONDS:.0f} s{self._blame()}") from None
         except BrokenProcessPool:
             self.close()
             raise PoolAway(f"the process that queries the pool has ended, and starts again{self._blame()}") from None
@@ -84,11 +84,11 @@ class Pool:
         return dict.fromkeys(self._suspects, reason)
 
     def _blame(self) -> str:
-        """Leave out whose jobs the worker was at when it died or hung; return words about that."""
-        user = suspect.read(self._configuration.suspect)
+        """Leave out the suspect of a worker that died or hung; return words about that."""
+        user = pool_worker.suspect_in(self._configuration.suspect)
         if not user:
             return ""
-        if name := suspect.access_point_in(user):
+        if name := access_point_in(user):
             return f"; {self._access_points.leave_out_large(name, 'memory or time')}"
         self._suspects[user] = time.monotonic() + _SUSPECT_SECONDS
         return f"; an expression of the jobs of {user} took too much memory or time, and they are left out for an hour"
@@ -101,10 +101,10 @@ class Pool:
 
 
 @asynccontextmanager
-async def pool_of(condor_host: str, tokens: Path = TOKENS) -> AsyncIterator[Pool]:
+async def pool_of(condor_host: str, tokens: Path = TOKENS) -> AsyncIterator[PoolClient]:
     """Yield the pool of a central manager."""
     with tempfile.TemporaryDirectory(prefix="k8spilot-pool-") as folder:
-        pool = Pool(PoolConfiguration(Path(folder), condor_host, tokens))
+        pool = PoolClient(PoolConfiguration(Path(folder), condor_host, tokens))
         try:
             yield pool
         finally:

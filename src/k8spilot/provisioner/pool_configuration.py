@@ -29,7 +29,7 @@ class PoolConfiguration:
         """Initialize without I/O. `tokens` is the folder with the Secret's files, which may be missing."""
         self.file = folder / "condor_config"
         self.suspect = folder / "suspect"
-        """File of the pool worker (suspect.py)."""
+        """File of the pool worker (pool_worker.py)."""
         self._copies = folder / "tokens"
         self._condor_host = condor_host
         self._tokens = tokens

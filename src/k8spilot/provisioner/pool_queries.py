@@ -1,4 +1,4 @@
-"""One look at the pool by HTCondor's library: the idle jobs of its access points, and the slots of the pilots.
+"""One query of the pool by HTCondor's library: the idle jobs of its access points, and the slots of the pilots.
 
 Runs in the pool worker's process only (pool_worker.py).
 """
@@ -6,16 +6,15 @@ Runs in the pool worker's process only (pool_worker.py).
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import classad2
 import htcondor2
 
-from k8spilot.provisioner import suspect
-from k8spilot.provisioner.access_points import AccessPoints
+from k8spilot.provisioner.access_points import AccessPoints, as_suspect
 from k8spilot.provisioner.matching import Matcher
-from k8spilot.provisioner.model import Demand, JobGroup, PilotSlot, PoolView, Question
+from k8spilot.provisioner.model import Demand, JobGroup, PilotSlot, PoolQuery, PoolView
 from k8spilot.provisioner.resources import Resources
 
 _IDLE, _RUNNING, _VANILLA = 1, 2, 5
@@ -51,32 +50,36 @@ _AUTHENTICATION: Final = ("SEC_CLIENT_AUTHENTICATION", "SEC_CLIENT_AUTHENTICATIO
 _OF_COLLECTOR: Final = ("COLLECTOR_AUTHENTICATION", "COLLECTOR_AUTHENTICATION_METHODS")
 """The same for queries of the collector (pool_configuration.py)."""
 _ASKING_SECONDS: Final = 40.0
-"""Time of a look after which no other access point is asked."""
+"""Time of a query after which no other access point is asked."""
 _USER_SECONDS: Final = 3.0
-"""Time for the expressions of one user's jobs in a look: a single one can take seconds."""
+"""Time for the expressions of one user's jobs in a query: a single one can take seconds."""
 
 
 _matcher: Matcher | None = None
 
 
-def look(question: Question) -> PoolView:
+def run(query: PoolQuery, record_suspect: Callable[[str], None]) -> PoolView:
     """Return the pool's idle jobs and the slots of the pilots.
+
+    Args:
+        query: the query.
+        record_suspect: records whose jobs are evaluated now, or which access point answers.
 
     Raises:
         RuntimeError: the collector did not answer.
     """
     global _matcher  # noqa: PLW0603 -- the process is one worker, and the ads are parsed once for each change
-    if _matcher is None or _matcher.templates != question.templates:
-        _matcher = Matcher(question.templates)
+    if _matcher is None or _matcher.templates != query.templates:
+        _matcher = Matcher(query.templates)
     began = time.monotonic()
     collector = htcondor2.Collector()
     usual = {name: htcondor2.param[name] for name in _AUTHENTICATION}
     for name, own in zip(_AUTHENTICATION, _OF_COLLECTOR, strict=True):
         htcondor2.param[name] = htcondor2.param[own]
     try:
-        slots = collector.query(htcondor2.AdType.Startd, _of_namespace(question.namespace), _SLOT)
+        slots = collector.query(htcondor2.AdType.Startd, _of_namespace(query.namespace), _SLOT)
         schedds = collector.query(
-            htcondor2.AdType.Schedd, question.schedds, ["Name", "MyAddress", "CondorVersion", "AddressV1"]
+            htcondor2.AdType.Schedd, query.schedds, ["Name", "MyAddress", "CondorVersion", "AddressV1"]
         )
     except htcondor2.HTCondorException as error:
         doubt = ", or refuses the token" if htcondor2.param[_OF_COLLECTOR[0]] == "REQUIRED" else ""
@@ -84,8 +87,9 @@ def look(question: Question) -> PoolView:
     finally:
         for name, value in usual.items():
             htcondor2.param[name] = value
-    demand = demand_of(schedds, Grouping(_matcher, question.suspects), question.access_points, began)
-    return PoolView(demand, list(slots_of(slots)), time.monotonic() - began, question.access_points)
+    grouping = Grouping(_matcher, query.suspects, record_suspect)
+    demand = demand_of(schedds, grouping, query.access_points, began)
+    return PoolView(demand, list(slots_of(slots)), time.monotonic() - began, query.access_points)
 
 
 def demand_of(schedds: Sequence[Any], grouping: "Grouping", memory: AccessPoints, began: float) -> Demand:
@@ -114,12 +118,12 @@ class _SilentError(Exception):
 def _answer(
     name: str, schedd: Any, grouping: "Grouping", memory: AccessPoints, began: float
 ) -> tuple[list[JobGroup], int]:
-    """Return what `_jobs` does, unless the access point is left out or the look takes too long already."""
+    """Return what `_jobs` does, unless the access point is left out or the query takes too long already."""
     if why := memory.why_left_out(name, began):
         raise _SilentError(why)
     if time.monotonic() - began > _ASKING_SECONDS:
         raise _SilentError(f"the access point {name} was not asked in this turn, since others took too long")
-    suspect.name(suspect.of_access_point(name))
+    grouping.record_suspect(as_suspect(name))
     try:
         return _jobs(schedd, grouping)
     except htcondor2.HTCondorException as error:
@@ -128,7 +132,7 @@ def _answer(
     except MemoryError as error:
         raise _SilentError(memory.leave_out_large(name, "memory")) from error
     finally:
-        suspect.name("")
+        grouping.record_suspect("")
 
 
 def _jobs(schedd: Any, grouping: "Grouping") -> tuple[list[JobGroup], int]:
@@ -157,10 +161,13 @@ def largest(ads: Iterable[Any]) -> Iterator[Any]:
 
 
 class Grouping:
-    """Groups of jobs in one look. What a user has written must not end the look for all others."""
+    """Groups of jobs in one query. What a user has written must not end the query for all others."""
 
-    def __init__(self, matcher: Matcher, suspects: Mapping[str, str]) -> None:
+    def __init__(
+        self, matcher: Matcher, suspects: Mapping[str, str], record_suspect: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.matcher = matcher
+        self.record_suspect = record_suspect
         self._refused = dict(suspects)
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
@@ -169,7 +176,7 @@ class Grouping:
         user = str(ad.get("User", ""))
         if user in self._refused:
             return _mismatch(ad, self._refused[user])
-        suspect.name(user)
+        self.record_suspect(user)
         began = time.monotonic()
         try:
             return self.matcher.group(ad)
@@ -183,7 +190,7 @@ class Grouping:
         ) as error:
             return _mismatch(ad, f"an expression of the jobs cannot be evaluated ({type(error).__name__})")
         finally:
-            suspect.name("")
+            self.record_suspect("")
             self._seconds[user] += time.monotonic() - began
             if self._seconds[user] > _USER_SECONDS:
                 self._refused[user] = "the expressions of this user's jobs take too long to evaluate"

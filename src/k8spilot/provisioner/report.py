@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from k8spilot.provisioner import budget
-from k8spilot.provisioner.model import EXISTING, Closure, JobGroup, PilotState
-from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner import scaling
+from k8spilot.provisioner.model import EXISTING, JobGroup, PilotState, TemplateClosure
+from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Turn:
     """Why nothing was decided, or less than usual."""
     invalid: Mapping[str, str] = field(default_factory=dict)
     """Templates that cannot be used, with the reasons."""
-    plan: Plan | None = None
+    plan: TurnPlan | None = None
     """The plan; None if none could be made."""
 
 
@@ -125,7 +125,7 @@ def next_step(one: TemplatePlan, now: float) -> str:
     elif one.limit:
         parts.append(one.limit)
     if now < one.closure.until and one.closure.reason not in one.limit:
-        parts.append(budget.closed(one.closure))
+        parts.append(scaling.closed(one.closure))
     if not parts and one.trouble:
         parts.append("pilots that do not start are waited for; trouble has the reason")
     if not parts:
@@ -145,12 +145,12 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def closures(found: Json) -> dict[str, Closure]:
+def closures(found: Json) -> dict[str, TemplateClosure]:
     """Return the records of failures in a status, by template; none of an entry that cannot be read."""
     records = {}
     for name, one in (found.get("templates") or {}).items():
         try:
-            records[name] = Closure(**one["closure"])
+            records[name] = TemplateClosure(**one["closure"])
         except (KeyError, TypeError):
             continue
     return records

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from k8spilot.provisioner.model import EXISTING, IN_POOL, Pilot, PilotSlot, PilotState, Room, Template
+from k8spilot.provisioner.model import EXISTING, IN_POOL, Pilot, PilotSlot, PilotState, SlotSpace, Template
 from k8spilot.settings import ENGINE, PILOT
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ _OURS: Final = frozenset({"install", PILOT, ENGINE})
 """Containers whose troubles are the pilot's. Those of the payload containers are their jobs', once the pilot runs."""
 _ORDINARY: Final = frozenset({"", "PodInitializing", "ContainerCreating"})
 _WORKED_SECONDS: Final = 600.0
-"""Life of a pilot whose failure says nothing of its template: it could begin its work."""
+"""Run time of a pilot after which its failure does not count against its template."""
 _FEW_LOST: Final = 2
 _FORGOTTEN_SECONDS: Final = 300.0
 """Time after which each startd has sent its ad again (condor/config.py, UPDATE_SECONDS)."""
@@ -209,7 +209,7 @@ def _state(pod: PilotPod, slots: Sequence[PilotSlot], now: float, *, seen: float
     return PilotState.STARTING if pod.started or pod.crashes else PilotState.PENDING
 
 
-def _room(template: Template | None, slots: Sequence[PilotSlot]) -> Iterator[Room]:
+def _room(template: Template | None, slots: Sequence[PilotSlot]) -> Iterator[SlotSpace]:
     kinds = {kind.room.gpus > 0: place for place, kind in enumerate(template.kinds)} if template is not None else {}
     for slot in slots:
         place = kinds.get(slot.has_gpus)
@@ -217,9 +217,9 @@ def _room(template: Template | None, slots: Sequence[PilotSlot]) -> Iterator[Roo
             continue
         kind = template.kinds[place]
         if (left := kind.jobs - slot.running) > 0:
-            yield Room(place, slot.room, left)
+            yield SlotSpace(place, slot.room, left)
         for _ in range(min(slot.idle_claims, kind.jobs)):
-            yield Room(place, kind.room, 1)
+            yield SlotSpace(place, kind.room, 1)
 
 
 def _worked(pilot: Json) -> float:

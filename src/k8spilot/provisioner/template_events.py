@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.model.event_reasons import EventKind
-from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.report import Turn
 
 logger = logging.getLogger(__name__)
@@ -36,13 +36,13 @@ _MOST: Final = 1000
 class TemplateEvents:
     """Creates Events when something has changed. A failure to do so is in the log."""
 
-    def __init__(self, cluster: Cluster, instance: str) -> None:
+    def __init__(self, cluster: NamespaceClient, instance: str) -> None:
         self._cluster = cluster
         self._instance = instance
         self._closed: dict[str, float] = {}
         self._invalid: dict[str, str] = {}
 
-    async def tell(self, turn: Turn, objects: dict[str, Json]) -> None:
+    async def record(self, turn: Turn, objects: dict[str, Json]) -> None:
         """Create the Events of a turn."""
         for name, words in turn.invalid.items():
             if self._invalid.get(name) != words and name in objects:

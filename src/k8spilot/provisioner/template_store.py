@@ -9,7 +9,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
-from k8spilot.provisioner.cluster import Cluster, Reflector, Refused
+from k8spilot.kube.client import ApiRefusal
+from k8spilot.provisioner.cluster import NamespaceClient, Reflector
 from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.model import Template
 from k8spilot.provisioner.templates import CLAIM_TEMPLATE, SELECTOR, source_names, template_of
@@ -44,7 +45,7 @@ class _Entry:
 class TemplateStore:
     """Templates by name."""
 
-    def __init__(self, cluster: Cluster, condor_host: str) -> None:
+    def __init__(self, cluster: NamespaceClient, condor_host: str) -> None:
         self._cluster = cluster
         self._condor_host = condor_host
         self.reflector: Reflector[Json] = Reflector(cluster, "cronjobs", SELECTOR, lambda found: found)
@@ -99,7 +100,9 @@ class TemplateStore:
                 entry.version, entry.looked = version, time.monotonic()
                 continue
             template = await self._make(name, found, sources, now)
-            self._entries[name] = _Entry(version, time.monotonic(), now, digest, template)
+            self._entries[name] = _Entry(
+                version=version, looked=time.monotonic(), made=now, sources=digest, template=template
+            )
 
     async def _make(self, name: str, found: Json, sources: list[Json], now: float) -> Template | None:
         try:
@@ -114,7 +117,7 @@ class TemplateStore:
         """Return an object of the namespace; None if there is none, and for a claim's template without the right."""
         try:
             found = await self._cluster.request("GET", self._cluster.path(_RESOURCES[kind], name))
-        except Refused as error:
+        except ApiRefusal as error:
             if error.status == HTTPStatus.NOT_FOUND or (
                 error.status == HTTPStatus.FORBIDDEN and kind == CLAIM_TEMPLATE
             ):

@@ -1,8 +1,8 @@
 """Pod templates: suspended CronJobs of the namespace, and the slots that their pilots would have.
 
-A CronJob is native, and who may use a namespace may make one. The ClusterRoles `admin` and `edit` have no right to
-PodTemplates; a resource definition would need the cluster's administrator; the pods of a Deployment cannot come to
-their end (restartPolicy). The provisioner makes the pods itself: a CronJob that is never scheduled only holds the pod.
+CronJob is a built-in resource, and the ClusterRoles `admin` and `edit` allow it. They do not allow PodTemplates. A
+CustomResourceDefinition needs the cluster's administrator. The pods of a Deployment must have restartPolicy Always, and
+so never complete. The provisioner creates the pods itself: the CronJob is suspended, and only holds the pod template.
 """
 
 import hashlib

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from kubernetes.aio import client, config
 
-from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
-from k8spilot.provisioner.model import Demand, JobGroup, PoolView, Question
-from k8spilot.provisioner.pool import Pool
+from k8spilot.provisioner.model import Demand, JobGroup, PoolQuery, PoolView
+from k8spilot.provisioner.pool import PoolClient
 from k8spilot.provisioner.pool_configuration import PoolConfiguration
 from k8spilot.provisioner.resources import Resources
 from k8spilot.provisioner.settings import ProvisionerSettings
@@ -42,16 +42,16 @@ NOWHERE = {
 }
 
 
-class Jobs(Pool):
+class Jobs(PoolClient):
     """A pool with idle jobs and no slots."""
 
     def __init__(self, idle: int) -> None:
         super().__init__(PoolConfiguration(Path("/nonexistent"), ""))
         self._idle = idle
 
-    async def look(self, question: Question) -> PoolView:
+    async def run(self, query: PoolQuery) -> PoolView:
         """Return what such a pool would say."""
-        matches = {template.name: (0,) for template in question.templates}
+        matches = {template.name: (0,) for template in query.templates}
         groups = [JobGroup("alice", self._idle, Resources(1, 64, 20480), matches)] if self._idle else []
         return PoolView(Demand(groups, 0), [], 0.0)
 
@@ -91,7 +91,7 @@ class Life:
 
 
 @asynccontextmanager
-async def connected(site: Factory, life: Life | None = None) -> AsyncIterator[Cluster]:
+async def connected(site: Factory, life: Life | None = None) -> AsyncIterator[NamespaceClient]:
     """A connection of its own to the API server."""
     configuration = client.Configuration()
     configuration.retries = None
@@ -99,7 +99,7 @@ async def connected(site: Factory, life: Life | None = None) -> AsyncIterator[Cl
     async with client.ApiClient(configuration) as api:
         if life is not None:
             life.restrict(api)
-        yield Cluster(api, site.namespace)
+        yield NamespaceClient(api, site.namespace)
 
 
 @pytest.fixture(scope="module")

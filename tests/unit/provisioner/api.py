@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.config import kube_config
 
-from k8spilot.provisioner.cluster import Cluster, connect
+from k8spilot.provisioner.cluster import NamespaceClient, connect
 
 Json = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,7 +33,7 @@ def pods(version: int, *items: Json) -> web.Response:
 
 
 @asynccontextmanager
-async def serving(answer: Answer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def serving(answer: Answer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NamespaceClient]:
     """Yield a connection to a server that answers each request as `answer` does."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", answer)

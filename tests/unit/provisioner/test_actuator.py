@@ -9,7 +9,7 @@ from aiohttp import web
 from k8spilot.provisioner.actuator import Actuator, Done, mark_of
 from k8spilot.provisioner.cluster import Reflector
 from k8spilot.provisioner.model import PilotState
-from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.supply import PilotPod, pod_facts
 from tests.unit.provisioner import api
 from tests.unit.provisioner.world import NOW, several, template
@@ -48,7 +48,7 @@ async def done(server: Server, folder: Path, patch: pytest.MonkeyPatch, create: 
     async with api.serving(server.answer, folder, patch) as cluster:
         pods: Reflector[PilotPod] = Reflector(cluster, "pods", "k8spilot/template", pod_facts)
         may_act = more.pop("may_act", lambda: True)
-        return await Actuator(cluster, pods, may_act).do(Plan({"cpu": plan}, [], **more), {"cpu": OBJECT}, NOW)
+        return await Actuator(cluster, pods, may_act).do(TurnPlan({"cpu": plan}, [], **more), {"cpu": OBJECT}, NOW)
 
 
 async def test_pilots_are_named_by_template_mark_minute_and_number(
@@ -69,7 +69,7 @@ async def test_a_pilot_does_not_get_the_name_of_one_that_is_gone(
         pods: Reflector[PilotPod] = Reflector(cluster, "pods", "k8spilot/template", pod_facts)
         actuator = Actuator(cluster, pods, lambda: True)
         for seconds in (0, 20, 60):
-            await actuator.do(Plan({"cpu": TemplatePlan(template(), create=1)}, []), {"cpu": OBJECT}, NOW + seconds)
+            await actuator.do(TurnPlan({"cpu": TemplatePlan(template(), create=1)}, []), {"cpu": OBJECT}, NOW + seconds)
             pods.drop(server.created[-1])
     assert [name[-8:] for name in server.created] == ["0800-000", "0800-001", "0801-000"]
 

@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from k8spilot.provisioner import backoff
-from k8spilot.provisioner.model import Closure, Pilot, PilotState, Waiting
+from k8spilot.provisioner.model import Pilot, PilotState, TemplateClosure, Waiting
 from tests.unit.provisioner.world import NOW, pilot, several, template
 
 CPU = template()
 
 
 def judge(
-    before: Closure, *pilots: Pilot, refusal: str = "", now: float = NOW, waiting: Waiting = backoff.NOBODY
-) -> Closure:
+    before: TemplateClosure, *pilots: Pilot, refusal: str = "", now: float = NOW, waiting: Waiting = backoff.NOBODY
+) -> TemplateClosure:
     """The record after a turn with these pilots."""
     return backoff.judge(before, CPU, pilots, now, refusal, waiting)
 
 
-NONE = Closure(version=CPU.closure_version)
+NONE = TemplateClosure(version=CPU.closure_version)
 """The record of a template without failures."""
 
 
@@ -70,7 +70,7 @@ def test_a_pilot_in_the_pool_opens_the_template() -> None:
 
 
 def test_another_version_of_the_template_opens_it() -> None:
-    record = Closure(3, NOW + 1000, "x", NOW, version="old")
+    record = TemplateClosure(3, NOW + 1000, "x", NOW, version="old")
     assert judge(record) == NONE
     assert judge(record, failed(template_version="old")) == NONE, "pilots of the old version do not count"
 
@@ -106,7 +106,7 @@ def test_black_holes_close_the_template_when_half_of_the_pilots_are() -> None:
 
 @pytest.mark.parametrize("refusal", ["the namespace's quota is used up", ""])
 def test_want_of_room_or_quota_closes_for_a_minute_at_most(refusal: str) -> None:
-    record = Closure(8, NOW - 1, "x", NOW - 2, CPU.closure_version)
+    record = TemplateClosure(8, NOW - 1, "x", NOW - 2, CPU.closure_version)
     waits = [] if refusal else [pilot(PilotState.PENDING, age=70, trouble="Unschedulable: no", trouble_since=NOW - 65)]
     assert judge(record, *waits, refusal=refusal).until == NOW + 60
 
@@ -125,7 +125,7 @@ def test_a_pilot_that_ends_again_and_again_is_one_failure() -> None:
 
 def test_a_record_of_a_clock_that_was_ahead_does_not_count() -> None:
     day = 86_400.0
-    assert judge(Closure(2, NOW + day, "x", NOW + day - 30)) == NONE
+    assert judge(TemplateClosure(2, NOW + day, "x", NOW + day - 30)) == NONE
 
 
 def in_vain(number: int, age: float = 30.0, **more: Any) -> list[Pilot]:
@@ -184,12 +184,12 @@ def test_a_pilot_that_waits_without_a_reason_counts_after_ten_minutes() -> None:
 def test_a_record_without_a_later_trial_is_forgotten() -> None:
     record = judge(NONE, failed(5))
     assert judge(record, failed(5), now=NOW + 629) == record
-    assert judge(record, failed(5), now=NOW + 631) == Closure(version=record.version, last=record.last)
+    assert judge(record, failed(5), now=NOW + 631) == TemplateClosure(version=record.version, last=record.last)
     assert judge(record, failed(5), pilot(PilotState.STARTING, age=-600), now=NOW + 631) == record, "a trial"
 
 
 def test_after_the_clock_went_back_an_old_failure_closes_nothing() -> None:
-    record = judge(Closure(1, NOW + 3600, "x", NOW + 3570, CPU.closure_version, pause=30), failed(-3570))
+    record = judge(TemplateClosure(1, NOW + 3600, "x", NOW + 3570, CPU.closure_version, pause=30), failed(-3570))
     assert (record.failures, record.last) == (0, NOW)
     assert judge(record, failed(-3570), now=NOW + 5).failures == 0
     assert judge(record, failed(-4), now=NOW + 5).failures == 1, "a new one does"
@@ -198,4 +198,4 @@ def test_after_the_clock_went_back_an_old_failure_closes_nothing() -> None:
 def test_a_change_of_the_rules_for_jobs_opens_the_template() -> None:
     record = judge(NONE, failed(5))
     other = template(jobs="RequestCpus > 1")
-    assert backoff.judge(record, other, [], NOW + 1) == Closure(version=other.closure_version)
+    assert backoff.judge(record, other, [], NOW + 1) == TemplateClosure(version=other.closure_version)

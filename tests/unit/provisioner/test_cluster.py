@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from k8spilot.provisioner.cluster import Reflector, Refused
+from k8spilot.kube.client import ApiRefusal
+from k8spilot.provisioner.cluster import Reflector
 from tests.unit.provisioner import api
 
 Pods = Reflector[str]
@@ -48,7 +49,7 @@ async def test_an_error_of_the_server_is_told_at_once_and_not_tried_again(
         return api.status(503)
 
     async with api.serving(answer, tmp_path, monkeypatch) as cluster, asyncio.timeout(10):
-        with pytest.raises(Refused):
+        with pytest.raises(ApiRefusal):
             await cluster.request("GET", cluster.path("pods"))
     assert asked == 1
 

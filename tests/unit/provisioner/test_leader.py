@@ -12,7 +12,7 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from k8spilot.provisioner import leader
-from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.leader import Leadership
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/pilots/leases"
@@ -66,7 +66,7 @@ async def candidate(leases: Leases, name: str = "one") -> AsyncIterator[Leadersh
     configuration = client.Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")
     configuration.retries = False
     async with client.ApiClient(configuration) as session:
-        found = Leadership(Cluster(session, "pilots"), name)
+        found = Leadership(NamespaceClient(session, "pilots"), name)
         work = asyncio.create_task(found.run())
         try:
             yield found

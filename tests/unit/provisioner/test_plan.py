@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from k8spilot.provisioner import budget
-from k8spilot.provisioner.model import Closure, Demand, Pilot, PilotState, Room, SlotKind, Template
-from k8spilot.provisioner.plan import Plan, plan
+from k8spilot.provisioner import scaling
+from k8spilot.provisioner.model import Demand, Pilot, PilotState, SlotKind, SlotSpace, Template, TemplateClosure
+from k8spilot.provisioner.plan import TurnPlan, plan
 from k8spilot.provisioner.resources import Resources
 from tests.fuzz.drawing import drawn
 from tests.unit.provisioner.world import NOW, ONE, demand, jobs, pilot, several, template
@@ -18,13 +18,16 @@ BIG = SlotKind(1, Resources(8, 8192, 2**23), 4)
 
 
 def planned(
-    wanted: Demand, *templates: Template, pilots: list[Pilot] | None = None, closures: dict[str, Closure] | None = None
-) -> Plan:
+    wanted: Demand,
+    *templates: Template,
+    pilots: list[Pilot] | None = None,
+    closures: dict[str, TemplateClosure] | None = None,
+) -> TurnPlan:
     """The plan of a turn."""
     return plan(wanted, templates or (template(),), pilots or [], closures or {}, NOW)
 
 
-def made(found: Plan) -> dict[str, int]:
+def made(found: TurnPlan) -> dict[str, int]:
     """The pilots that it makes, by template."""
     return {name: one.create for name, one in found.templates.items() if one.create}
 
@@ -105,7 +108,7 @@ def test_groups_that_differ_in_nothing_that_counts_are_one() -> None:
 
 def test_pilots_that_cannot_start_are_kept_as_long_as_jobs_are_idle() -> None:
     stuck = several(4, PilotState.PENDING, age=200, trouble="Unschedulable: no CPU", trouble_since=NOW - 190)
-    closed = {"cpu": Closure(1, NOW + 30, "no room", NOW - 100)}
+    closed = {"cpu": TemplateClosure(1, NOW + 30, "no room", NOW - 100)}
     for idle, deleted in ((0, 4), (1, 3), (4, 0), (9, 0)):
         found = planned(demand(jobs(idle)), pilots=stuck, closures=closed).templates["cpu"]
         assert (found.create, len(found.delete)) == (0, deleted)
@@ -118,7 +121,7 @@ def test_pilots_that_take_long_to_start_do_not_hold_up_the_others() -> None:
 
 
 def test_room_beside_a_running_job_is_used_before_a_pilot_is_made() -> None:
-    half = pilot(PilotState.BUSY, room=(Room(0, Resources(4, 4096, 2**22), 3),))
+    half = pilot(PilotState.BUSY, room=(SlotSpace(0, Resources(4, 4096, 2**22), 3),))
     found = planned(demand(jobs(5)), template("cpu", BIG), pilots=[half])
     assert made(found) == {"cpu": 1}, "three jobs there, for want of containers, and two in a new one"
 
@@ -160,7 +163,7 @@ def test_each_template_that_a_limit_keeps_from_taking_jobs_says_so() -> None:
 
 
 def test_pilots_of_the_same_minute_count_for_the_rate() -> None:
-    recent = [pilot(PilotState.BUSY, name=f"cpu-{budget.minute(NOW)}-{place:03d}") for place in range(2)]
+    recent = [pilot(PilotState.BUSY, name=f"cpu-{scaling.minute(NOW)}-{place:03d}") for place in range(2)]
     assert made(planned(demand(jobs(9)), template(max_new_per_minute=3), pilots=recent)) == {"cpu": 1}
 
 
@@ -185,14 +188,14 @@ def test_a_user_with_many_groups_of_jobs_has_no_larger_share_of_what_exists() ->
 
 
 def test_a_closed_template_makes_none_and_says_why() -> None:
-    record = Closure(2, NOW + 40, "the pilot cpu-1 failed: no")
+    record = TemplateClosure(2, NOW + 40, "the pilot cpu-1 failed: no")
     found = planned(demand(jobs(3)), closures={"cpu": record}).templates["cpu"]
     assert (found.create, found.lacking) == (0, 3)
     assert found.limit == "closed until 08:00:40 UTC, because the pilot cpu-1 failed: no"
 
 
 def test_after_a_failure_one_pilot_is_tried() -> None:
-    record = Closure(2, NOW - 1, "x")
+    record = TemplateClosure(2, NOW - 1, "x")
     assert made(planned(demand(jobs(3)), closures={"cpu": record})) == {"cpu": 1}
     assert made(planned(demand(jobs(3)), closures={"cpu": record}, pilots=several(1, PilotState.STARTING))) == {}
 
@@ -206,7 +209,7 @@ def test_the_least_number_of_pilots_is_kept() -> None:
 # --- What is deleted ---
 
 
-def deleted(found: Plan) -> list[Pilot]:
+def deleted(found: TurnPlan) -> list[Pilot]:
     """The pilots that it deletes."""
     return [one for one, _ in found.templates["cpu"].delete]
 
@@ -323,7 +326,7 @@ def test_turns_in_the_same_minute_come_to_rest_with_no_more_pilots_than_jobs(
         found = plan(wanted, templates, pilots, {}, NOW)
         gone = {each.uid for one in found.templates.values() for each, _ in one.delete}
         new = [
-            pilot(PilotState.PENDING, name, age=0, name=f"{name}-{budget.minute(NOW)}-{total[name] + place:03d}")
+            pilot(PilotState.PENDING, name, age=0, name=f"{name}-{scaling.minute(NOW)}-{total[name] + place:03d}")
             for name, number in made(found).items()
             for place in range(number)
         ]
@@ -342,6 +345,6 @@ def test_pods_of_another_scaler_are_left_to_it() -> None:
 
 def test_no_job_is_left_to_pilots_that_are_stuck_where_another_template_is_open() -> None:
     stuck = several(2, PilotState.PENDING, "a", age=100, trouble="ErrImagePull", trouble_since=NOW - 90)
-    record = {"a": Closure(1, NOW + 20, "x", NOW - 5)}
+    record = {"a": TemplateClosure(1, NOW + 20, "x", NOW - 5)}
     found = planned(demand(jobs(2, "a", "b")), template("a"), template("b"), pilots=stuck, closures=record)
     assert made(found) == {"b": 2}

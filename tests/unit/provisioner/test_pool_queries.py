@@ -5,8 +5,8 @@ import time
 import classad2
 import pytest
 
-from k8spilot.provisioner import pool_queries, suspect
-from k8spilot.provisioner.access_points import AccessPoints
+from k8spilot.provisioner import pool_queries
+from k8spilot.provisioner.access_points import AccessPoints, access_point_in, as_suspect
 from k8spilot.provisioner.matching import Matcher
 from k8spilot.provisioner.pool_queries import largest, slots_of
 
@@ -118,5 +118,5 @@ def test_an_access_point_that_cost_a_worker_its_life_is_not_asked(monkeypatch: p
     found = pool_queries.demand_of(ads, pool_queries.Grouping(Matcher(()), {}), memory, time.monotonic())
     assert (found.running, found.missing) == (3, [why])
     assert memory.why_left_out("a", time.monotonic() + 601) == ""
-    assert suspect.access_point_in(suspect.of_access_point("a")) == "a"
-    assert suspect.access_point_in("alice@pool") == ""
+    assert access_point_in(as_suspect("a")) == "a"
+    assert access_point_in("alice@pool") == ""

@@ -1,14 +1,14 @@
 """The status of a provisioner, for people and for the next process."""
 
 from k8spilot.provisioner import report
-from k8spilot.provisioner.model import Closure, Demand, JobGroup, PilotState
+from k8spilot.provisioner.model import Demand, JobGroup, PilotState, TemplateClosure
 from k8spilot.provisioner.plan import plan
 from k8spilot.provisioner.report import Turn, lines, status
 from k8spilot.provisioner.resources import Resources
 from tests.unit.provisioner.world import NOW, demand, jobs, pilot, several, template
 
 
-def told(wanted: Demand, closures: dict[str, Closure] | None = None, **more: object) -> list[str]:
+def told(wanted: Demand, closures: dict[str, TemplateClosure] | None = None, **more: object) -> list[str]:
     """The text of a status."""
     pilots = [*several(2, PilotState.BUSY), *several(1, PilotState.PENDING)]
     found = plan(wanted, [template(max_pilots=4)], pilots, closures or {}, NOW)
@@ -31,7 +31,7 @@ def test_jobs_without_a_template_are_told_once_for_each_user_and_reason() -> Non
 
 
 def test_the_records_of_failures_outlive_the_process() -> None:
-    record = Closure(3, NOW + 50, "no token", NOW - 10, "v1")
+    record = TemplateClosure(3, NOW + 50, "no token", NOW - 10, "v1")
     found = plan(demand(), [template()], [], {"cpu": record}, NOW)
     assert report.closures(report.status(Turn(NOW, plan=found), {})) == {"cpu": record}
     assert report.closures({"templates": {"cpu": {"closure": {"unknown": 1}}, "other": {}}}) == {}
@@ -78,7 +78,7 @@ def test_pilots_that_do_not_start_are_not_said_to_take_the_jobs() -> None:
 
 def test_a_closed_template_says_so_even_if_all_idle_jobs_have_pilots_on_their_way() -> None:
     stuck = pilot(PilotState.PENDING, name="cpu-1", age=70, trouble="ErrImagePull", trouble_since=NOW - 65)
-    record = Closure(1, NOW + 40, "the pilot cpu-1 does not start: ErrImagePull", NOW)
+    record = TemplateClosure(1, NOW + 40, "the pilot cpu-1 does not start: ErrImagePull", NOW)
     found = plan(demand(jobs(1)), [template()], [stuck], {"cpu": record}, NOW)
     text = "\n".join(lines(status(Turn(NOW, plan=found), {}), NOW))
     assert "trouble   cpu-1: ErrImagePull" in text

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.provisioner.model import Pilot, PilotSlot, PilotState, Room, SlotKind
+from k8spilot.provisioner.model import Pilot, PilotSlot, PilotState, SlotKind, SlotSpace
 from k8spilot.provisioner.resources import Resources
 from k8spilot.provisioner.supply import CollectorMemory, History, join, pod_facts
 from tests.unit.provisioner.world import NOW, ONE, pilot, several, template
@@ -114,14 +114,14 @@ def test_a_pilot_that_has_left_the_pool_is_lost() -> None:
 def test_the_room_of_a_partitionable_slot_is_what_is_left_and_as_many_jobs_as_containers() -> None:
     kind = SlotKind(1, Resources(8, 8192, 2**20), 4)
     left = Resources(5, 100, 1000)
-    assert joined(pod("Running"), slot(running=3, room=left), kinds=(kind,)).room == (Room(0, left, 1),)
+    assert joined(pod("Running"), slot(running=3, room=left), kinds=(kind,)).room == (SlotSpace(0, left, 1),)
     assert joined(pod("Running"), slot(running=4, room=left), kinds=(kind,)).room == ()
 
 
 def test_slots_with_gpus_are_of_the_kind_with_gpus() -> None:
     gpu = Resources(1, 1024, 2**20, 1)
     kinds = (SlotKind(1, ONE, 1), SlotKind(1, gpu, 1))
-    assert joined(pod("Running"), slot(has_gpus=True, room=gpu), kinds=kinds).room == (Room(1, gpu, 1),)
+    assert joined(pod("Running"), slot(has_gpus=True, room=gpu), kinds=kinds).room == (SlotSpace(1, gpu, 1),)
 
 
 # --- Troubles ---
@@ -214,7 +214,7 @@ def test_a_pilot_that_had_a_job_once_is_remembered() -> None:
 def test_a_claim_that_has_no_job_yet_is_room_for_the_job_that_it_takes() -> None:
     """Its access point still counts that job as idle; another pilot for it would come in vain."""
     assert joined(pod(), slot(running=1)).room == ()
-    assert joined(pod(), slot(running=1, idle_claims=1)).room == (Room(0, ONE, 1),)
+    assert joined(pod(), slot(running=1, idle_claims=1)).room == (SlotSpace(0, ONE, 1),)
 
 
 def running(age: float) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from kubernetes.aio import client
 
-from k8spilot.provisioner.cluster import Cluster
+from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import postpone
-from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.template_store import TemplateStore
 from tests.unit.provisioner.world import template
 
@@ -23,7 +23,7 @@ def cron_job(version: int) -> dict[str, Any]:
 
 
 async def test_a_template_that_changes_during_a_turn_makes_no_pilots_before_the_next_one() -> None:
-    store = TemplateStore(Cluster(client.ApiClient(), "pilots"), "cm.example.org")
+    store = TemplateStore(NamespaceClient(client.ApiClient(), "pilots"), "cm.example.org")
     store.objects["cpu"] = cron_job(1)
     assert store.current == {}
     await store.refresh(time.time())
@@ -36,7 +36,7 @@ async def test_a_template_that_changes_during_a_turn_makes_no_pilots_before_the_
 
 def test_pilots_of_a_template_that_has_changed_are_lacking_until_the_next_turn() -> None:
     changed, same = TemplatePlan(template(), create=2), TemplatePlan(template(), create=3)
-    postpone(Plan({"changed": changed, "same": same}, []), {"same"})
+    postpone(TurnPlan({"changed": changed, "same": same}, []), {"same"})
     assert (changed.create, changed.lacking) == (0, 2)
     assert changed.limit == "the template has just changed, so that the next turn plans its pilots anew"
     assert (same.create, same.lacking, same.limit) == (3, 0, "")

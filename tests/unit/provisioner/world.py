@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 from k8spilot.provisioner.limits import Limits
-from k8spilot.provisioner.model import Demand, JobGroup, Pilot, PilotState, Room, SlotKind, Template
+from k8spilot.provisioner.model import Demand, JobGroup, Pilot, PilotState, SlotKind, SlotSpace, Template
 from k8spilot.provisioner.resources import Resources
 
 NOW = 1_800_000_000.0
@@ -37,7 +37,7 @@ def demand(*groups: JobGroup, missing: tuple[str, ...] = ()) -> Demand:
 def pilot(state: PilotState, of: str = "cpu", age: float = 30.0, **more: Any) -> Pilot:
     """A pilot of a template; an idle one has room for one job of the size ONE."""
     number = next(_numbers)
-    room = (Room(0, ONE, 1),) if state is PilotState.IDLE else ()
+    room = (SlotSpace(0, ONE, 1),) if state is PilotState.IDLE else ()
     return Pilot(
         **{
             "name": f"{of}-{number}",

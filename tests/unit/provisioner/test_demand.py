@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8spilot.provisioner import share
+from k8spilot.provisioner.demand import share_of
 from k8spilot.provisioner.model import Demand
 from k8spilot.provisioner.settings import Share
 from k8spilot.provisioner.settings import share as parse
@@ -19,20 +19,20 @@ def idle(found: Demand) -> int:
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.floats(0.05, 0.95))
 def test_two_clusters_serve_each_job_once(numbers: list[int], cut: float) -> None:
     wanted = demand(*(jobs(number, user=f"user{place}") for place, number in enumerate(numbers)))
-    first, second = (share.of(wanted, part, 0) for part in (Share(0, cut), Share(cut, 1)))
+    first, second = (share_of(wanted, part, 0) for part in (Share(0, cut), Share(cut, 1)))
     assert abs(idle(first) + idle(second) - sum(numbers)) <= 1, "but for the last digit of a border"
     assert abs(idle(first) - cut * sum(numbers)) <= len(numbers)
 
 
 def test_the_only_cluster_serves_all() -> None:
     wanted = demand(jobs(20))
-    assert share.of(wanted, Share(), 5) is wanted
+    assert share_of(wanted, Share(), 5) is wanted
 
 
 def test_what_a_clusters_own_pilots_run_is_taken_off_its_part() -> None:
     wanted = Demand([jobs(10)], running=10)
-    assert idle(share.of(wanted, Share(0, 0.5), 10)) == 0, "it runs its half of twenty"
-    assert idle(share.of(wanted, Share(0.5, 1), 0)) == 10
+    assert idle(share_of(wanted, Share(0, 0.5), 10)) == 0, "it runs its half of twenty"
+    assert idle(share_of(wanted, Share(0.5, 1), 0)) == 10
 
 
 @pytest.mark.parametrize(
