@@ -78,7 +78,10 @@ RUN for file in $(find /etc/apt -name '*.list' -o -name '*.sources'); do \
 # without HTCondor's daemons.
 FROM builder AS provisioner-builder
 COPY requirements-provisioner.txt /
-RUN /build/bin/pip --python /opt/k8spilot/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
+# Neither the pilot's packages nor its programs.
+RUN rm -r /opt/k8spilot /installed/opt/k8spilot/libexec \
+ && python3 -m venv --without-pip /opt/k8spilot \
+ && /build/bin/pip --python /opt/k8spilot/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
       --require-hashes --only-binary :all: --no-compile --requirement /requirements-provisioner.txt \
  && /opt/k8spilot/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/k8spilot/lib
 
@@ -90,7 +93,7 @@ RUN apt-get update \
  && echo 'provisioner:*:64200:64200::/nonexistent:/usr/sbin/nologin' >>/etc/passwd \
  && : >/etc/machine-id
 COPY --from=provisioner-builder /opt/k8spilot /opt/k8spilot
-COPY --from=builder /installed /
+COPY --from=provisioner-builder /installed /
 COPY requirements-provisioner.txt /opt/k8spilot/
 RUN ln -s /opt/k8spilot/bin/k8spilot /usr/local/bin/k8spilot
 USER 64200:64200

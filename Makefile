@@ -31,12 +31,13 @@ $(VENV)/installed: pyproject.toml tools/image-python.sh
 
 venv: $(VENV)/installed  ## the project's own Python environment
 
+SCRIPTS := .ci/run tools/*.sh lab/*/*.sh lab/vm/guest/init bench/scripts/*.sh soak/*.sh src/k8spilot/condor/scripts/*.sh
 check: venv docs  ## format, lint, types, import layers, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck tools/*.sh lab/pool/*.sh src/k8spilot/condor/scripts/*.sh
+	$(BIN)/shellcheck $(SCRIPTS)
 
 # MkDocs' own advertisement is left out of the output.
 docs: venv  ## build the documentation's site in build/site, and check its links
@@ -115,8 +116,8 @@ fuzz: venv  ## inputs drawn at random, other ones each time (SECONDS_OF_FUZZING=
 # For the image's own Python. What is locked stays as it is where it still fits; UPGRADE= keeps all that does.
 UPGRADE ?= --upgrade
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --python-version $(PYTHON_VERSION) $(UPGRADE)
-lock: venv  ## renew requirements.txt and requirements-build.txt: versions and hashes of what the image has from PyPI
-	$(LOCK) pyproject.toml --output-file requirements.txt
+lock: venv  ## renew requirements*.txt: versions and hashes of what the images have from PyPI
+	$(LOCK) pyproject.toml --extra pilot --output-file requirements.txt
 	$(LOCK) pyproject.toml --extra provisioner --constraint requirements.txt --output-file requirements-provisioner.txt
 	sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - --output-file requirements-build.txt
 

@@ -144,11 +144,10 @@ def reference(lab: Lab, name: str, image: str) -> Iterator[Reference]:
     folder.mkdir(parents=True)
     folder.chmod(0o1777)
     idle = f"{lab.registry}/busybox:latest"
-    # The job's script runs once, whatever container finds it; then the container waits for the next image.
-    script = "if [ -f /files/job.sh ]; then . /files/job.sh; fi; while :; do sleep 1; done"
+    script = (Path(__file__).parent / "scripts/reference.sh").read_text()
     same = {"image": idle, "imagePullPolicy": "IfNotPresent"}
     resting = {**same, "command": ["/bin/sh", "-c", "while :; do sleep 100; done"]}
-    mounted = {"command": ["/bin/sh", "-c", f"PATH=/bin; sleep() {{ /bin/busybox sleep $1; }}; {script}"]}
+    mounted = {"command": ["/bin/sh", "-c", script]}
     payload = {"name": "payload", **same, **mounted, "volumeMounts": [{"name": "files", "mountPath": "/files"}]}
     pod = {
         "apiVersion": "v1",

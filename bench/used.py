@@ -1,6 +1,7 @@
 """Processor time and memory of an execution point, without its jobs'."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -8,12 +9,7 @@ from bench.execution_points import BEFORE, DOCKER, K8SPILOT, VARIANTS, Execution
 from lab.dockerd import NAME as DOCKERD
 from lab.processes import Daemons
 
-_USED = (
-    "cat /sys/fs/cgroup/cpuacct/cpuacct.usage 2>/dev/null"
-    " || sed -n 's/^usage_usec \\(.*\\)/\\1000/p' /sys/fs/cgroup/cpu.stat;"
-    " cd /sys/fs/cgroup; sed -n 's/^\\(total_rss\\|anon\\) //p' memory/memory.stat memory.stat 2>/dev/null; true"
-)
-"""Nanoseconds of processor, and bytes of memory that are no file's, of the container itself (cgroup v1 or v2)."""
+_SCRIPT = (Path(__file__).parent / "scripts/used.sh").read_text()
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Used:
     @classmethod
     def by(cls, point: ExecutionPoint) -> "Used":
         """Its own. Shims are the containers', here as there. Raises LabError."""
-        nanoseconds, memory = (float(word) for word in point.inside(_USED).split()[:2])
+        nanoseconds, memory = (float(word) for word in point.inside(_SCRIPT).split()[:2])
         seconds, mebibytes, node = nanoseconds / 1e9, memory / 2**20, 0.0
         daemons = Daemons(point.lab.settings)
         if point.name == DOCKER and (dockerd := daemons.find(DOCKERD)) is not None:

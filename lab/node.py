@@ -179,7 +179,9 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
     }
     for source, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = Template((HERE / "config" / source).read_text()).substitute(values)
+        text = (HERE / "config" / source).read_text()
+        if not source.endswith(".sh"):
+            text = Template(text).substitute(values)
         if not target.exists() or target.read_text() != text:  # kube-proxy ends when its file is written
             target.write_text(text)
     (state / "crio-bin/runc").chmod(0o755)

@@ -203,12 +203,13 @@ class Campaign:
 
     def _submit(self, ledger: Ledger, cleanup: ExitStack) -> None:
         number = len(self.batches)
+        files = {**workload.inputs(self.slots), "input": f"batch {number}\n"}
         commands = {
             "container_image": f"docker://{self.lab.registry}/busybox",
             "executable": "job.sh",
             "transfer_executable": "true",
             "arguments": f"{number}.$(Process) http://{NODE_ADDRESS}:{ledger.port}",
-            "transfer_input_files": "input",
+            "transfer_input_files": ",".join(sorted(files.keys() - {"job.sh"})),
             "transfer_output_files": "result.$(Process)",
             "requirements": f'regexp("^{self.prefix}soak-", TARGET.K8SPodName)',
             "job_lease_duration": str(workload.LEASE_SECONDS),
@@ -216,7 +217,6 @@ class Campaign:
         }
         if self.slots > 1:
             commands |= workload.requests(self._sizes(number))
-        files: dict[str, str | bytes] = {"job.sh": workload.script(self.slots), "input": f"batch {number}\n"}
         jobs = submit(self.lab, "alice", commands, files=files, count=self.batch)
         cleanup.callback(jobs.remove)
         self.batches.append(jobs)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from lab.jobs import Event, Jobs
+from lab.settings import CHECKOUT, HERE
 from soak.blame import Run
 from soak.neighbours import number_of
 from soak.target import CPUS_EACH, MEMORY_MB_EACH
@@ -23,39 +24,13 @@ _RUN_ENDS: Final = frozenset(
     {"JobEvictedEvent", "ShadowExceptionEvent", "JobReconnectFailedEvent", "JobTerminatedEvent"}
 )
 
-SCRIPT: Final = """#!/bin/sh
-run=$(cat /proc/sys/kernel/random/uuid)
-tell() { wget -q -T 3 -O /dev/null "$2/$1/$run" 2>/dev/null || :; }
-tell "$1" "$2"
-number=${1#*.}
-for _ in $(seq 0 $((number % 5))); do sleep 0.4; tell "$1" "$2"; done
-sum=$(sha256sum input | cut -d' ' -f1)
-echo "$1 $sum"
-echo "of $1" >&2
-echo "$sum" > result.$number
-tell "$1" "$2"
-exit $((number % 100))
-"""
-
-# The size of the container as HTCondor has promised it, and as the cgroup has it (version 2 or 1).
-_CHECK_SIZE: Final = """
-of_slot() { sed -n "s/^$1 = //p" "$_CONDOR_MACHINE_AD"; }
-if [ -e /sys/fs/cgroup/memory.max ]; then
-    memory=$(cat /sys/fs/cgroup/memory.max); cpu=$(cat /sys/fs/cgroup/cpu.max)
-else
-    memory=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
-    cpu="$(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)"
-fi
-found="$((memory >> 20)) MiB, $((${cpu% *} / ${cpu#* })) CPUs"
-promised="$(of_slot Memory) MiB, $(of_slot Cpus) CPUs"
-[ "$found" = "$promised" ] || echo "the container has $found, and not $promised"
-"""
+_JOB: Final = (CHECKOUT / "soak/job.sh").read_text()
+_LIMITS: Final = (HERE / "scripts/limits.sh").read_text()
 
 
-def script(slots: int) -> str:
-    """Return the jobs' program. In a container of several it compares the container's size with the slot's."""
-    first, rest = SCRIPT.split("\n", 1)
-    return SCRIPT if slots == 1 else f"{first}{_CHECK_SIZE}{rest}"
+def inputs(slots: int) -> dict[str, str]:
+    """Return the jobs' program, and in a pod with several payload containers what it checks the container's size by."""
+    return {"job.sh": _JOB} if slots == 1 else {"job.sh": _JOB, "limits.sh": _LIMITS}
 
 
 def sizes(draw: random.Random, count: int) -> list[tuple[int, int]]:

@@ -1,8 +1,10 @@
 """Parts `streams` and `staging`: the standard output of a job, and its files, which HTCondor transfers."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
+import bench
 from bench import pictures
 from bench.execution_points import DOCKER, ExecutionPoint
 from bench.goals import STDOUT
@@ -15,6 +17,8 @@ PATIENCE_S = 300.0
 ROUNDS = 3
 MEBIBYTES = 256
 FOLDER = "bench-files"
+_MAKE: Final = Path(bench.__file__).parent / "scripts/files.sh"
+"""Script that makes the files in a folder on the access point."""
 _EVENTS: Final[Mapping[str, tuple[int, int]]] = {"in": (2, 3), "out": (5, 6)}
 """Begin and end in FileTransferEvents (FileTransferEventType, condor_utils/condor_event.h)."""
 
@@ -29,7 +33,7 @@ _SAME: Final = {"transfer_output_files": "made", "request_disk": "3G"}
 def staging(run: Run) -> None:
     """Each kind, each execution point in turn: the seconds between the events of the transfers in the job's log."""
     try:
-        _prepare(run)
+        run.lab.access_point("alice", ["sh", "-s", FOLDER], input=_MAKE.read_text(), timeout=PATIENCE_S)
         shown: dict[str, list[float]] = {}
         for what in WHAT:
             seen: dict[str, dict[str, list[float]]] = {way: {} for way in _EVENTS}
@@ -42,14 +46,6 @@ def staging(run: Run) -> None:
         pictures.bars(run.picture("staging"), "Files in and out", "s", shown)
     finally:
         run.lab.access_point("alice", f"rm -rf {FOLDER}")
-
-
-def _prepare(run: Run) -> None:
-    script = (
-        f"rm -rf {FOLDER}; mkdir -p {FOLDER}/many && cd {FOLDER} && head -c 1073741824 /dev/urandom >big"
-        " && head -c 10240000 /dev/urandom | split -b 1024 -a 4 -d - many/"
-    )
-    run.lab.access_point("alice", script, timeout=PATIENCE_S)
 
 
 def _of(run: Run, point: ExecutionPoint, what: str, seen: dict[str, dict[str, list[float]]]) -> Measurement:

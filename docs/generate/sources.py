@@ -9,7 +9,7 @@ from k8spilot.model.payload_state import PayloadState
 from k8spilot.provisioner.limits import Limits
 from k8spilot.provisioner.metrics import ProvisionerMetrics
 from k8spilot.provisioner.model import PilotState, Template
-from k8spilot.provisioner.plan import Plan, TemplatePlan
+from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.settings import variables as provisioner_variables
 from k8spilot.provisioner.template_events import EVENTS as TEMPLATE_EVENTS
@@ -37,12 +37,12 @@ __all__ = [
     "NowOfSlot",
     "PayloadState",
     "PilotState",
-    "Plan",
     "ProvisionerMetrics",
     "ProvisionerSettings",
     "Settings",
     "Template",
     "TemplatePlan",
+    "TurnPlan",
     "app",
     "default_of",
     "documented",

@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_COUNT = """\
-#!/bin/bash
-set -e
-tr ' ' '\\n' <"$1" | sort | uniq -c | sort -k1,1rn -k2 | sed 's/^ *//' >"$2"
-echo "counted $(wc -w <"$1") words in $(. /etc/os-release; echo $NAME)"
-"""
+from lab.settings import HERE
+
+_SCRIPTS = HERE / "scripts"
 _WORDS = "one payload one pod one pilot\n"
 
 
@@ -49,14 +46,6 @@ CONTAINERS = 4
 """Payload containers of the pilot, which run as many jobs at a time."""
 CPUS, MEMORY_MB = 4, 1024
 """CPUs and MiB of all payload containers together."""
-_LIMITS = (
-    "if [ -e /sys/fs/cgroup/memory.max ]; "
-    "then bytes=$(cat /sys/fs/cgroup/memory.max); set -- $(cat /sys/fs/cgroup/cpu.max); "
-    "else bytes=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes); "
-    "set -- $(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us); fi; "
-    "echo its container has $(($1 / $2)) CPUs and $((bytes >> 20)) MiB"
-)
-"""Shell script that shows the limits of the own container, with cgroup version 1 or 2."""
 
 PLAN: Sequence[Job] = (
     Job(
@@ -80,7 +69,7 @@ PLAN: Sequence[Job] = (
             "transfer_input_files": "words.txt",
             "transfer_output_files": "counts.txt",
         },
-        files={"count.sh": _COUNT, "words.txt": _WORDS},
+        files={"count.sh": (_SCRIPTS / "count.sh").read_text(), "words.txt": _WORDS},
         output=("counted 6 words in Debian",),
         returned={"counts.txt": "3 one\n1 payload\n1 pilot\n1 pod\n"},
     ),
@@ -108,9 +97,11 @@ PLAN: Sequence[Job] = (
         "busybox",
         "the whole pod",
         "/bin/sh",
-        _shell(_LIMITS),
+        "limits.sh",
         cpus=CPUS,
         memory=MEMORY_MB,
+        commands={"transfer_input_files": "limits.sh"},
+        files={"limits.sh": (_SCRIPTS / "limits.sh").read_text()},
         output=(f"its container has {CPUS} CPUs and {MEMORY_MB} MiB",),
     ),
 )

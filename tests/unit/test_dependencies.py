@@ -1,9 +1,10 @@
-"""What is declared is imported, and what is imported is declared: an image carries nothing that nobody needs."""
+"""What is declared is imported, and what is imported is declared: no image has a package that nothing in it imports."""
 
 import ast
 import re
 import sys
 import tomllib
+from collections.abc import Collection, Iterable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,70 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+SOURCE = CHECKOUT / "src"
+PROVISION = "k8spilot.cli.provision"
+"""The command `k8spilot provision`. The other commands are for the pilot's image, and for an operator's machine."""
+PROGRAMS = ("k8spilot.condor.expand",)
+"""Modules that the provisioner runs as programs."""
 
 
 def _name(requirement: str) -> str:
     return re.split(r"[\[><=~!; ]", requirement)[0].lower().replace("_", "-")
 
 
-def _imported(*folders: str) -> set[str]:
-    """Distributions of the modules that the programs in these folders import."""
-    modules: set[str] = set()
-    for folder in folders:
-        for path in (CHECKOUT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_bytes())):
-                if isinstance(node, ast.Import):
-                    modules.update(alias.name.partition(".")[0] for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                    modules.add(node.module.partition(".")[0])
+def _imports(path: Path) -> set[str]:
+    """Names of the modules that a file imports, those that it imports in functions included; not those for types."""
+    tree = ast.parse(path.read_bytes())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and id(node) not in for_types:
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module and id(node) not in for_types:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def _distributions(modules: Iterable[str]) -> set[str]:
+    """Distributions of modules, without those of Python and of this checkout."""
     own = {"k8spilot", "lab", "tests", "bench", "soak", "docs"}
     known = packages_distributions()
-    return {_name(known[one][0]) if one in known else one for one in modules - own - sys.stdlib_module_names}
+    tops = {name.partition(".")[0] for name in modules} - own - sys.stdlib_module_names
+    return {_name(known[one][0]) if one in known else one for one in tops}
+
+
+def _imported(*folders: str) -> set[str]:
+    """Distributions of the modules that the programs in these folders import."""
+    return _distributions(
+        name for folder in folders for path in (CHECKOUT / folder).rglob("*.py") for name in _imports(path)
+    )
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _reached(starts: Iterable[str], *, without: Collection[str] = ()) -> set[str]:
+    """Distributions that modules of the package import, and the modules that these import, and so on."""
+    paths = {_module(path): path for path in (SOURCE / "k8spilot").rglob("*.py")}
+    found: set[str] = set()
+    seen = set(without)
+    left = list(starts)
+    while left:
+        name = left.pop()
+        while name.startswith("k8spilot.") and name not in paths:  # a name in a module
+            name = name.rpartition(".")[0]
+        if name in paths and name not in seen:
+            seen.add(name)
+            left += [*_imports(paths[name]), name.rpartition(".")[0]]
+        elif name not in paths:
+            found.add(name)
+    return _distributions(found - {""})
 
 
 def _declared(*extras: str) -> set[str]:
@@ -38,14 +84,18 @@ def _declared(*extras: str) -> set[str]:
     return {_name(one) for one in chosen or project["dependencies"]}
 
 
-def test_the_image_has_what_its_programs_import_and_nothing_else() -> None:
-    assert _imported("src") == _declared() | _declared("provisioner")
+def test_what_the_images_have_is_declared() -> None:
+    assert _imported("src") == _declared() | _declared("pilot", "provisioner")
 
 
-def test_the_pilots_image_has_nothing_of_the_provisioners() -> None:
-    parts = [one.name for one in (CHECKOUT / "src/k8spilot").iterdir() if one.name not in ("provisioner", "cli")]
-    found = _imported(*(f"src/k8spilot/{name}" for name in parts))
-    assert found & (_declared("provisioner") - _declared()) == set()
+def test_the_pilots_image_has_what_its_commands_import_and_nothing_else() -> None:
+    modules = {_module(path) for path in (SOURCE / "k8spilot").rglob("*.py")}
+    pilots = {name for name in modules if not name.startswith("k8spilot.provisioner")} - {PROVISION}
+    assert _reached(pilots, without={PROVISION}) == _declared() | _declared("pilot")
+
+
+def test_the_provisioners_image_has_what_its_command_imports_and_nothing_else() -> None:
+    assert _reached([PROVISION, *PROGRAMS]) == _declared() | _declared("provisioner")
 
 
 def test_the_lab_declares_what_it_imports_beside_that() -> None:
@@ -54,4 +104,4 @@ def test_the_lab_declares_what_it_imports_beside_that() -> None:
 
 @pytest.mark.parametrize("folder", ["tests", "bench", "soak"])
 def test_other_programs_import_what_is_declared(folder: str) -> None:
-    assert _imported(folder) <= _declared() | _declared("lab", "dev")
+    assert _imported(folder) <= _declared() | _declared("lab", "pilot", "dev")

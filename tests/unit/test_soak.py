@@ -1,8 +1,12 @@
 """What a soak makes of what it saw."""
 
+import hashlib
+import os
 import random
 import re
+import subprocess
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -153,9 +157,23 @@ def test_jobs_for_several_payload_containers_have_mixed_sizes_and_check_their_ow
     assert {cpus for cpus, _ in sizes} == {1, 2, 3, 4}
     assert sizes == workload.sizes(random.Random(7), 40)
     assert workload.requests([(1, 64), (4, 1024)])["request_memory"] == "$CHOICE(Process,64,1024)"
-    assert workload.script(1) == workload.SCRIPT
-    assert workload.script(8).startswith("#!/bin/sh\n")
-    assert "_CONDOR_MACHINE_AD" in workload.script(8)
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_the_program_of_a_job_does_what_is_expected_of_it(tmp_path: Path, slots: int) -> None:
+    for name, text in {**workload.inputs(slots), "input": "batch 1\n"}.items():
+        (tmp_path / name).write_text(text)
+    ad = tmp_path / "ad"
+    ad.write_text("Cpus = 77\nMemory = 77\n")
+    command = ["sh", "job.sh", "1.105", "http://127.0.0.1:1"]
+    environment = {**os.environ, "_CONDOR_MACHINE_AD": str(ad)}
+    job = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    digest = hashlib.sha256(b"batch 1\n").hexdigest()
+    assert (job.returncode, (tmp_path / "result.105").read_text()) == (5, f"{digest}\n")
+    *before, last = job.stdout.splitlines()
+    assert last == f"1.105 {digest}"
+    assert before == [] if slots == 1 else before[0].endswith("and not its container has 77 CPUs and 77 MiB")
+    assert job.stderr.endswith("of 1.105\n")
 
 
 def test_most_faults_of_a_pod_with_several_payload_containers_hit_one_of_them() -> None:

@@ -40,8 +40,10 @@ def _wanted(requirements: list[str]) -> set[str]:
 
 def test_all_that_the_image_installs_from_python_is_locked_with_hashes() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    needed, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
     for name, wanted in (
-        ("requirements.txt", project["project"]["dependencies"]),
+        ("requirements.txt", [*needed, *extras["pilot"]]),
+        ("requirements-provisioner.txt", [*needed, *extras["provisioner"]]),
         ("requirements-build.txt", project["build-system"]["requires"]),
     ):
         locked = _locked(name)
