@@ -1,12 +1,12 @@
 """The lab's command line: python -m lab up, down, kubeconfig, registry, image, pilot, dockerd, demo, demo-factory."""
 
 import argparse
-import logging
 import os
 import sys
 
 from lab import binaries, demo, dockerd, pilot, testbed
 from lab.api import Lab
+from lab.command_line import exit_code
 from lab.demo import factory as demo_factory
 from lab.errors import LabError
 from lab.progress import Progress
@@ -16,21 +16,8 @@ from lab.settings import Settings
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     options = _parser().parse_args(arguments)
-    logging.disable()
-    try:
-        return _run(options)
-    except LabError as problem:
-        print(f"lab: {problem}", file=sys.stderr)
-        return 1
-    except PermissionError as problem:
-        print(f"lab: {problem.filename} is not ours to use: run the lab as root", file=sys.stderr)
-        return 1
-    except OSError as problem:
-        print(f"lab: {problem.strerror or problem}: {problem.filename or 'this machine'}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("lab: interrupted; `make lab` goes on where it stopped, `make lab-down` clears away", file=sys.stderr)
-        return 130
+    advice = "interrupted; `make lab` goes on where it stopped, `make lab-down` clears away"
+    return exit_code("lab", lambda: _run(options), interrupted=advice)
 
 
 def _parser() -> argparse.ArgumentParser:

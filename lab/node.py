@@ -8,7 +8,7 @@ import urllib.error
 from pathlib import Path
 from string import Template
 
-from lab import cgroups, pki, shell
+from lab import cgroups, pki
 from lab import kubectl as commands
 from lab.errors import LabError
 from lab.http import opened
@@ -54,7 +54,8 @@ def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
     _write_configuration(settings, pause_image)
     for early in (_runtime(settings), _etcd(settings), _apiserver(settings)):
         daemons.start(early)
-    _wait_for_api(settings, daemons)
+    words = "the API server is not ready"
+    daemons.wait_until("kube-apiserver", lambda: api_answers(settings), words, PATIENCE_S, others=core(settings))
     # The kubelet ends if no runtime answers. A runtime that is read from the disk can be slower than the API server.
     words = "the container runtime does not answer"
     daemons.wait_until(settings.runtime_daemon, lambda: runtime_answers(settings), words, PATIENCE_S)
@@ -114,18 +115,6 @@ def runtime_answers(settings: Settings) -> bool:
     except LabError:
         return False
     return bool(answer)  # a refusal has no message
-
-
-def _wait_for_api(settings: Settings, daemons: Daemons) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not api_answers(settings):
-        shell.check_cancelled()
-        for name in core(settings):
-            daemons.check(name)
-        if time.monotonic() > deadline:
-            log = daemons.log("kube-apiserver")
-            raise LabError(f"the API server is not ready after {PATIENCE_S:.0f} s (its log: {log})")
-        time.sleep(0.1)
 
 
 def _node_condition(settings: Settings) -> tuple[bool, str]:

@@ -16,7 +16,7 @@ import psutil
 from lab.errors import LabError
 from lab.patience import scaled
 from lab.settings import Settings
-from lab.shell import last_words
+from lab.shell import check_cancelled, last_words
 
 GRACE_S = scaled(5.0)
 
@@ -93,16 +93,25 @@ class Daemons:
             raise LabError(f"{name} has ended{how}: {words} (all of it: {self.log(name)})")
 
     def wait_until(
-        self, name: str, condition: Callable[[], bool], words: str, seconds: float, *, pause: float = 0.05
+        self,
+        name: str,
+        condition: Callable[[], bool],
+        words: str,
+        seconds: float,
+        *,
+        pause: float = 0.05,
+        others: Iterable[str] = (),
     ) -> None:
         """Return when `condition` holds; look again after each `pause`, in seconds.
 
-        `words` say of the daemon `name` what is wrong if it does not hold. Raises LabError: the daemon has ended, or
-        the condition does not hold within `seconds`.
+        `words` say of the daemon `name` what is wrong if it does not hold. Raises LabError: that daemon or one of
+        `others`, which it needs, has ended, the condition does not hold within `seconds`, or the work is called off.
         """
         deadline = time.monotonic() + seconds
         while not condition():
-            self.check(name)
+            check_cancelled()
+            for one in dict.fromkeys((*others, name)):
+                self.check(one)
             if time.monotonic() > deadline:
                 raise LabError(f"{words} after {seconds:.0f} s (its log: {self.log(name)})")
             time.sleep(pause)

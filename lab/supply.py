@@ -18,7 +18,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from lab.errors import LabError
+from lab.command_line import exit_code
 from lab.images import Images
 from lab.progress import Progress
 from lab.settings import CHECKOUT, DEBIAN_SUITE, Settings
@@ -113,20 +113,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.supply", description=__doc__)
     parser.add_argument("command", choices=("sbom", "reproducible"))
     command = parser.parse_args(arguments).command
+    return exit_code("lab", lambda: _run(command))
+
+
+def _run(command: str) -> int:
     settings = Settings.from_environment()
-    try:
-        with Progress(settings.cache / "durations.json") as progress:
-            images = Images(settings, progress)
-            try:
-                if command == "sbom":
-                    print(sbom(images))
-                    return 0
-                found = differences(images)
-            finally:
-                images.remove_apart()
-    except LabError as problem:
-        print(f"lab: {problem}", file=sys.stderr)
-        return 1
+    with Progress(settings.cache / "durations.json") as progress:
+        images = Images(settings, progress)
+        try:
+            if command == "sbom":
+                print(sbom(images))
+                return 0
+            found = differences(images)
+        finally:
+            images.remove_apart()
     for path, what in found.items():
         print(f"/{path}: {', '.join(what)}")
     print(f"{len(found)} files differ")

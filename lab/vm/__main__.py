@@ -9,7 +9,6 @@ python -m lab.vm test               start one, run the demo and the chosen tests
 
 import argparse
 import fcntl
-import logging
 import os
 import shlex
 import signal
@@ -22,6 +21,7 @@ from types import FrameType
 from typing import Final
 
 from lab import machine
+from lab.command_line import exit_code
 from lab.errors import LabError
 from lab.progress import Progress
 from lab.settings import CHECKOUT, RUNTIME, Settings
@@ -34,17 +34,9 @@ LOCK: Final = Path("/run/k8spilot-vm.lock")
 def main() -> int:
     """Do what the command line says; return the exit code."""
     asked = _parser().parse_args()
-    logging.disable()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    try:
-        return _run(asked)
-    except LabError as problem:
-        print(f"lab.vm: {problem}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("lab.vm: interrupted", file=sys.stderr)
-        return 130
+    return exit_code("lab.vm", lambda: _run(asked))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,6 +21,7 @@ from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
 from k8spilot.supervisor.plan import DONE
 from tests.unit.condor_reads import settings as known_settings
+from tests.waiting import eventually
 
 END_OF_STARTD = "The STARTD (pid 17) exited with status 0"
 
@@ -74,12 +75,6 @@ async def agent(settings: Settings, folders: Folders) -> AsyncIterator[tuple[lis
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(15):
-        while not condition():  # noqa: ASYNC110 -- what is waited for is in other processes, too
-            await asyncio.sleep(0.02)
 
 
 def _ad(folders: Folders) -> str:

@@ -16,6 +16,7 @@ from k8spilot.condor.log_lines import LogLine
 from k8spilot.condor.pool_watch import PoolWatch
 from k8spilot.model.pool_state import LOG, PoolState
 from tests.unit.condor_reads import settings as known_settings
+from tests.waiting import eventually
 
 FIRST = LogLine("Initial update sent to collector(s)", "D_ALWAYS")
 FAILED = LogLine("Failed to start non-blocking update to <10.0.0.1:9618>.", "D_ALWAYS")
@@ -52,9 +53,7 @@ class Watched:
         self.states.append(PoolState.of(text))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(condition)
 
 
 @pytest.fixture(autouse=True)

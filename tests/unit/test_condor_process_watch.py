@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from k8spilot.condor import process_watch
 from k8spilot.condor.log_lines import LogLine
 from k8spilot.condor.process_watch import ProcessWatch
+from tests.waiting import eventually
 
 LINE = (
     "11/28/26 09:35:11 (pid:42) Create Process: fork() for '/run/k8spilot/condor/starter' failed: "
@@ -45,12 +46,6 @@ async def watched(request: pytest.FixtureRequest) -> AsyncIterator[Watched]:
     found.running.cancel()
 
 
-async def soon(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 -- nothing tells of it
-            await asyncio.sleep(0.005)
-
-
 async def test_a_pilot_that_can_start_no_process_for_long_ends_once_and_says_why(watched: Watched) -> None:
     watched.reads()
     await asyncio.wait_for(watched.running, 10)
@@ -63,19 +58,19 @@ async def test_a_line_about_processes_is_not_believed_where_they_can_be_started(
     watched.room = True
     for tries in (1, 2):
         watched.reads()
-        await soon(partial(lambda tries: watched.tries == tries, tries))
+        await eventually(partial(lambda tries: watched.tries == tries, tries))
     assert watched.ends == []
 
 
 @pytest.mark.parametrize("watched", [60.0], indirect=True)
 async def test_processes_that_can_be_started_again_leave_the_pilot_as_it_is(watched: Watched) -> None:
     watched.reads()
-    await soon(lambda: watched.tries > 1)
+    await eventually(lambda: watched.tries > 1)
     watched.room = True
     tries = watched.tries
-    await soon(lambda: watched.tries > tries)
+    await eventually(lambda: watched.tries > tries)
     watched.reads()
-    await soon(lambda: watched.tries > tries + 1)
+    await eventually(lambda: watched.tries > tries + 1)
     assert watched.ends == []
 
 
