@@ -135,7 +135,8 @@ def _run(wanted: Chosen, figures: Figures) -> list[str]:
         if lab.settings.kubeconfig is not None:
             raise LabError("KUBECONFIG is set: what is measured here is compared on the lab's own node only")
         without = [SHORT[name] for name in wanted.without]
-        run = Run(lab, figures, wanted.quick, wanted.target.with_suffix(""), without, wanted.before, lost)
+        pictures = wanted.target.with_suffix("")
+        run = Run(lab, figures, quick=wanted.quick, pictures=pictures, without=without, before=wanted.before, lost=lost)
         with contextlib.closing(run):
             run.clear_queue()
             for part in wanted.parts:

@@ -35,14 +35,14 @@ def main() -> int:
     _say(f"seed {chosen.seed}")
     try:
         campaign = Campaign(
-            Lab.up(),
-            chosen.seed,
-            chosen.jobs,
-            chosen.faults,
-            chosen.minutes,
-            prefix,
-            _say,
-            not chosen.pod_only,
+            lab=Lab.up(),
+            seed=chosen.seed,
+            jobs=chosen.jobs,
+            faults=chosen.faults,
+            minutes=chosen.minutes,
+            prefix=prefix,
+            say=_say,
+            whole_node=not chosen.pod_only,
             batch=20 if chosen.slots == 1 else 5 * chosen.slots + 20,
             slots=chosen.slots,
         )

@@ -140,9 +140,18 @@ class Campaign:
             verdict = judge(stories, ledger.lives)
             verdict.again_unhit = unexplained((run for story in stories for run in story.broken_runs), self.made)
             return Report(
-                self.seed, time.monotonic() - began, made, verdict, self.trouble, before, after,
-                self._begun_on_calm() - so_far, self.slots, self.memory, self.made,
-            )  # fmt: skip
+                seed=self.seed,
+                seconds=time.monotonic() - began,
+                faults=made,
+                verdict=verdict,
+                trouble=self.trouble,
+                before=before,
+                after=after,
+                calm_jobs=self._begun_on_calm() - so_far,
+                slots=self.slots,
+                memory=self.memory,
+                hits=self.made,
+            )
 
     def _disturb(self, feed: Callable[[], None], began: float) -> None:
         draw = random.Random(self.seed)

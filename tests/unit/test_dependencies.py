@@ -98,6 +98,11 @@ def test_the_provisioners_image_has_what_its_command_imports_and_nothing_else() 
     assert _reached([PROVISION, *PROGRAMS]) == _declared() | _declared("provisioner")
 
 
+def test_manifests_are_checked_and_changed_without_an_extra() -> None:
+    commands = ("k8spilot.cli.manifests", "k8spilot.cli.settings", "k8spilot.cli.slots", "k8spilot.preflight.manifest")
+    assert _reached([*commands, "k8spilot.provisioner.manifest_findings"]) <= _declared()
+
+
 def test_the_lab_declares_what_it_imports_beside_that() -> None:
     assert _imported("lab") - _declared() == _declared("lab")
 

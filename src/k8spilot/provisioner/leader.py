@@ -42,7 +42,7 @@ class _Lease(LeaseLock):  # type: ignore[misc]  # the client's types are not fol
             cluster: the cluster.
             identity: whoever asks for the Lease.
             renewed: called after each change of the Lease, with the time of its request (time.monotonic).
-            seen: called with the holder of the Lease after each look.
+            seen: called with the holder of the Lease after each read of it.
         """
         super().__init__(LEASE, cluster.namespace, identity, cluster.api)
         self._cluster = cluster
@@ -102,7 +102,7 @@ class Leadership:
         self._renewed = -math.inf
         """Time of the last request that renewed the Lease (time.monotonic)."""
         self.is_elsewhere = False
-        """Whether another process had the Lease at the last look."""
+        """Whether another process had the Lease when it was read last."""
         self.acquired = asyncio.Event()
         """Set when the Lease was held for the first time."""
 
@@ -115,7 +115,15 @@ class Leadership:
         """Try to get and to keep the Lease, until cancelled."""
         lock = _Lease(self._cluster, self._identity, self._renew, self._see)
         while True:
-            election = LeaderElection(Config(lock, _DURATION, _DEADLINE, _RETRY, self._lead, self._stop))
+            configuration = Config(
+                lock,
+                lease_duration=_DURATION,
+                renew_deadline=_DEADLINE,
+                retry_period=_RETRY,
+                onstarted_leading=self._lead,
+                onstopped_leading=self._stop,
+            )
+            election = LeaderElection(configuration)
             try:
                 await election.run()
             except (aiohttp.ClientError, OSError) as error:

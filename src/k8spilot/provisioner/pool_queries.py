@@ -100,7 +100,7 @@ def demand_of(schedds: Sequence[Any], grouping: "Grouping", memory: AccessPoints
     for ad in schedds:
         name = str(ad.get("Name"))
         try:
-            idle, more = _answer(name, ad, grouping, memory, began)
+            idle, more = _answer(name, ad, grouping=grouping, memory=memory, began=began)
         except _SilentError as error:
             missing.append(str(error))
             is_complete = is_complete and not memory.is_missed(name, began)

@@ -135,7 +135,8 @@ def join(
     history.seen |= dict.fromkeys(by_pod, now)
     history.worked.update(slot.pod_uid for own in by_pod.values() for slot in own if slot.running or slot.ended_jobs)
     for pod in pods:
-        yield _pilot(pod, templates.get(pod.template), by_pod.get(pod.uid, []), history, now)
+        template, own = templates.get(pod.template), by_pod.get(pod.uid, [])
+        yield _pilot(pod, template=template, slots=own, history=history, now=now)
 
 
 def _pilot(pod: PilotPod, template: Template | None, slots: Sequence[PilotSlot], history: History, now: float) -> Pilot:

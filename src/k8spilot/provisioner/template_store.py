@@ -33,7 +33,7 @@ class _Entry:
     version: str
     """resourceVersion of the object."""
     looked: float
-    """Time of the latest look at its sources, by the monotonic clock."""
+    """Time at which its sources were read last, by the monotonic clock."""
     made: float
     """Time for which its slot ad was made, in seconds since the epoch."""
     sources: str

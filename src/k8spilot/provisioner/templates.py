@@ -32,11 +32,11 @@ SELECTOR: Final = "app.kubernetes.io/component=pilot-template"
 """Labels of the CronJobs that pilots are made from."""
 
 
-async def template_of(found: Json, sources: Sequence[Json], condor_host: str, now: float) -> Template:
+async def template_of(cron_job: Json, sources: Sequence[Json], condor_host: str, now: float) -> Template:
     """Return a template.
 
     Args:
-        found: the CronJob object.
+        cron_job: the CronJob object.
         sources: the objects of its namespace that `source_names` names, with their kind.
         condor_host: CONDOR_HOST of the pool whose jobs are counted.
         now: seconds since the epoch.
@@ -44,9 +44,9 @@ async def template_of(found: Json, sources: Sequence[Json], condor_host: str, no
     Raises:
         TemplateError: pilots cannot be made from it.
     """
-    limits = limits_in(found)
+    limits = limits_in(cron_job)
     try:
-        return await _template(found, sources, limits, condor_host, now)
+        return await _template(cron_job, sources, limits=limits, condor_host=condor_host, now=now)
     except TemplateError:
         raise
     except SettingsError as error:
@@ -55,52 +55,52 @@ async def template_of(found: Json, sources: Sequence[Json], condor_host: str, no
         raise TemplateError(f"its pod has an invalid form ({type(error).__name__}: {error})") from None
 
 
-async def _template(found: Json, sources: Sequence[Json], limits: Limits, condor_host: str, now: float) -> Template:
-    metadata = found["metadata"]
-    environment = environment_in([{**found, "kind": "CronJob"}, *sources])
+async def _template(cron_job: Json, sources: Sequence[Json], limits: Limits, condor_host: str, now: float) -> Template:
+    metadata = cron_job["metadata"]
+    environment = environment_in([{**cron_job, "kind": "CronJob"}, *sources])
     own = {"POD_NAME": f"{metadata['name']}-pilot", "POD_NAMESPACE": metadata["namespace"], "POD_UID": ""}
     settings = Settings.of({**environment, **own})
     pool = pools.resolve(settings).condor_host
     if pool != condor_host:
         raise TemplateError(f"its pilots would join the pool {pool}, but the provisioner counts jobs of {condor_host}")
-    spec = pod_in(found)["spec"]
-    rootless = security_context(_container(found, PILOT), spec).get("runAsUser", 0) != 0
+    spec = pod_in(cron_job)["spec"]
+    rootless = security_context(_container(cron_job, PILOT), spec).get("runAsUser", 0) != 0
     attributes = await expected_attributes(settings, now, rootless=rootless) | dict(limits.slot_attributes)
-    payload = _container(found, settings.slots[-1].container)  # of several, the last ones have the GPUs
+    payload = _container(cron_job, settings.slots[-1].container)  # of several, the last ones have the GPUs
     kinds = tuple(_kinds(settings, _gpus(payload, spec, sources), attributes, limits))
-    return Template(metadata["name"], limits, kinds, version_of(found, sources))
+    return Template(metadata["name"], limits, kinds, version_of(cron_job, sources))
 
 
-def limits_in(found: Json) -> Limits:
+def limits_in(cron_job: Json) -> Limits:
     """Return the limits of a template.
 
     Raises:
         TemplateError: pilots cannot be made from it.
     """
-    metadata = found["metadata"]
+    metadata = cron_job["metadata"]
     if len(metadata["name"]) > _LONGEST_NAME:
         raise TemplateError(f"its name has more than {_LONGEST_NAME} characters, and pilots are called after it")
-    if found["spec"].get("suspend") is not True:
+    if cron_job["spec"].get("suspend") is not True:
         raise TemplateError("it is a CronJob that is not suspended; set suspend: true, since it only holds the pod")
     return limits_of(metadata.get("annotations") or {})
 
 
-def pod_in(found: Json) -> Json:
+def pod_in(cron_job: Json) -> Json:
     """Return the pod, a PodTemplateSpec, in the object of a template."""
-    pod: Json = found["spec"]["jobTemplate"]["spec"]["template"]
+    pod: Json = cron_job["spec"]["jobTemplate"]["spec"]["template"]
     return pod
 
 
-def version_of(found: Json, sources: Sequence[Json] = ()) -> str:
+def version_of(cron_job: Json, sources: Sequence[Json] = ()) -> str:
     """Return a digest of the pod in a template, of the settings in its ConfigMaps and of its claims."""
     contents = (one["spec"] if "spec" in one else one.get("data") for one in sources)
-    text = json.dumps([pod_in(found), *contents], sort_keys=True)
+    text = json.dumps([pod_in(cron_job), *contents], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def source_names(found: Json) -> Iterator[tuple[str, str]]:
+def source_names(cron_job: Json) -> Iterator[tuple[str, str]]:
     """Yield kind and name of each object that the slots of a template's pilots follow from: ConfigMaps, and claims."""
-    spec = pod_in(found)["spec"]
+    spec = pod_in(cron_job)["spec"]
     yield from (("ConfigMap", name) for name in dict.fromkeys(_config_map_names(spec)))
     yield from dict.fromkeys(one for one in claim_objects(spec) if one[0] == CLAIM_TEMPLATE)
 
@@ -115,8 +115,8 @@ def _config_map_names(spec: Json) -> Iterator[str]:
                 yield reference["name"]
 
 
-def _container(found: Json, name: str) -> Json:
-    spec = pod_in(found)["spec"]
+def _container(cron_job: Json, name: str) -> Json:
+    spec = pod_in(cron_job)["spec"]
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
     container: Json | None = next((one for one in containers if one["name"] == name), None)
     if container is None:
@@ -147,12 +147,13 @@ def _kinds(settings: Settings, gpus: int, attributes: Mapping[str, str], limits:
     plain = len(settings.slots) - len(settings.gpu_slots)
     if plain:
         times = plain if settings.is_partitionable else 1
-        of_one = 0 if settings.gpu_slots else gpus
-        room = Resources(cpus * times, memory * times, disk * times, of_one)
-        yield _kind(1 if settings.is_partitionable else plain, room, times, attributes, limits)
+        slot_gpus = 0 if settings.gpu_slots else gpus
+        room = Resources(cpus * times, memory * times, disk * times, slot_gpus)
+        number = 1 if settings.is_partitionable else plain
+        yield _kind(number, room, jobs=times, attributes=attributes, limits=limits)
     if settings.gpu_slots:
         room = Resources(cpus, memory, disk, settings.container_gpus)
-        yield _kind(len(settings.gpu_slots), room, 1, attributes, limits)
+        yield _kind(len(settings.gpu_slots), room, jobs=1, attributes=attributes, limits=limits)
 
 
 def _kind(number: int, room: Resources, jobs: int, attributes: Mapping[str, str], limits: Limits) -> SlotKind:
