@@ -55,8 +55,8 @@ RUN /build/bin/pip wheel --quiet --disable-pip-version-check --no-build-isolatio
       >/installed/opt/k8spilot/bin/k8spilot \
  && chmod 0755 /installed/opt/k8spilot/bin/k8spilot
 
-# HTCondor and its tools: what changes least. Also the image of the lab's pool. /etc/machine-id and sshd's host keys are
-# removed: everybody who has the image would have these keys, and condor_ssh_to_job makes its own.
+# HTCondor and its tools: what changes least. Also the image of the lab's pool. /etc/machine-id is emptied, and sshd's host
+# keys are removed: everybody who has the image would have these keys, and condor_ssh_to_job makes its own.
 # Docker's client is for people, and for the sessions of jobs. It is Debian stable's: a start of forky's (28.5) costs 65 ms
 # of processor time, 45 ms more: its go-runewidth computes the width of every character at each start.
 FROM base AS htcondor
