@@ -40,7 +40,7 @@ class Binder:
     async def confirm(self, _change: object) -> Any:
         await asyncio.Event().wait()
 
-    async def rest(self) -> None:
+    async def unbind(self) -> None:
         """Nothing is to be done."""
 
 
@@ -59,9 +59,9 @@ class Lookup:
 async def _payload() -> AsyncIterator[tuple[PayloadContainer, Binder]]:
     binder, scrubber = Binder(), SimpleNamespace(needs_container=False)
     async with asyncio.TaskGroup() as tasks:
-        pace = Timeouts(60.0, 60.0, 60.0)
+        timeouts = Timeouts(60.0, 60.0, 60.0)
         lookup, known, scrubs = cast("Any", (Lookup(), binder, scrubber))
-        payload = PayloadContainer(lookup, known, scrubs, tasks, pace=pace, listener=SlotListener())
+        payload = PayloadContainer(lookup, known, scrubs, tasks, timeouts=timeouts, listener=SlotListener())
         try:
             yield payload, binder
         finally:
