@@ -12,9 +12,17 @@
 the waiting clients get its result. So a removal in progress is not a state: as in Docker (State.RemovalInProgress of
 moby's container/state.go), it accompanies the states, and docker/store.py has a list of such containers (`leaving`).
 
-A container does not exist before its image is bound (docker/creation.py). If a signal ended the bind, the
-container is created in `KILLED`; if the bind failed and the job is not at fault, in `LOST`. A pause is a state of the
-payload container (model/payload_state.py) alone: a copy here could differ.
+A container does not exist before its image is bound (docker/creation.py). If a signal ended the bind, it is in `KILLED`
+from the beginning. If the bind failed and the job is not at fault, it is lost from the beginning.
+
+A lost container of HTCondor's is returned before it ends: HTCondor is made to vacate the job, and its SIGKILL leads to
+`KILLED`, or from `RUNNING` to `EXITED`. Without a SIGKILL within ten seconds the container is `LOST`. The return is not
+a state either: it accompanies `CREATED`, `STARTING` or `RUNNING` (`Container.is_returning` in docker/container.py). In
+that time a starter whose `docker start` has ended asks for the job's result, and clients can attach, inspect or remove.
+They all get the answer of the state in which the container was lost. So a state for the return would be needed three
+times, or with a note of the state before.
+
+A pause is a state of the payload container (model/payload_state.py) alone: a copy here could differ.
 """
 
 from enum import Enum
