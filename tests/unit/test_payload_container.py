@@ -141,3 +141,13 @@ async def test_a_job_is_started_once() -> None:
         starting.cancel()
         with pytest.raises((asyncio.CancelledError, PilotError)):
             await starting
+
+
+async def test_a_payload_container_and_its_bind_show_their_state() -> None:
+    async with _payload() as (payload, binder):
+        bind = payload.begin(ONE)
+        assert repr(payload) == "<PayloadContainer payload PULLING>"
+        assert repr(bind) == f"<Bind {bind.subject.attempt} of registry.test/one:1, in progress>"
+        (await _begun(binder, ONE)).set_result(None)
+        await asyncio.wait([bind.change])
+        assert repr(bind).endswith(", bound>")

@@ -35,7 +35,7 @@ class AbandonedPull:
         self._start = start
         self._patience = patience
         """Seconds that a job waits which arrived nevertheless; then it goes back to the queue."""
-        self._settled: asyncio.Future[None] | None = None
+        self._waiting: asyncio.Future[None] | None = None
         """Task of the wait; None before the first one."""
         self.since: datetime | None = None
         """Start of the wait; None without a wait, or in its first seconds."""
@@ -54,8 +54,8 @@ class AbandonedPull:
 
     def begin(self) -> None:
         """Wait for the node in the background if a change is unfinished, unless such a wait is running."""
-        if self._binder.unfinished is not None and (self._settled is None or self._settled.done()):
-            self._settled = self._start(self._settle, "settling")
+        if self._binder.unfinished is not None and (self._waiting is None or self._waiting.done()):
+            self._waiting = self._start(self._wait, "settling")
 
     def assume_unfinished(self) -> None:
         """Wait for the node because an earlier engine may have abandoned the bind that the pod has."""
@@ -68,19 +68,19 @@ class AbandonedPull:
         Raises:
             NotNow: the wait is too long; the job that needs the image is not at fault.
         """
-        if self._settled is None or self._settled.done():
+        if self._waiting is None or self._waiting.done():
             return
-        await asyncio.wait([self._settled], timeout=self._patience)
-        if not self._settled.done():
+        await asyncio.wait([self._waiting], timeout=self._patience)
+        if not self._waiting.done():
             why = self._binder.trouble or self.message or "the node still works on the last image"
             raise NotNow(f"image {reference} cannot be bound now: {why}")
 
     def close(self) -> None:
         """End the wait, at the end of the pilot."""
-        if self._settled is not None:
-            self._settled.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
 
-    async def _settle(self) -> None:
+    async def _wait(self) -> None:
         began = datetime.now(UTC)
         reporting = self._start(lambda: self._report(began), "notice")
         try:

@@ -39,7 +39,7 @@ from k8spilot.payload.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.image_requests import ImageRequests
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
-from k8spilot.payload_init.thaw import thaw
+from k8spilot.payload_init.stopped import await_end
 from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class Binder:
 
     async def unbind(self) -> None:
         """Request the idle image until the API server accepts it or the task is cancelled; do not wait for it."""
-        await thaw((await self.request_idle_image()).last)
+        await await_end((await self.request_idle_image()).last)
 
     async def await_idle_image(self, change: ImageChange) -> None:
         """Wait until the kubelet handles the change to the idle image, after a change that was `unfinished`.
@@ -349,7 +349,7 @@ class Binder:
 
     async def _end_last(self, change: ImageChange) -> None:
         """Wait for the end of the previous container, and end it if the kubelet does not."""
-        if change.last is not None and await thaw(change.last):
+        if change.last is not None and await await_end(change.last):
             self._requests.acknowledge()
 
 
