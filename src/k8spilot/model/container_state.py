@@ -66,38 +66,45 @@ class ContainerEvent(Enum):
     REMOVE = "remove"
 
 
-_S, _E = ContainerState, ContainerEvent
-
 TRANSITIONS: Final[dict[ContainerState, dict[ContainerEvent, ContainerState]]] = {
-    _S.CREATED: {
-        _E.START: _S.STARTING,
-        _E.KILL: _S.KILLED,
-        _E.LOSE: _S.LOST,
-        _E.FORSAKE: _S.LOST,
-        _E.REMOVE: _S.REMOVED,
+    ContainerState.CREATED: {
+        ContainerEvent.START: ContainerState.STARTING,
+        ContainerEvent.KILL: ContainerState.KILLED,
+        ContainerEvent.LOSE: ContainerState.LOST,
+        ContainerEvent.FORSAKE: ContainerState.LOST,
+        ContainerEvent.REMOVE: ContainerState.REMOVED,
     },
-    _S.STARTING: {
-        _E.RELEASE: _S.RUNNING,
-        _E.KILL: _S.KILLED,
-        _E.FAIL: _S.FAILED,
-        _E.LOSE: _S.LOST,
-        _E.FORSAKE: _S.LOST,
-        _E.REMOVE: _S.REMOVED,
+    ContainerState.STARTING: {
+        ContainerEvent.RELEASE: ContainerState.RUNNING,
+        ContainerEvent.KILL: ContainerState.KILLED,
+        ContainerEvent.FAIL: ContainerState.FAILED,
+        ContainerEvent.LOSE: ContainerState.LOST,
+        ContainerEvent.FORSAKE: ContainerState.LOST,
+        ContainerEvent.REMOVE: ContainerState.REMOVED,
     },
-    _S.RUNNING: {_E.EXIT: _S.EXITED, _E.FAIL: _S.FAILED, _E.LOSE: _S.LOST, _E.FORSAKE: _S.FORSAKEN},
-    _S.FORSAKEN: {_E.FORSAKE: _S.FORSAKEN, _E.EXIT: _S.LOST, _E.LOSE: _S.LOST},
-    _S.EXITED: {_E.REMOVE: _S.REMOVED},
-    _S.KILLED: {_E.REMOVE: _S.REMOVED},
-    _S.FAILED: {_E.REMOVE: _S.REMOVED},
-    _S.LOST: {_E.REMOVE: _S.REMOVED},
-    _S.REMOVED: {},
+    ContainerState.RUNNING: {
+        ContainerEvent.EXIT: ContainerState.EXITED,
+        ContainerEvent.FAIL: ContainerState.FAILED,
+        ContainerEvent.LOSE: ContainerState.LOST,
+        ContainerEvent.FORSAKE: ContainerState.FORSAKEN,
+    },
+    ContainerState.FORSAKEN: {
+        ContainerEvent.FORSAKE: ContainerState.FORSAKEN,
+        ContainerEvent.EXIT: ContainerState.LOST,
+        ContainerEvent.LOSE: ContainerState.LOST,
+    },
+    ContainerState.EXITED: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.KILLED: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.FAILED: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.LOST: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.REMOVED: {},
 }
 
-UNRELEASED: Final = frozenset({_S.CREATED, _S.STARTING})
+UNRELEASED: Final = frozenset({ContainerState.CREATED, ContainerState.STARTING})
 """Its command has not been released yet, but may be."""
-RUNNING: Final = frozenset({_S.RUNNING, _S.FORSAKEN})
+RUNNING: Final = frozenset({ContainerState.RUNNING, ContainerState.FORSAKEN})
 """Docker's State.Running."""
-SETTLED: Final = frozenset(_S) - UNRELEASED - RUNNING
+SETTLED: Final = frozenset(ContainerState) - UNRELEASED - RUNNING
 """Final states before the removal."""
 
 
