@@ -24,5 +24,5 @@ minute after that; `k8spilot_events_suppressed_total` counts the others. A job t
 
 def page() -> str:
     """The page."""
-    rows = [(f"`{reason}`", one.type, one.published, one.action) for reason, one in EVENTS.items()]
+    rows = [(f"`{reason}`", one.type, one.when, one.action) for reason, one in EVENTS.items()]
     return f"{INTRODUCTION}\n{table(('Reason', 'Type', 'When', 'What to do'), rows)}"

@@ -62,7 +62,7 @@ def page() -> str:
             "On the `CronJob` objects of pod templates.\n",
             table(
                 ("Reason", "Type", "When", "What to do"),
-                [(f"`{name}`", one.type, one.published, one.action) for name, one in TEMPLATE_EVENTS.items()],
+                [(f"`{name}`", one.type, one.when, one.action) for name, one in TEMPLATE_EVENTS.items()],
             ),
         ]
     )

@@ -37,7 +37,7 @@ async def watched_inside(programs: Programs, monkeypatch: pytest.MonkeyPatch) ->
     meter = InsideDiskMeter(Path("/k8spilot/bin/slow"), [Path("/tmp")], lambda: ["/tmp", "/var/tmp"])
     monkeypatch.setattr(slots, "build_disk_meter", lambda *_, **__: meter)
     monkeypatch.setattr(disk, "LONGEST_SECONDS", 0.3)
-    monkeypatch.setattr(disk_meter, "_SECONDS", 1)
+    monkeypatch.setattr(disk_meter, "_MEASURE_SECONDS", 1)
     monkeypatch.setattr(disk_meter, "_END_SECONDS", 1.0)
     monkeypatch.setattr(disk_watch, "_AGAIN_SECONDS", 0.1)
     async with simulated(programs, payload_disk_mb=80, disk_headroom_percent=20.0) as engine:

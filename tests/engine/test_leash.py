@@ -17,7 +17,7 @@ from k8spilot.model.command import Command
 from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.listeners import SHORTAGE_SECONDS
 from k8spilot.payload.scrub.from_payload import PayloadScrubber
-from k8spilot.payload.scrub.scrubber import Scrubbing
+from k8spilot.payload.scrub.scrubber import ScrubRunner
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import SOCKET, PayloadInitServer
@@ -146,7 +146,7 @@ async def test_without_any_the_job_goes_back_and_the_slot_is_closed_for_seconds(
     held = [terminals.take(), terminals.take()]
     closed: list[float] = []
     with pytest.raises(PayloadLost, match=r"kernel\.pty\.max.*goes back to the queue"):
-        await Scrubbing(_scrubber(place, terminals), closed.append).clean(channel)
+        await ScrubRunner(_scrubber(place, terminals), closed.append).clean(channel)
     assert closed == [SHORTAGE_SECONDS]
     assert SHORTAGE_SECONDS <= 30
     for one in held:
@@ -189,13 +189,13 @@ async def test_what_has_outlived_its_container_is_ended_before_the_next_job_and_
 ) -> None:
     """As CRI-O leaves it, which kills only the first process of a container."""
     container, channel = await place.start()
-    scrubbing = Scrubbing(_scrubber(place, terminals), lambda _: None)
+    runner = ScrubRunner(_scrubber(place, terminals), lambda _: None)
     leave = Command(
         (b"sh", b"-c", b"exec setsid --fork sleep 600 <&- >&- 2>&-"), (b"PATH=/usr/bin:/bin",), directory=b"/"
     )
     ways: list[Callable[[], Awaitable[None]]] = [
-        lambda: scrubbing.clean(channel),
-        lambda: scrubbing.rescue(lambda: place.init_server.until(lambda _: True)),
+        lambda: runner.clean(channel),
+        lambda: runner.rescue(lambda: place.init_server.until(lambda _: True)),
     ]
     for number, end in enumerate(ways):
         await ExecSession(channel, number + 1, leave, Stdio()).follow()

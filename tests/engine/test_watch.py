@@ -144,7 +144,7 @@ async def test_an_outage_is_told_again_and_again_and_taken_back_once(
     monkeypatch.setattr(listeners, "_AWAY_SECONDS", 2.5)  # longer than a first pause before the next watch
     monkeypatch.setattr(listeners, "AGAIN_SECONDS", 0.5)
     heard = Heard()
-    telling = asyncio.create_task(listeners.tell_of_outages(place.simulator.cluster.pilot.pod, heard))
+    telling = asyncio.create_task(listeners.report_outages(place.simulator.cluster.pilot.pod, heard))
     place.api.cuts()  # over in a moment: not told
     await asyncio.sleep(3)
     assert heard.said == []

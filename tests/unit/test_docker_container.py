@@ -41,7 +41,18 @@ class Run:
 def _container() -> tuple[Container, Payload]:
     payload, nothing = Payload(), cast("Any", None)
     bind = cast("Any", SimpleNamespace())
-    return Container("name", nothing, nothing, cast("Any", payload), nothing, nothing, bind), payload
+    return (
+        Container(
+            name="name",
+            image=nothing,
+            specification=nothing,
+            payload=cast("Any", payload),
+            command=nothing,
+            stdio=nothing,
+            bind=bind,
+        ),
+        payload,
+    )
 
 
 def _running() -> tuple[Container, Payload, Run]:
@@ -157,3 +168,57 @@ async def test_what_waits_for_a_removal_that_failed_waits_no_longer() -> None:
     await asyncio.sleep(0)
     with pytest.raises(PayloadLost, match="failed to end"):
         _ = container.outcome
+
+
+def _returned(container: Container) -> list[str]:
+    """Give the container to HTCondor; the list shows what it has been asked to vacate."""
+    vacated: list[str] = []
+    container.returner = lambda: vacated.append(container.name)
+    return vacated
+
+
+async def test_a_lost_container_that_is_returned_keeps_its_state_until_htcondors_sigkill() -> None:
+    container, _, run = _running()
+    vacated = _returned(container)
+    run.ended.set_exception(PayloadLost("the node has died"))
+    await asyncio.sleep(0)
+    assert (vacated, container.state, container.is_returning) == (["name"], ContainerState.RUNNING, True)
+    assert (container.running, container.outcome, container.settled.is_set()) == (True, None, False)
+    container.kill_lost(signal.SIGKILL)
+    assert container.outcome is not None
+    assert (container.outcome.code, container.state) == (137, ContainerState.EXITED)
+    assert container.loss is not None
+
+
+@pytest.mark.parametrize("is_starting", [False, True])
+def test_a_lost_container_that_has_not_run_is_killed_by_htcondors_sigkill(is_starting: bool) -> None:
+    container, payload = _container()
+    vacated = _returned(container)
+    if is_starting:
+        container.begin_start()
+    before = container.state
+    container.lose(GONE)
+    assert (vacated, container.state, container.outcome) == (["name"], before, None)
+    container.kill_lost(signal.SIGKILL)
+    assert (container.state, payload.dropped) == (ContainerState.KILLED, [container.bind])
+
+
+def test_a_lost_container_that_htcondor_does_not_kill_is_lost() -> None:
+    container, _ = _container()
+    _returned(container)
+    container.lose(GONE)
+    container.end_return()
+    container.end_return()  # by the removal
+    assert (container.state, container.is_returning) == (ContainerState.LOST, False)
+    with pytest.raises(PayloadLost, match="the client has gone"):
+        _ = container.outcome
+    with pytest.raises(IllegalEvent):
+        container.kill_lost(signal.SIGKILL)
+
+
+def test_a_container_that_a_client_wanted_to_end_is_not_returned() -> None:
+    container, _ = _container()
+    vacated = _returned(container)
+    container.record_signal()
+    container.lose(GONE)
+    assert (vacated, container.state) == ([], ContainerState.LOST)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8spilot.model.disk import LONGEST_SECONDS, MIB, DiskLimits, Look, is_due
+from k8spilot.model.disk import LONGEST_SECONDS, MIB, DiskLimits, Measurement, is_due
 
 GIB = 1024 * MIB
 
@@ -40,11 +40,11 @@ def test_the_sentence_names_the_use_and_the_limit_that_it_is_beyond() -> None:
 def test_a_look_is_due_before_the_rest_of_the_room_can_be_filled(
     used: int, waited: float, fallen: int, due: bool
 ) -> None:
-    assert is_due(Look(at=100.0, seconds=0.001, used=used), 100.0 + waited, fallen, GIB) is due
+    assert is_due(Measurement(at=100.0, seconds=0.001, used=used), 100.0 + waited, fallen, GIB) is due
 
 
 def test_looks_at_many_files_take_a_tenth_of_the_time_and_a_quarter_if_the_room_may_be_full() -> None:
-    slow = Look(at=100.0, seconds=2.0, used=512 * MIB)
+    slow = Measurement(at=100.0, seconds=2.0, used=512 * MIB)
     assert not is_due(slow, 119.0, 200 * MIB, GIB)
     assert is_due(slow, 121.0, 200 * MIB, GIB)
     assert not is_due(slow, 105.0, 512 * MIB, GIB)

@@ -39,7 +39,9 @@ def _binder() -> Binder:
 
 
 def _change() -> ImageChange:
-    return ImageChange(Image(_REFERENCE, None), "wanted", "name", cast("Any", None), None, 0.0)
+    return ImageChange(
+        image=Image(_REFERENCE, None), wanted="wanted", name="name", before=cast("Any", None), last=None, requested=0.0
+    )
 
 
 async def test_an_arrival_that_failed_is_not_taken_for_an_arrival() -> None:
@@ -123,6 +125,6 @@ def test_words_about_an_earlier_request_are_of_another() -> None:
 def test_the_kubelet_is_heard_of_until_it_is_asked_again() -> None:
     requests = ImageRequests()
     requests.add("a@sha256:1", None)
-    assert requests.unheard
-    requests.heard()
-    assert not requests.unheard
+    assert requests.unacknowledged
+    requests.acknowledge()
+    assert not requests.unacknowledged

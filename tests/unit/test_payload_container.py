@@ -40,7 +40,7 @@ class Binder:
     async def confirm(self, _change: object) -> Any:
         await asyncio.Event().wait()
 
-    async def rest(self) -> None:
+    async def unbind(self) -> None:
         """Nothing is to be done."""
 
 
@@ -59,9 +59,9 @@ class Lookup:
 async def _payload() -> AsyncIterator[tuple[PayloadContainer, Binder]]:
     binder, scrubber = Binder(), SimpleNamespace(needs_container=False)
     async with asyncio.TaskGroup() as tasks:
-        pace = Timeouts(60.0, 60.0, 60.0)
+        timeouts = Timeouts(60.0, 60.0, 60.0)
         lookup, known, scrubs = cast("Any", (Lookup(), binder, scrubber))
-        payload = PayloadContainer(lookup, known, scrubs, tasks, pace=pace, listener=SlotListener())
+        payload = PayloadContainer(lookup, known, scrubs, tasks, timeouts=timeouts, listener=SlotListener())
         try:
             yield payload, binder
         finally:
@@ -141,3 +141,13 @@ async def test_a_job_is_started_once() -> None:
         starting.cancel()
         with pytest.raises((asyncio.CancelledError, PilotError)):
             await starting
+
+
+async def test_a_payload_container_and_its_bind_show_their_state() -> None:
+    async with _payload() as (payload, binder):
+        bind = payload.begin(ONE)
+        assert repr(payload) == "<PayloadContainer payload PULLING>"
+        assert repr(bind) == f"<Bind {bind.subject.attempt} of registry.test/one:1, in progress>"
+        (await _begun(binder, ONE)).set_result(None)
+        await asyncio.wait([bind.change])
+        assert repr(bind).endswith(", bound>")

@@ -9,7 +9,7 @@ import pytest
 from k8spilot.common.errors import PayloadLost, PilotError
 from k8spilot.payload.listeners import CLOSED_SECONDS
 from k8spilot.payload.scrub.from_pilot import Leftovers, PilotScrubber
-from k8spilot.payload.scrub.scrubber import Scrubbing
+from k8spilot.payload.scrub.scrubber import ScrubRunner
 from k8spilot.payload_init.server import PayloadInitServer
 
 
@@ -31,14 +31,14 @@ class Slow(Leftovers):
         self.ended += 1
 
 
-def _scrubbing(scratch: Leftovers, closed: list[float], tmp_path: Path) -> Scrubbing:
-    return Scrubbing(PilotScrubber(scratch, PayloadInitServer(tmp_path / "socket", 46998)), closed.append)
+def _runner(scratch: Leftovers, closed: list[float], tmp_path: Path) -> ScrubRunner:
+    return ScrubRunner(PilotScrubber(scratch, PayloadInitServer(tmp_path / "socket", 46998)), closed.append)
 
 
 async def test_a_removal_that_nobody_waits_for_any_more_is_over_before_the_next_begins(tmp_path: Path) -> None:
     scratch = Slow()
     closed: list[float] = []
-    scrubbing = _scrubbing(scratch, closed, tmp_path)
+    scrubbing = _runner(scratch, closed, tmp_path)
     first = asyncio.create_task(scrubbing.remove_sandboxes())
     await asyncio.to_thread(scratch.has_begun.wait, 5)
     first.cancel()
@@ -63,7 +63,7 @@ async def test_one_for_which_no_thread_can_be_started_closes_the_slot_and_is_not
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         with pytest.raises(PayloadLost, match="no thread can be started in the pilot"):
-            await _scrubbing(scratch, closed, tmp_path).remove_sandboxes()
+            await _runner(scratch, closed, tmp_path).remove_sandboxes()
     assert closed == [CLOSED_SECONDS]
     await asyncio.to_thread(lambda: None)
     await asyncio.to_thread(lambda: None)
@@ -78,7 +78,7 @@ async def test_one_that_fails_after_nobody_waits_for_it_is_told_to_nobody(tmp_pa
 
     scratch = Fails()
     closed: list[float] = []
-    removal = asyncio.create_task(_scrubbing(scratch, closed, tmp_path).remove_sandboxes())
+    removal = asyncio.create_task(_runner(scratch, closed, tmp_path).remove_sandboxes())
     await asyncio.to_thread(scratch.has_begun.wait, 5)
     removal.cancel()
     await asyncio.sleep(0)

@@ -2,5 +2,6 @@
 
 Enter by server.py, which serves the routes of the other modules. store.py has their state: a container of Docker is one
 run in a payload container. creation.py creates one from a request that create/ reads; lines/ serves HTCondor's own
-command lines. This package may import payload and below.
+command lines. creation.py, create/ and job_ends.py decide which jobs HTCondor holds. This package may import payload
+and below.
 """

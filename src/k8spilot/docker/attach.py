@@ -40,14 +40,14 @@ async def attach(request: web.Request) -> web.StreamResponse:
             await close(request, input_)
     else:
         before = [(chunk.stream, chunk.data) for chunk in stdio.tail] if flag(request, "logs") else []
-        await _join(request, container, output, before, input_ if reads else None)
+        await _join(request, container, output, before=before, input_=input_ if reads else None)
     return response
 
 
 async def lead(request: web.Request, container: Container, sink: Sink, input_: Input | None) -> None:
     """Serve the client that is attached when the container starts. A job does not run without it."""
     try:
-        await carry(request, container.stdio, sink, container.settled, input_)
+        await carry(request, container.stdio, sink=sink, settled=container.settled, input_=input_)
     finally:  # aiohttp cancels this when a write fails before hung_up() returns
         if not container.settled.is_set() and container.specification.is_job:
             # The starter's `docker start -a` has died. HTCondor would take that for the job's end, with its status.
@@ -87,7 +87,9 @@ class Output:
             await self._response.write(bytes(joined))
 
 
-async def carry(request: web.Request, stdio: Stdio, sink: Sink, settled: asyncio.Event, input_: Input | None) -> None:
+async def carry(
+    request: web.Request, stdio: Stdio, *, sink: Sink, settled: asyncio.Event, input_: Input | None
+) -> None:
     """Serve an attached client until `settled`, or until it disconnects."""
     stdio.sinks.append(sink)
     feeding = [] if input_ is None else [_feed(stdio, input_)]
@@ -119,7 +121,7 @@ async def _feed(stdio: Stdio, input_: Input, *, ends: bool = True) -> None:
 
 
 async def _join(
-    request: web.Request, container: Container, output: Output, before: Lines, input_: Input | None
+    request: web.Request, container: Container, output: Output, *, before: Lines, input_: Input | None
 ) -> None:
     """Write the output `before` now and all later output, until the end or until the client disconnects."""
     feeding = [] if input_ is None else [_feed(container.stdio, input_, ends=False)]
@@ -167,7 +169,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
     output = Output(response, container.stdio, wanted)
     if flag(request, "follow") and container.active:
         preparing = named(response.prepare(request))
-        await _follow(container, output, lines, preparing)  # from this step on, whatever the preparation takes
+        await _follow(container, output, lines, preparing)  # collects output from now on, while the headers are sent
         await preparing
     else:
         await response.prepare(request)

@@ -23,7 +23,7 @@ from k8spilot.payload.run import Run
 from k8spilot.payload.stdio import Stdio
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Container:
     """One `docker create`, whose states are in model/container_state.py."""
 
@@ -56,18 +56,22 @@ class Container:
     kept: int = 0
     """Bytes of the engine's memory that its request occupies."""
     signalled: bool = False
-    """Whether a client has requested its end, or sent it another signal."""
+    """Whether a client has requested its end, or sent it another signal. It is a message, as `deferred`: the container
+    may run on. But its end is then not counted against the job or the slot. Only `record_signal` sets it."""
     verdict: Callable[[PayloadKilled], PilotError | None] | None = None
     """Returns the reason to hold a job whose payload-init was killed; None to let it run again."""
     returner: Callable[[], None] | None = None
     """Makes HTCondor vacate the job when the container is lost; None if that is not possible, or has been tried."""
-    returning: PayloadLost | None = None
-    """Reason of the loss while HTCondor is being made to vacate the job. Until its SIGKILL the container seems to run:
-    a starter whose `docker start` has ended asks for its result for 20 s."""
+    is_returning: bool = False
+    """Whether it is lost, and HTCondor is being made to vacate its job. It keeps its state meanwhile
+    (model/container_state.py has the reason). Only `lose`, `end_return` and `kill_lost` set it."""
     loss: PayloadLost | None = None
-    """Reason why it has no result of its own."""
+    """Reason why its command has no result."""
     _result: Outcome | None = None
-    _lost: PayloadLost | None = None
+    """Result of its command, or of the signal that ended it."""
+
+    def __repr__(self) -> str:
+        return f"<Container {self.name} {self.state.name}{', returning' if self.is_returning else ''}>"
 
     @property
     def running(self) -> bool:
@@ -91,8 +95,8 @@ class Container:
         Raises:
             PayloadLost: there will be none.
         """
-        if self._lost is not None:
-            raise self._lost
+        if self.loss is not None and self._result is None and not self.is_returning:
+            raise self.loss
         return self._result
 
     def begin_start(self) -> None:
@@ -112,7 +116,7 @@ class Container:
 
     def lose(self, reason: PayloadLost) -> None:
         """End it without a result: at once, or when HTCondor has vacated its job."""
-        self.loss = self.returning = reason
+        self.loss, self.is_returning = reason, True
         if self.returner is None or self.signalled:
             self.end_return()
         else:
@@ -121,13 +125,13 @@ class Container:
 
     def end_return(self) -> None:
         """End a lost container that HTCondor has not killed."""
-        if self.returning is not None:
-            self._lost, self.returning = self.returning, None
+        if self.is_returning:
+            self.is_returning = False
             self._advance(ContainerEvent.LOSE)
 
     def kill_lost(self, number: int) -> None:
         """End a lost container as HTCondor requests: HTCondor vacates its job, and does not take this for its end."""
-        self.returning, self._result = None, Outcome.of(number)
+        self.is_returning, self._result = False, Outcome.of(number)
         is_released = self.state is ContainerState.RUNNING
         self._advance(ContainerEvent.EXIT if is_released else ContainerEvent.KILL)
         if not is_released:
@@ -135,10 +139,10 @@ class Container:
 
     def forsake(self, reason: PayloadLost) -> None:
         """End it without a result, whatever runs in it, because no client would receive a result."""
-        if self.returning is not None:
+        if self.is_returning:
             self.end_return()
             return
-        self.loss = self._lost = reason
+        self.loss = reason
         self._advance(ContainerEvent.FORSAKE)
         if self.run is not None:
             self.run.forsake()
@@ -150,6 +154,10 @@ class Container:
         self._result = Outcome.of(number)
         self._advance(ContainerEvent.KILL)
         self._let_go()
+
+    def record_signal(self) -> None:
+        """Record that a client has requested its end, or sent it another signal."""
+        self.signalled = True
 
     def defer(self, number: int) -> None:
         """Send it a signal as soon as it runs. Of several signals, SIGKILL has priority."""
@@ -169,12 +177,13 @@ class Container:
         if ended.cancelled() or not self.running:  # it was lost before, since its removal failed
             return
         if (error := ended.exception()) is None:
-            self._result = ended.result()
-            self.error = self._result.excess
+            if self.state is not ContainerState.FORSAKEN:
+                self._result = ended.result()
+            self.error = ended.result().excess
             self._advance(ContainerEvent.EXIT)
         elif self._is_held(error):
             self._advance(ContainerEvent.FAIL)
-        elif self._lost is not None:  # FORSAKEN
+        elif self.state is ContainerState.FORSAKEN:
             self._advance(ContainerEvent.LOSE)
         else:
             self.lose(error if isinstance(error, PayloadLost) else PayloadLost(str(error)))
@@ -195,19 +204,22 @@ class Container:
             self.removed.set()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Execution:
     """One `docker exec`."""
 
     container: Container
     command: Command
-    asked: Mapping[str, Any]
-    """Request, which its inspection shows again."""
+    body: Mapping[str, Any]
+    """The request, which its inspection shows again."""
     stdio: Stdio
     identifier: str = field(default_factory=lambda: secrets.token_hex(32))
     session: ExecSession | None = None
     kept: int = 0
     """Bytes of the engine's memory that its request occupies."""
+
+    def __repr__(self) -> str:
+        return f"<Execution {self.identifier[:12]} in {self.container.name}{', running' if self.running else ''}>"
 
     @property
     def running(self) -> bool:

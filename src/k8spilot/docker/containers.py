@@ -48,7 +48,7 @@ async def begin(store: ContainerStore, container: Container) -> None:
     Raises:
         PilotError: it cannot be started.
     """
-    if container.state is ContainerState.CREATED and container.returning is None:
+    if container.state is ContainerState.CREATED and not container.is_returning:
         container.begin_start()
         await completed(_start(store, container))
 
@@ -60,7 +60,7 @@ async def _start(store: ContainerStore, container: Container) -> None:
             return
         await run.begun()
     except PilotError as error:
-        # In every later state the container has its end already: it was lost, removed, or has run.
+        # In a later state the container has run, or its end is final.
         if container.state is ContainerState.STARTING:
             if isinstance(error, PayloadLost):
                 if await _is_vacated(container, error):  # not an error of the job, which HTCondor would hold for one
@@ -165,11 +165,11 @@ def send(store: ContainerStore, name: str, number: int) -> None:
 
 
 def _signal(container: Container, number: int) -> None:
-    if container.returning is not None:
+    if container.is_returning:
         if number == signal.SIGKILL:  # of a starter that vacates its job; others may be the user's own
             container.kill_lost(number)
         return
-    container.signalled = True
+    container.record_signal()
     match container.state:
         case ContainerState.RUNNING | ContainerState.FORSAKEN:
             running(container).kill(number)
@@ -217,7 +217,7 @@ async def stop(request: web.Request) -> web.Response:
     except ValueError as error:
         raise BadRequest("t must be the number of seconds before SIGKILL") from error
     run = running(container)
-    container.signalled = True
+    container.record_signal()
     run.kill(signal_number(request.query.get("signal", "TERM")))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience if patience >= 0 else None):

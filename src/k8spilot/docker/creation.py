@@ -100,8 +100,8 @@ def _follow(store: ContainerStore, container: Container, *, of_htcondor: bool) -
     if of_htcondor:
         container.returner = lambda: store.return_job(container)
         store.background.start(lambda: follow_starter(store, container), f"starter of {container.name}")
-    if container.returning is not None:
-        container.lose(container.returning)
+    if container.loss is not None:
+        container.lose(container.loss)
 
 
 async def _create_as(store: ContainerStore, name: str, body: JSON, *, of_htcondor: bool) -> Container:
@@ -179,17 +179,31 @@ async def _create(
     """
     payload, reference = store.payload, Reference.parse(request.image)
     stdio = Stdio(terminal=request.terminal, reads=request.reads)
-    inert = Container(name, Image(reference, None), request, payload, _NEVER, stdio)
-    binding = named(payload.bound(reference, request.size if request.is_job else None))
+    inert = Container(
+        name=name,
+        image=Image(reference, None),
+        specification=request,
+        payload=payload,
+        command=_NEVER,
+        stdio=stdio,
+    )
+    bound = named(payload.bound(reference, request.size if request.is_job else None))
     container: Container | None = None
     try:
-        await first_of(signalled, binding)
+        await first_of(signalled, bound)
         if signalled.done():
             inert.kill_early(signalled.result())
             return inert
-        bind = binding.result()
+        bind = bound.result()
         container = Container(
-            name, bind.image, request, payload, request.resolve(bind.image), stdio, bind, bind.subject
+            name=name,
+            image=bind.image,
+            specification=request,
+            payload=payload,
+            command=request.resolve(bind.image),
+            stdio=stdio,
+            bind=bind,
+            subject=bind.subject,
         )
     except BindError as error:
         if not request.is_job or not store.requeues(error):
@@ -202,12 +216,12 @@ async def _create(
             store.background.start(partial(store.listener.left, reference, error), f"refusal of {reference}")
         elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
             store.background.start(store.job_ends.lost, f"loss of {name}")
-        inert.returning = PayloadLost(str(error))
+        inert.loss = PayloadLost(str(error))
         return inert
     finally:
-        if not binding.done():
-            binding.cancel()
-            await asyncio.wait([binding])
-        if container is None and not binding.cancelled() and binding.exception() is None:
-            await completed(payload.remove(binding.result()))  # no container owns this bind
+        if not bound.done():
+            bound.cancel()
+            await asyncio.wait([bound])
+        if container is None and not bound.cancelled() and bound.exception() is None:
+            await completed(payload.remove(bound.result()))  # no container owns this bind
     return container

@@ -34,7 +34,7 @@ async def create(request: web.Request) -> web.Response:
             )
     stdio = Stdio(terminal=bool(body.get("Tty")), reads=bool(body.get("AttachStdin")), keeps=False)
     command = execution_command(container.command, body, is_job=container.specification.is_job)
-    execution = Execution(container, command, {**body, "Cmd": list(body["Cmd"])}, stdio)
+    execution = Execution(container=container, command=command, body={**body, "Cmd": list(body["Cmd"])}, stdio=stdio)
     execution.kept = keep(request)
     store_of(request).add_execution(execution)
     return json_answer({"Id": execution.identifier}, status=HTTPStatus.CREATED)
@@ -54,7 +54,7 @@ async def start(request: web.Request) -> web.StreamResponse:
     body = await json_body(request)
     if execution.session is not None:
         raise Refused(f"exec {execution.identifier[:12]} has been started already")
-    stdio, options = execution.stdio, execution.asked
+    stdio, options = execution.stdio, execution.body
     _running(execution.container)
     if body.get("Detach"):
         _begin(execution)
@@ -67,7 +67,7 @@ async def start(request: web.Request) -> web.StreamResponse:
     session.ended.add_done_callback(lambda _: settled.set())
     try:
         reads = bool(options.get("AttachStdin"))
-        await carry(request, stdio, sink, settled, input_ if reads else None)
+        await carry(request, stdio, sink=sink, settled=settled, input_=input_ if reads else None)
         if reads and settled.is_set():
             await close(request, input_)
     finally:  # as in attach

@@ -1,7 +1,7 @@
 """Requests through HTCondor's own socket: the containers of its jobs, each with the starter that created it.
 
-HTCondor's docker client sends its command lines (lines/). This module checks the request that results from one, and
-each other request: an attacker who passes one check meets the other.
+HTCondor's docker client sends its command lines. lines/ checks the line, and this module checks the request that
+results from it, as well as every other request: neither check relies on the other.
 """
 
 import asyncio

@@ -34,9 +34,9 @@ async def pull(request: web.Request) -> web.StreamResponse:
     text = f"{name}{separator}{tag}" if tag else name
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    await _say(response, f"Pulling from {name}")
+    await _write_status(response, f"Pulling from {name}")
     await bind_early(store, text, has_credentials=_has_credentials(request))
-    await _say(response, f"Status: Image is bound for {text}")
+    await _write_status(response, f"Status: Image is bound for {text}")
     await response.write_eof()
     return response
 
@@ -71,7 +71,7 @@ def _has_credentials(request: web.Request) -> bool:
     )
 
 
-async def _say(response: web.StreamResponse, status: str) -> None:
+async def _write_status(response: web.StreamResponse, status: str) -> None:
     await response.write(json.dumps({"status": status}).encode() + b"\r\n")
 
 

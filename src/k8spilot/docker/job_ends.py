@@ -48,7 +48,7 @@ def _result(container: Container) -> Outcome | None:
 
 
 class JobEnds:
-    """Judges the ends of one slot's jobs, and tells the listener."""
+    """Classifies how the jobs of one slot end, and reports it to the listener."""
 
     def __init__(self, listener: SlotListener, killed: KilledContainers) -> None:
         """Initialize; `killed` counts the jobs of all slots."""
@@ -61,7 +61,7 @@ class JobEnds:
     def judge(self, container: Container) -> None:
         """Hold the job of `container` if it kills its container again and again."""
         job = container.subject.job
-        owner = owner_of(job, container.specification.asked)
+        owner = owner_of(job, container.specification.body)
 
         def verdict(error: PayloadKilled) -> PilotError | None:
             match self._killed.add(job, owner):
@@ -85,7 +85,7 @@ class JobEnds:
     async def watch(self, container: Container) -> None:
         """Wait for the end of a job's container, and count it."""
         await container.settled.wait()
-        owner = owner_of(container.subject.job, container.specification.asked)
+        owner = owner_of(container.subject.job, container.specification.body)
         if container.run is None and container.error:
             await self._count(owner)
         if container.signalled:

@@ -19,6 +19,6 @@ async def next_job(request: web.Request) -> web.Response:
     if not store.payload.free:  # another client was faster, and must not see the files that arrive now
         raise Untimely(f"payload container {store.payload.name} is {store.payload.state.value}; no job can start in it")
     store.payload.reuse.expect()
-    await store.payload.scrubbing.before_files()
-    await store.payload.scrubbing.remove_sandboxes()
+    await store.payload.scrub_runner.before_files()
+    await store.payload.scrub_runner.remove_sandboxes()
     return web.Response(text="nothing is left of earlier jobs\n")

@@ -21,7 +21,8 @@ async def remove(store: ContainerStore, container: Container) -> None:
     if store.containers.get(container.name) is not container:  # it was removed by another request
         await container.removed.wait()
         return
-    container.signalled = container.signalled or container.active
+    if container.active:
+        container.record_signal()
     del store.containers[container.name]
     store.leaving[container.identifier] = container
     store.forget_executions(container)

@@ -47,7 +47,7 @@ def state(container: Container) -> dict[str, Any]:
 
 def inspect(container: Container) -> dict[str, Any]:
     """Return GET /containers/ID/json."""
-    request = container.specification.asked
+    request = container.specification.body
     command = [
         *(container.specification.entrypoint or container.image.entrypoint),
         *container.specification.command,
@@ -128,16 +128,16 @@ def _ports(container: Container) -> dict[str, Any]:
 def execution(one: Execution) -> dict[str, Any]:
     """Return GET /exec/ID/json."""
     outcome = one.session.ended.result() if one.session is not None and one.session.ended.done() else None
-    program, *arguments = one.asked["Cmd"]
+    program, *arguments = one.body["Cmd"]
     return {
         "ID": one.identifier,
         "ContainerID": one.container.identifier,
         "Running": one.running,
         "ExitCode": None if outcome is None else outcome.code,
         "Pid": 0,
-        "OpenStdin": bool(one.asked.get("AttachStdin")),
-        "OpenStdout": bool(one.asked.get("AttachStdout")),
-        "OpenStderr": bool(one.asked.get("AttachStderr")),
+        "OpenStdin": bool(one.body.get("AttachStdin")),
+        "OpenStdout": bool(one.body.get("AttachStdout")),
+        "OpenStderr": bool(one.body.get("AttachStderr")),
         "CanRemove": False,
         "DetachKeys": "",
         "ProcessConfig": {

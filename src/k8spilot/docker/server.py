@@ -34,7 +34,8 @@ _CLOSE_SECONDS: Final = 2.0
 _BACKLOG: Final = 128
 _CONNECTIONS: Final = 128
 _OF_ONE_USER: Final = 96
-"""Connections of one user to one socket. A job of HTCondor has a handful. At the limit the idle ones are closed."""
+"""Connections of one user to one socket. A job of HTCondor has a handful. At the limit, idle connections are closed
+first."""
 
 _INTERNAL_ERROR: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _STATUS: Final = {
@@ -98,8 +99,8 @@ def _choose_slot(endpoints: Mapping[str, Endpoint], more: Collection[str]) -> Mi
     """Return the middleware that gives a request the slot of its socket.
 
     Args:
-        endpoints: path of a socket -> its slot. Other sockets serve the paths of `more` only.
-        more: paths beside the Engine API.
+        endpoints: path of a socket -> its slot. A socket without a slot serves only /_ping and the paths of `more`.
+        more: paths that do not belong to the Engine API.
     """
     shared, shared_paths = MemoryBudget(_SHARED_BYTES), {"/_ping", *more} - {pilot_api.NEXT_JOB}
 
@@ -123,7 +124,8 @@ def _choose_slot(endpoints: Mapping[str, Endpoint], more: Collection[str]) -> Mi
 async def _restrict_htcondors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Serve on HTCondor's own socket only the requests of HTCondor, and its command lines nowhere else."""
     path = _path_of(request)
-    if path not in SERVED.get(request.method, ()) if is_htcondors(request) else path == COMMAND:
+    is_refused = path not in SERVED.get(request.method, ()) if is_htcondors(request) else path == COMMAND
+    if is_refused:
         raise web.HTTPNotFound
     return await handler(request)
 
@@ -142,8 +144,8 @@ def application(endpoints: Mapping[str, Endpoint], more: Sequence[web.RouteDef] 
     """Return the application with the paths of the Engine API, with and without a version (HTCondor uses none).
 
     Args:
-        endpoints: path of a socket -> its slot. Other sockets serve the paths of `more` only.
-        more: paths beside the Engine API.
+        endpoints: path of a socket -> its slot. A socket without a slot serves only /_ping and the paths of `more`.
+        more: paths that do not belong to the Engine API.
     """
     choose_slot = _choose_slot(endpoints, {route.path for route in more})
     middlewares = [_log_requests, _answer_errors, choose_slot, _restrict_htcondors]
@@ -189,8 +191,8 @@ async def serve(
     endpoints: Mapping[str, Endpoint], listening: Sequence[socket.socket], more: Sequence[web.RouteDef] = ()
 ) -> AsyncIterator[None]:
     """Serve on sockets for as long as the context lasts, and close them. The arguments are those of `application`."""
-    # A disconnect cancels the request: when a docker CLI is killed with its starter, no client remains to remove a
-    # container.
+    # The handler is cancelled when its client disconnects. Otherwise a bind would go on for a starter that was killed,
+    # and no client would remove its container.
     app = application(endpoints, more)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True)
     await runner.setup()
@@ -199,8 +201,8 @@ async def serve(
     servers = []
     for listener in listening:
         listener.setblocking(False)
-        door, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
-        connection = partial(Connection, door, idle, manager, loop=loop, access_log=_QUIET)
+        limiter, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
+        connection = partial(Connection, limiter, idle, manager, loop=loop, access_log=_QUIET)
         servers.append(await loop.create_server(connection, sock=listener))
     try:
         yield

@@ -6,6 +6,7 @@ from typing import Final
 from k8spilot.common.errors import Refused
 
 _DIGITS: Final = 9
+"""Length limit of a number: int() raises ValueError for thousands of digits."""
 
 
 def signal_number(text: str) -> int:

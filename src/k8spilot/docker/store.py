@@ -22,6 +22,8 @@ from k8spilot.model.image import Image
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload.listeners import SlotListener
 
+JSON = dict[str, Any]
+
 _IMAGES: Final = 256
 _ID_PREFIX: Final = 12
 _EXECUTIONS: Final = 256
@@ -234,6 +236,3 @@ def is_htcondors(request: web.Request) -> bool:
     """Return whether a request came through a socket of HTCondor's own."""
     endpoint: Endpoint | None = request.get(ENDPOINT)
     return endpoint is not None and endpoint.of_htcondor
-
-
-JSON = dict[str, Any]

@@ -16,7 +16,7 @@ from k8spilot.engine.startup import EQUAL_SLOTS, deaths, find_gpus, hear_payload
 from k8spilot.gpu.pod_gpus import PodGpus
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
-from k8spilot.payload.listeners import Fanout, tell_of_outages
+from k8spilot.payload.listeners import Fanout, report_outages
 from k8spilot.registry.skopeo import Registry
 from k8spilot.telemetry.service import Recorders, Telemetry
 from k8spilot.telemetry.status import Observed
@@ -53,7 +53,7 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
     recorders = Recorders(settings, pod.api)
     ads = PublishedAds(startd_ad, images)
     listener = Fanout([recorders.slot, AdPublisher(ads)])
-    reporting = restarting(partial(tell_of_outages, pod, listener), "the report of API outages")
+    reporting = restarting(partial(report_outages, pod, listener), "the report of API outages")
     ends.callback(tasks.create_task(reporting, name="report of API outages").cancel)
     withdrawal = restarting(ads.withdraw_avoided, "the withdrawal of avoided images")
     ends.callback(tasks.create_task(withdrawal, name="withdrawal of avoided images").cancel)

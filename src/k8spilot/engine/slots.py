@@ -28,7 +28,7 @@ from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.bind import Timeouts
 from k8spilot.payload.binder import Binder
-from k8spilot.payload.container import PayloadContainer, Terms
+from k8spilot.payload.container import JobDifferences, PayloadContainer
 from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
 from k8spilot.payload.idle_image import IdleImage
@@ -137,16 +137,16 @@ def build_slot(
         build_binder(settings, pod, heard, shared, gpus),
         heard.scrubber,
         shared.tasks,
-        pace=Timeouts(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
+        timeouts=Timeouts(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
         listener=listener,
-        terms=Terms(
+        differences=JobDifferences(
             sizes=shared.sizes if slot.is_dynamic else None,
             whose=partial(shared.startd_ad.tenant, slot.name) if settings.reuse else None,
         ),
     )
     ends.callback(payload.close)
     if is_doubtful:
-        payload.abandoned_pull.doubt()
+        payload.abandoned_pull.assume_unfinished()
     elif not shared.idle_image.is_bound_to(payload.name):
         payload.return_to_idle()
     meter = build_disk_meter(context, slot, is_root=isinstance(heard.scrubber, PilotScrubber))

@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 class Command:
     """A command that a run executes in the payload container.
 
-    All texts are bytes, as in Linux: any byte but NUL (execve(2)).
+    All texts are bytes, as in Linux: any byte but NUL (execve(2)). The representation has neither arguments nor
+    environment, in which users pass secrets.
     """
 
-    arguments: tuple[bytes, ...]
+    arguments: tuple[bytes, ...] = field(repr=False)
     """The program and its arguments; at least one. A program without a slash is looked up in the job's PATH."""
-    environment: tuple[bytes, ...] = ()
+    environment: tuple[bytes, ...] = field(default=(), repr=False)
     """Variables as NAME=VALUE, which override the image's."""
     removed: tuple[bytes, ...] = ()
     """Names, or prefixes that end in `*`, to remove from the container's environment."""
     directory: bytes | None = None
     otherwise: bytes | None = None
     """Program to run if the first argument does not exist."""
-    umask: int = field(default=0o022)
+    umask: int = 0o022
 
     def encode(self) -> bytes:
         """Return the command as records of a letter, a value and a NUL (payload_init/command.c reads them).

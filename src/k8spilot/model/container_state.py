@@ -12,9 +12,17 @@
 the waiting clients get its result. So a removal in progress is not a state: as in Docker (State.RemovalInProgress of
 moby's container/state.go), it accompanies the states, and docker/store.py has a list of such containers (`leaving`).
 
-A container does not exist before its image is bound (docker/creation.py). If a signal ended the bind, the
-container is created in `KILLED`; if the bind failed and the job is not at fault, in `LOST`. A pause is a state of the
-payload container (model/payload_state.py) alone: a copy here could differ.
+A container does not exist before its image is bound (docker/creation.py). If a signal ended the bind, it is in `KILLED`
+from the beginning. If the bind failed and the job is not at fault, it is lost from the beginning.
+
+A lost container of HTCondor's is returned before it ends: HTCondor is made to vacate the job, and its SIGKILL leads to
+`KILLED`, or from `RUNNING` to `EXITED`. Without a SIGKILL within ten seconds the container is `LOST`. The return is not
+a state either: it accompanies `CREATED`, `STARTING` or `RUNNING` (`Container.is_returning` in docker/container.py). In
+that time a starter whose `docker start` has ended asks for the job's result, and clients can attach, inspect or remove.
+They all get the answer of the state in which the container was lost. So a state for the return would be needed three
+times, or with a note of the state before.
+
+A pause is a state of the payload container (model/payload_state.py) alone: a copy here could differ.
 """
 
 from enum import Enum
@@ -58,38 +66,45 @@ class ContainerEvent(Enum):
     REMOVE = "remove"
 
 
-_S, _E = ContainerState, ContainerEvent
-
 TRANSITIONS: Final[dict[ContainerState, dict[ContainerEvent, ContainerState]]] = {
-    _S.CREATED: {
-        _E.START: _S.STARTING,
-        _E.KILL: _S.KILLED,
-        _E.LOSE: _S.LOST,
-        _E.FORSAKE: _S.LOST,
-        _E.REMOVE: _S.REMOVED,
+    ContainerState.CREATED: {
+        ContainerEvent.START: ContainerState.STARTING,
+        ContainerEvent.KILL: ContainerState.KILLED,
+        ContainerEvent.LOSE: ContainerState.LOST,
+        ContainerEvent.FORSAKE: ContainerState.LOST,
+        ContainerEvent.REMOVE: ContainerState.REMOVED,
     },
-    _S.STARTING: {
-        _E.RELEASE: _S.RUNNING,
-        _E.KILL: _S.KILLED,
-        _E.FAIL: _S.FAILED,
-        _E.LOSE: _S.LOST,
-        _E.FORSAKE: _S.LOST,
-        _E.REMOVE: _S.REMOVED,
+    ContainerState.STARTING: {
+        ContainerEvent.RELEASE: ContainerState.RUNNING,
+        ContainerEvent.KILL: ContainerState.KILLED,
+        ContainerEvent.FAIL: ContainerState.FAILED,
+        ContainerEvent.LOSE: ContainerState.LOST,
+        ContainerEvent.FORSAKE: ContainerState.LOST,
+        ContainerEvent.REMOVE: ContainerState.REMOVED,
     },
-    _S.RUNNING: {_E.EXIT: _S.EXITED, _E.FAIL: _S.FAILED, _E.LOSE: _S.LOST, _E.FORSAKE: _S.FORSAKEN},
-    _S.FORSAKEN: {_E.FORSAKE: _S.FORSAKEN, _E.EXIT: _S.LOST, _E.LOSE: _S.LOST},
-    _S.EXITED: {_E.REMOVE: _S.REMOVED},
-    _S.KILLED: {_E.REMOVE: _S.REMOVED},
-    _S.FAILED: {_E.REMOVE: _S.REMOVED},
-    _S.LOST: {_E.REMOVE: _S.REMOVED},
-    _S.REMOVED: {},
+    ContainerState.RUNNING: {
+        ContainerEvent.EXIT: ContainerState.EXITED,
+        ContainerEvent.FAIL: ContainerState.FAILED,
+        ContainerEvent.LOSE: ContainerState.LOST,
+        ContainerEvent.FORSAKE: ContainerState.FORSAKEN,
+    },
+    ContainerState.FORSAKEN: {
+        ContainerEvent.FORSAKE: ContainerState.FORSAKEN,
+        ContainerEvent.EXIT: ContainerState.LOST,
+        ContainerEvent.LOSE: ContainerState.LOST,
+    },
+    ContainerState.EXITED: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.KILLED: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.FAILED: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.LOST: {ContainerEvent.REMOVE: ContainerState.REMOVED},
+    ContainerState.REMOVED: {},
 }
 
-UNRELEASED: Final = frozenset({_S.CREATED, _S.STARTING})
+UNRELEASED: Final = frozenset({ContainerState.CREATED, ContainerState.STARTING})
 """Its command has not been released yet, but may be."""
-RUNNING: Final = frozenset({_S.RUNNING, _S.FORSAKEN})
+RUNNING: Final = frozenset({ContainerState.RUNNING, ContainerState.FORSAKEN})
 """Docker's State.Running."""
-SETTLED: Final = frozenset(_S) - UNRELEASED - RUNNING
+SETTLED: Final = frozenset(ContainerState) - UNRELEASED - RUNNING
 """Final states before the removal."""
 
 

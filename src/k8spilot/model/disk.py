@@ -1,4 +1,4 @@
-"""How much disk a job may use, and when its use must be looked at again; no I/O."""
+"""The disk that a job may use, and the time at which its use is measured again; no I/O."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 MIB: Final = 2**20
 
 LONGEST_SECONDS: Final = 5.0
-"""Longest time between two looks, if nothing seems to be written."""
+"""Longest time in seconds between two measurements, if nothing seems to be written."""
 _SHARE: Final = 0.25
-"""Part of the room that may be filled between two looks."""
+"""Part of the room that may be filled between two measurements."""
 _LEAST_BYTES: Final = MIB
-"""A change of the free space that is no reason to look: others write to the node's disk, too."""
+"""Change of the free space that is no reason to measure: others write to the node's disk, too."""
 _COUNTED: Final = "its sandbox, /tmp, /var/tmp and its changes of the image count"
 _QUIET: Final = 10
 """Least time between two measurements, in durations of a measurement, while there is room."""
@@ -65,8 +65,8 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One measurement."""
+class Measurement:
+    """One measurement of the disk that a job uses."""
 
     at: float
     """Its time, in seconds of a monotonic clock."""
@@ -76,11 +76,11 @@ class Look:
     """Bytes that the job occupied."""
 
 
-def is_due(last: Look, now: float, fallen: int, limit: int) -> bool:
-    """Return whether it is time for another look.
+def is_due(last: Measurement, now: float, fallen: int, limit: int) -> bool:
+    """Return whether it is time for another measurement.
 
     Args:
-        last: the last look.
+        last: the last measurement.
         now: the present time.
         fallen: bytes by which the free space of the disk has fallen since. Others write there, too, so that this is
             only a hint.

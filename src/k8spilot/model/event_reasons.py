@@ -41,8 +41,8 @@ class EventKind(NamedTuple):
     """Properties of all Events with one reason."""
 
     type: EventType
-    published: str
-    """When, in one or two sentences for the reference page."""
+    when: str
+    """Time or condition of the Event, in one or two sentences for the reference page."""
     action: str = ""
     """Action of the operator, in a sentence; empty if none is needed."""
 
@@ -58,8 +58,8 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     "InPool": EventKind("Normal", "A collector of the pool has the slot's ad, after the start or an absence."),
     "NotInPool": EventKind(
         "Warning",
-        "No collector of the pool has the slot's ad: at the start, or for 150 s later. The message says why, such as "
-        "no such host, nobody answers, not authenticated, or not authorised.",
+        "No collector of the pool has the slot's ad: at the start, or later for more than 150 s. The message says why, "
+        "such as no such host, nobody answers, not authenticated, or not authorised.",
         "Do what the message says. A pilot that is never in the pool ends after `K8SPILOT_JOIN_TIMEOUT_SECONDS`.",
     ),
     "MoreRights": EventKind(
@@ -129,7 +129,8 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     ),
     "HTCondorHangs": EventKind(
         "Warning",
-        "A daemon of HTCondor has not answered for a minute, and its job was ended. After 85 s the daemon is ended.",
+        "A daemon of HTCondor has not answered for 60 s, and the pilot has ended the jobs of all its slots. After 85 s "
+        "it kills the daemon.",
         "A job can cause this: look at whose jobs ran.",
     ),
     "GpuMismatch": EventKind(

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from k8spilot.common.errors import Scope
-from k8spilot.model.crio_words import unwrap
+from k8spilot.model.kubelet_messages import unwrap
 from k8spilot.model.reference import Reference
 
 _NAMES: Final = re.compile(

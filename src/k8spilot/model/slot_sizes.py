@@ -1,7 +1,7 @@
 """Sizes of the payload containers that share the resources of one partitionable slot; no I/O.
 
 All containers together never have more than the pod's room for them. A container without a job keeps its size until
-another one needs the room: consecutive jobs of one size need no change.
+another one needs the room, or until it returns to the idle image: consecutive jobs of one size need no change.
 """
 
 from collections.abc import Iterable, Mapping

@@ -35,12 +35,13 @@ class AbandonedPull:
         self._start = start
         self._patience = patience
         """Seconds that a job waits which arrived nevertheless; then it goes back to the queue."""
-        self._settled: asyncio.Future[None] | None = None
+        self._waiting: asyncio.Future[None] | None = None
+        """Task of the wait; None before the first one."""
         self.since: datetime | None = None
         """Start of the wait; None without a wait, or in its first seconds."""
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """Reason why no job can start, and the remedy; empty if jobs can start."""
         image = self._binder.unfinished
         if self.since is None or image is None:
@@ -53,12 +54,12 @@ class AbandonedPull:
 
     def begin(self) -> None:
         """Wait for the node in the background if a change is unfinished, unless such a wait is running."""
-        if self._binder.unfinished is not None and (self._settled is None or self._settled.done()):
-            self._settled = self._start(self._settle, "settling")
+        if self._binder.unfinished is not None and (self._waiting is None or self._waiting.done()):
+            self._waiting = self._start(self._wait, "settling")
 
-    def doubt(self) -> None:
+    def assume_unfinished(self) -> None:
         """Wait for the node because an earlier engine may have abandoned the bind that the pod has."""
-        self._binder.doubt()
+        self._binder.assume_unfinished()
         self.begin()
 
     async def over(self, reference: Reference) -> None:
@@ -67,26 +68,26 @@ class AbandonedPull:
         Raises:
             NotNow: the wait is too long; the job that needs the image is not at fault.
         """
-        if self._settled is None or self._settled.done():
+        if self._waiting is None or self._waiting.done():
             return
-        await asyncio.wait([self._settled], timeout=self._patience)
-        if not self._settled.done():
-            why = self._binder.trouble or self.words or "the node still works on the last image"
+        await asyncio.wait([self._waiting], timeout=self._patience)
+        if not self._waiting.done():
+            why = self._binder.trouble or self.message or "the node still works on the last image"
             raise NotNow(f"image {reference} cannot be bound now: {why}")
 
     def close(self) -> None:
         """End the wait, at the end of the pilot."""
-        if self._settled is not None:
-            self._settled.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
 
-    async def _settle(self) -> None:
+    async def _wait(self) -> None:
         began = datetime.now(UTC)
         reporting = self._start(lambda: self._report(began), "notice")
         try:
             while self._binder.unfinished is not None:
-                binding = await self._binder.ask_to_rest()
+                change = await self._binder.request_idle_image()
                 try:
-                    await self._binder.rested(binding)
+                    await self._binder.await_idle_image(change)
                 except NotNow as error:
                     logger.warning("%s; requesting the idle image again.", error)
                     await asyncio.sleep(_AGAIN_SECONDS)
@@ -100,8 +101,8 @@ class AbandonedPull:
         if (image := self._binder.unfinished) is None:
             return
         self.since = began
-        logger.warning("The slot takes no job at present: %s.", self.words)
-        self._listener.still_pulling(image, self.words)
+        logger.warning("The slot takes no job at present: %s.", self.message)
+        self._listener.still_pulling(image, self.message)
         try:
             while True:
                 await self._listener.away("pull")

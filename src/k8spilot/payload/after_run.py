@@ -10,7 +10,7 @@ from k8spilot.payload.binder import Binder
 from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.run import Run
-from k8spilot.payload.scrub.scrubber import Scrubbing
+from k8spilot.payload.scrub.scrubber import ScrubRunner
 
 
 class AfterRun:
@@ -18,8 +18,9 @@ class AfterRun:
 
     def __init__(
         self,
+        *,
         binder: Binder,
-        scrubbing: Scrubbing,
+        scrub_runner: ScrubRunner,
         abandoned_pull: AbandonedPull,
         work: Background,
         listener: SlotListener,
@@ -28,8 +29,8 @@ class AfterRun:
     ) -> None:
         self._binder = binder
         self._sizes = sizes
-        self._needs_container = scrubbing.needs_container
-        self._scrubbing = scrubbing
+        self._needs_container = scrub_runner.needs_container
+        self._scrub_runner = scrub_runner
         self._abandoned_pull = abandoned_pull
         self._work = work
         self._listener = listener
@@ -40,7 +41,7 @@ class AfterRun:
         """Report the end of `run`."""
         run.ended.add_done_callback(lambda ended: self._report(run, ended))
 
-    def tell_excess(self, words: str) -> None:
+    def report_excess(self, words: str) -> None:
         """Report that the job has used more disk than it may."""
         self._work.start(partial(self._listener.excess, words), "notice")
 
@@ -53,19 +54,19 @@ class AfterRun:
         is_lost = self._needs_container and run is not None and not run.channel.still_open()
         is_over = run is not None and run.exceeds
         if is_over:  # before the kubelet measures the volumes, and evicts the pod
-            self._work.start(self._scrubbing.before_files, "scrub")
-            self.tell_excess("")
-        self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._rest)
+            self._work.start(self._scrub_runner.before_files, "scrub")
+            self.report_excess("")
+        self._work.start_later(0 if is_lost or is_over else self._idle_seconds, "unbind", self._shrink_and_unbind)
 
     def unbind_now(self) -> None:
         """Return to the idle image in a new container, whose size is smaller than that of the present one."""
         if self._binder.unfinished is None:
-            self._work.start_later(0, "unbind", self._binder.rest)
+            self._work.start_later(0, "unbind", self._binder.unbind)
 
-    async def _rest(self) -> None:
+    async def _shrink_and_unbind(self) -> None:
         if self._sizes is not None:
             await self._sizes.shrink(self._binder.name)
-        await self._binder.rest()
+        await self._binder.unbind()
 
     def end(self) -> None:
         """Cancel the pending work: a bind starts, whose container is not for the last job."""
@@ -81,4 +82,4 @@ class AfterRun:
             return
         self._listener.lost(str(error))
         coming = partial(self._binder.next_container, run.channel)
-        self._rescue = self._work.start(lambda: self._scrubbing.rescue(coming), "rescue")
+        self._rescue = self._work.start(lambda: self._scrub_runner.rescue(coming), "rescue")

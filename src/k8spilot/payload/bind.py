@@ -56,11 +56,12 @@ class Bind:
         work: runs it.
         make: changes the image.
         ended: called with `BOUND` or `FAIL` in the moment in which `change` is done; not called on cancellation.
-        tenant: the startd's answer about the tenant of the slot; None if it was not asked.
+        tenant: the startd's answer about the tenant of the slot; None if it was not queried.
     """
 
     def __init__(
         self,
+        *,
         reference: Reference,
         subject: logs.Subject,
         work: Background,
@@ -79,6 +80,10 @@ class Bind:
         """Change whose container the pod's status has shown, which is not `change` if that container did not do."""
         self.change = work.start(self._run, "bind")
         """Change of the pod, as soon as payload-init runs in the image; raises the reason of a failure."""
+
+    def __repr__(self) -> str:
+        state = "bound" if self.is_bound else "failed" if self.failed else "in progress"
+        return f"<Bind {self.subject.attempt} of {self.reference}, {state}>"
 
     @property
     def image(self) -> Image:
@@ -123,12 +128,13 @@ class BindSteps:
 
     def __init__(
         self,
+        *,
         lookup: ImageLookup,
         binder: Binder,
         abandoned_pull: AbandonedPull,
         listener: SlotListener,
         work: Background,
-        pace: Timeouts,
+        timeouts: Timeouts,
         renew: Callable[[Image, Bind], Awaitable[ImageChange | None]],
     ) -> None:
         self._lookup = lookup
@@ -138,8 +144,8 @@ class BindSteps:
         self._abandoned_pull = abandoned_pull
         self._listener = listener
         self._work = work
-        self._longest = pace.bind_seconds
-        self.unclaimed_seconds = pace.patience_seconds + pace.bind_seconds + _UNCLAIMED_SECONDS
+        self._longest = timeouts.bind_seconds
+        self.unclaimed_seconds = timeouts.patience_seconds + timeouts.bind_seconds + _UNCLAIMED_SECONDS
         """Seconds after which an unclaimed bind is dropped."""
 
     def admit(self, reference: Reference) -> None:
@@ -148,7 +154,7 @@ class BindSteps:
 
     def is_new(self, reference: Reference) -> bool:
         """Return whether this pod has not used the image yet, so that the node pulls it."""
-        return not self._lookup.has_had(reference)
+        return not self._lookup.has_used(reference)
 
     async def make(self, bind: Bind) -> ImageChange:
         """Change the payload container's image to the bind's.

@@ -32,14 +32,14 @@ from k8spilot.kube.own_pod import OwnPod, Sidecar
 from k8spilot.kube.pod import IDLE_COST, bind_of, runtime
 from k8spilot.kube.relist import Relist
 from k8spilot.model.image import Image
+from k8spilot.model.kubelet_messages import plain
 from k8spilot.model.reference import Reference
 from k8spilot.model.runtime_faults import runtime_fault
-from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.image_requests import ImageRequests
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
-from k8spilot.payload_init.thaw import thaw
+from k8spilot.payload_init.stopped import await_end
 from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _AGAIN_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 60.0
 """Limit in seconds of the intermediate step to the idle image."""
 _TRIES: Final = 3
-_REST_SECONDS: Final = (1.0, 30.0)
+_UNBIND_SECONDS: Final = (1.0, 30.0)
 """First and longest pause in seconds between attempts to return to the idle image."""
 
 
@@ -77,7 +77,9 @@ class Binder:
         self._patience = patience
         """Seconds to wait for an unavailable API server, and for a registry that the kubelet cannot reach."""
         self._requests = ImageRequests()
-        self._changes = ChangeObserver(sidecar.name, pod, registry, self._requests, patience)
+        self._changes = ChangeObserver(
+            name=sidecar.name, pod=pod, registry=registry, requests=self._requests, patience=patience
+        )
         self._relist = Relist(pod, sidecar)
         self._unfinished: Reference | None = None
         self._wanted = ""
@@ -140,7 +142,7 @@ class Binder:
                 f"the node has not changed to image {reference} within {seconds:.0f} s, because it pulled the image of "
                 "another job in the same pod"
             )
-        if self._requests.unheard:
+        if self._requests.unacknowledged:
             return NotNow(
                 f"the node has not begun to change to image {reference} within {seconds:.0f} s; it may be overloaded, "
                 "or its kubelet unavailable"
@@ -169,13 +171,13 @@ class Binder:
         # A refused image stays here until a container has started: the kubelet pulls it again after its back-off.
         before, self.unfinished = self.unfinished, self.unfinished or image.reference
         try:
-            binding = await self._change(image, wanted)
+            change = await self._change(image, wanted)
         except ClusterRefused:  # the kubelet does not see this change
             self.unfinished = before
             raise
-        await self._arrive(binding, self._changes.refused(binding), self._arrived(binding))
-        logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - binding.asked)
-        return binding
+        await self._arrive(change, self._changes.refused(change), self._arrived(change))
+        logger.info("Container %s runs %s %.3f s after the change.", self.name, wanted, _now() - change.requested)
+        return change
 
     async def _pass_by_idle(self) -> None:
         """Change to the idle image, so that the status has no message, and no container of the last image follows.
@@ -187,14 +189,14 @@ class Binder:
         wanted = self._idle()
         idle = Reference.parse(wanted)
         try:
-            binding = await self._change(Image(idle, idle.digest), wanted)
+            change = await self._change(Image(idle, idle.digest), wanted)
         except ClusterRefused as error:  # the pilot's own image: the job is not at fault
             raise ClusterError(str(error)) from error
         try:
             async with asyncio.timeout(_IDLE_SECONDS):
-                await self._arrive(binding, self._changes.unavailable(binding), self._confirmed(binding))
+                await self._arrive(change, self._changes.unavailable(change), self._confirmed(change))
         except TimeoutError:
-            if (words := self._changes.not_started(binding)) is not None:
+            if (words := self._changes.not_started(change)) is not None:
                 raise NotNow(
                     f"the idle image {idle} cannot be started; the job is not at fault: {plain(words)}"
                 ) from None
@@ -204,14 +206,14 @@ class Binder:
         except BindError as error:
             logger.warning("%s; continuing without it.", error)
 
-    async def confirm(self, binding: ImageChange) -> tuple[Channel, str]:
+    async def confirm(self, change: ImageChange) -> tuple[Channel, str]:
         """Return connection and id of the container in which the pod's status shows the bound image running.
 
         Raises:
             PayloadLost: no such container; the job is not at fault.
         """
         try:
-            async with side_by_side(self._confirmed(binding), self._changes.displaced(binding)) as both:
+            async with side_by_side(self._confirmed(change), self._changes.displaced(change)) as both:
                 confirmed, displaced = both
                 await first_of(*both, seconds=_CONFIRM_SECONDS)
                 while not confirmed.done() and not displaced.done() and self.pod.work.delays(self.name):
@@ -228,21 +230,21 @@ class Binder:
         except ClusterError as error:
             raise PayloadLost(f"{error}; the job goes back to the queue") from error
         raise PayloadLost(
-            f"the pod's status does not show image {binding.image.reference} running within "
+            f"the pod's status does not show image {change.image.reference} running within "
             f"{_CONFIRM_SECONDS:.0f} s; the node may be overloaded, and the job goes back to the queue"
         )
 
-    async def _confirmed(self, binding: ImageChange) -> tuple[Channel, str]:
-        identity = await self._changes.running(binding)
-        return await self._arrived(binding), identity
+    async def _confirmed(self, change: ImageChange) -> tuple[Channel, str]:
+        identity = await self._changes.running(change)
+        return await self._arrived(change), identity
 
-    async def _arrived(self, binding: ImageChange) -> Channel:
-        channel = await self._init_server.until(lambda candidate: candidate.bind == binding.name and candidate.fresh)
+    async def _arrived(self, change: ImageChange) -> Channel:
+        channel = await self._init_server.until(lambda candidate: candidate.bind == change.name and candidate.fresh)
         self.unfinished = None
         # Unless the pod's supplementalGroupsPolicy is Strict, the image's own /etc/group adds groups.
         if others := sorted(channel.groups - self._groups()):
             raise BindError(
-                f"image {binding.image.reference} adds its jobs to other groups ({', '.join(map(str, others))}); "
+                f"image {change.image.reference} adds its jobs to other groups ({', '.join(map(str, others))}); "
                 "remove the jobs' user (usually nobody) from these groups in its /etc/group"
             )
         return channel
@@ -251,16 +253,16 @@ class Binder:
         """Wait for the container after that of `last` in which nothing has run yet."""
         return await self._init_server.until(lambda candidate: candidate is not last and candidate.fresh)
 
-    def doubt(self) -> None:
+    def assume_unfinished(self) -> None:
         """Treat the pod's present change as unfinished: another engine started it."""
         with suppress(ImageError):  # not an image's name, so that nothing pulls it
             self.unfinished = Reference.parse(self._changes.view(self.pod.pod).wanted)
 
-    async def rest(self) -> None:
+    async def unbind(self) -> None:
         """Request the idle image until the API server accepts it or the task is cancelled; do not wait for it."""
-        await thaw((await self.ask_to_rest()).last)
+        await await_end((await self.request_idle_image()).last)
 
-    async def rested(self, binding: ImageChange) -> None:
+    async def await_idle_image(self, change: ImageChange) -> None:
         """Wait until the kubelet handles the change to the idle image, after a change that was `unfinished`.
 
         There is no time limit: the kubelet ends no pull by itself, whatever happens to the pod.
@@ -269,19 +271,19 @@ class Binder:
             NotNow: another client has requested another image, or the API server is unavailable: request it again.
         """
         try:
-            await self._arrive(binding, self._changes.unavailable(binding), self._arrived(binding))
+            await self._arrive(change, self._changes.unavailable(change), self._arrived(change))
         except NotNow:
             raise
         except BindError as error:  # the message shows that the other pull has ended
             logger.warning("%s; continuing without it.", error)
         self.unfinished = None
 
-    async def ask_to_rest(self) -> ImageChange:
+    async def request_idle_image(self) -> ImageChange:
         """Request the idle image until the API server accepts it, or until cancelled."""
         wanted = self._idle()
         idle = Reference.parse(wanted)
 
-        async def change(name: str) -> dict[str, Any] | None:
+        async def request(name: str) -> dict[str, Any] | None:
             try:
                 return await self.pod.set_image(self._sidecar, wanted, name, IDLE_COST)
             except ClusterRefused as error:
@@ -292,7 +294,7 @@ class Binder:
         return await self._changed(
             Image(idle, idle.digest),
             wanted,
-            lambda name: retry(partial(change, name), math.inf, BackOff(*_REST_SECONDS)),
+            lambda name: retry(partial(request, name), math.inf, BackOff(*_UNBIND_SECONDS)),
         )
 
     async def _change(self, image: Image, wanted: str) -> ImageChange:
@@ -301,26 +303,26 @@ class Binder:
         )
 
     async def _changed(
-        self, image: Image, wanted: str, change: Callable[[str], Awaitable[dict[str, Any] | None]]
+        self, image: Image, wanted: str, send: Callable[[str], Awaitable[dict[str, Any] | None]]
     ) -> ImageChange:
         """Request a change, and return it.
 
-        `change` is called with the name of the change, and returns the result of set_image.
+        `send` is called with the name of the change, and returns the result of set_image.
         """
         self._wanted = wanted
         now, last, name = self._changes.view(self.pod.pod), self._init_server.current, uuid.uuid4().hex
         self._requests.add(wanted, last)
-        binding = ImageChange(image, wanted, name, now, last, _now())
-        then = await change(name)
+        change = ImageChange(image=image, wanted=wanted, name=name, before=now, last=last, requested=_now())
+        then = await send(name)
         # The watch's view may be stale after an outage. The answer has the status of the container before.
         if then is not None:
-            return replace(binding, before=replace(self._changes.view(then), wanted=now.wanted))
+            return replace(change, before=replace(self._changes.view(then), wanted=now.wanted))
         # It was requested before: by an attempt whose answer was lost, or, for an idle image without a digest, by an
         # unbind.
-        return replace(binding, name=bind_of(self.pod.pod, self._sidecar.annotation))
+        return replace(change, name=bind_of(self.pod.pod, self._sidecar.annotation))
 
     async def _arrive(
-        self, binding: ImageChange, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]
+        self, change: ImageChange, refusal: Coroutine[Any, Any, BindError], arrival: Coroutine[Any, Any, object]
     ) -> None:
         """Wait for the `arrival` of the new container, or for the kubelet's refusal.
 
@@ -332,10 +334,10 @@ class Binder:
         async with side_by_side(
             arrival,
             refusal,
-            self._changes.displaced(binding),
+            self._changes.displaced(change),
             self.pod.connectivity.lasting(self._patience),
-            self._end_last(binding),
-            self._relist.begin(None if binding.last is None else binding.last.closed),
+            self._end_last(change),
+            self._relist.begin(None if change.last is None else change.last.closed),
         ) as (arrived, refused, displaced, away, *_):
             await first_of(arrived, refused, displaced, away)
             if displaced.done():
@@ -345,10 +347,10 @@ class Binder:
             self._relist.container_started()
             arrived.result()  # raises if the container is not usable
 
-    async def _end_last(self, binding: ImageChange) -> None:
+    async def _end_last(self, change: ImageChange) -> None:
         """Wait for the end of the previous container, and end it if the kubelet does not."""
-        if binding.last is not None and await thaw(binding.last):
-            self._requests.heard()
+        if change.last is not None and await await_end(change.last):
+            self._requests.acknowledge()
 
 
 def _now() -> float:

@@ -29,7 +29,7 @@ from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.reuse import ContainerReuse, Whose
 from k8spilot.payload.run import Run, RunTarget
-from k8spilot.payload.scrub.scrubber import Scrubber, Scrubbing
+from k8spilot.payload.scrub.scrubber import Scrubber, ScrubRunner
 from k8spilot.payload.state_machine import PayloadMachine
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Usage
@@ -41,16 +41,16 @@ _TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JobDifferences:
     """Differences between the jobs of a slot."""
 
     sizes: ContainerSizes | None = None
     """Gives the container the size of its job; None if all jobs of the slot have one size."""
     whose: Whose | None = None
-    """Tells whose job it is, for the reuse of the container; None if each job has a fresh one."""
+    """Returns whose job it is, for the reuse of the container; None if each job has a fresh one."""
 
 
-_SAME: Final = Terms()
+_SAME: Final = JobDifferences()
 
 
 class PayloadContainer:
@@ -68,29 +68,43 @@ class PayloadContainer:
         scrubber: Scrubber,
         tasks: asyncio.TaskGroup,
         *,
-        pace: Timeouts,
+        timeouts: Timeouts,
         listener: SlotListener,
-        terms: Terms = _SAME,
+        differences: JobDifferences = _SAME,
     ) -> None:
         self.name = binder.name
         self._listener = listener
-        self._sizes = sizes = terms.sizes
+        self._sizes = sizes = differences.sizes
         self._machine = PayloadMachine(binder.name)
         self.subject = logs.Subject()
         """Last bind and its job, for log lines."""
         self._binder = binder
         self._scrubber = scrubber
         self._work = work = Background(self.name, tasks, lambda: self.subject)
-        self._patience = pace.patience_seconds
-        self._bind_seconds = pace.bind_seconds
-        self.scrubbing = Scrubbing(
+        self._patience = timeouts.patience_seconds
+        self._bind_seconds = timeouts.bind_seconds
+        self.scrub_runner = ScrubRunner(
             scrubber, lambda seconds: work.start(partial(listener.away, "remains", seconds), "notice")
         )
-        self.abandoned_pull = AbandonedPull(binder, listener, work.start, pace.patience_seconds)
-        self.reuse = ContainerReuse(terms.whose, binder, work)
-        self._steps = BindSteps(lookup, binder, self.abandoned_pull, listener, work, pace, self.reuse.renew)
+        self.abandoned_pull = AbandonedPull(binder, listener, work.start, timeouts.patience_seconds)
+        self.reuse = ContainerReuse(differences.whose, binder, work)
+        self._steps = BindSteps(
+            lookup=lookup,
+            binder=binder,
+            abandoned_pull=self.abandoned_pull,
+            listener=listener,
+            work=work,
+            timeouts=timeouts,
+            renew=self.reuse.renew,
+        )
         self._after_run = AfterRun(
-            binder, self.scrubbing, self.abandoned_pull, work, listener, pace.idle_seconds, sizes
+            binder=binder,
+            scrub_runner=self.scrub_runner,
+            abandoned_pull=self.abandoned_pull,
+            work=work,
+            listener=listener,
+            idle_seconds=timeouts.idle_seconds,
+            sizes=sizes,
         )
         if sizes is not None:
             sizes.on_shrink(self.name, self._renew_idle)
@@ -100,6 +114,9 @@ class PayloadContainer:
         """Run of the last command that was released since the last bind started."""
         self._following: asyncio.Future[None] | None = None
         """Task of that run, which the end of the pilot cancels."""
+
+    def __repr__(self) -> str:
+        return f"<PayloadContainer {self.name} {self.state.name}>"
 
     @property
     def state(self) -> PayloadState:
@@ -148,7 +165,12 @@ class PayloadContainer:
         self._run = None
         self.subject = replace(logs.subject(), attempt=uuid.uuid4().hex[:12])
         self._bind = Bind(
-            reference, self.subject, self._work, self._steps.make, self._bind_ended, self.reuse.announced()
+            reference=reference,
+            subject=self.subject,
+            work=self._work,
+            make=self._steps.make,
+            ended=self._bind_ended,
+            tenant=self.reuse.announced(),
         )
         self._work.start_later(self._steps.unclaimed_seconds, "unclaimed bind", self._drop_unclaimed)
         return self._bind
@@ -227,7 +249,7 @@ class PayloadContainer:
             channel, identity = await self._confirmed(bind)
             # Only now the previous container is proven gone, and with it every process that could write there. In a
             # container that is kept, payload-init has ended them.
-            await self.scrubbing.clean(channel)
+            await self.scrub_runner.clean(channel)
         except PilotError:
             if bind is self._bind:
                 self._machine.advance(PayloadEvent.FAIL)
@@ -236,9 +258,23 @@ class PayloadContainer:
             raise Refused("the job was removed before it started")
         watch = None if disk is None else DiskWatch(disk, channel)
         before = Usage() if bind.kept is None else bind.kept.before
-        tell = self._after_run.tell_excess
-        target = RunTarget(self.name, identity, self._patience, before, watch, tell)
-        self._run = run = Run(channel, self._binder.pod, target, stdio, self._scrubber, self._machine, self._work)
+        target = RunTarget(
+            name=self.name,
+            identity=identity,
+            patience=self._patience,
+            before=before,
+            disk=watch,
+            report_excess=self._after_run.report_excess,
+        )
+        self._run = run = Run(
+            channel=channel,
+            pod=self._binder.pod,
+            target=target,
+            stdio=stdio,
+            scrubber=self._scrubber,
+            machine=self._machine,
+            work=self._work,
+        )
         self._machine.advance(PayloadEvent.RELEASE)
         self._after_run.expect_end(run)
         self._following = self._work.start(lambda: run.follow(command), "run")
@@ -252,7 +288,7 @@ class PayloadContainer:
                 self._run.kill(signal.SIGKILL)
             await asyncio.wait([self._run.ended])
         elif self._run is not None and self._run.ended.done():
-            await asyncio.sleep(0)  # its end may be of this step of the loop: who waits for it is told first
+            await asyncio.sleep(0)  # let the callbacks of `ended` run first
         self._free(bind)
 
     async def _resize(self) -> None:
@@ -273,7 +309,7 @@ class PayloadContainer:
             is_fit = bind.kept is None or not bind.is_anothers
             if is_fit and (self._sizes is None or await self._sizes.shown(self.name)):
                 bind.confirmed = change
-                self._tell_of(bind)
+                self._report_reuse(bind)
                 return confirmed
             # It was kept for another job, or made before the size was known, with more memory. The kubelet seldom takes
             # memory from a new container.
@@ -286,7 +322,7 @@ class PayloadContainer:
                 raise PayloadLost(f"{error}; the job goes back to the queue") from error
         raise PayloadLost(f"container {self.name} is not as the job needs it, and the job goes back to the queue")
 
-    def _tell_of(self, bind: Bind) -> None:
+    def _report_reuse(self, bind: Bind) -> None:
         if bind.kept is not None:
             logger.info("Container %s runs another job of its claim.", self.name)
             self._listener.reused()
@@ -298,7 +334,7 @@ class PayloadContainer:
     def _renew_idle(self) -> None:
         """Make the container anew, which has no job, and is smaller from now on.
 
-        A bind in progress does that, too, or asks for its own job's size if it keeps the container.
+        A bind in progress does that, too, or requests its own job's size if it keeps the container.
         """
         if self.state is PayloadState.IDLE:
             self._after_run.unbind_now()

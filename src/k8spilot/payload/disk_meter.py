@@ -22,7 +22,7 @@ from k8spilot.payload_init.channel import Channel
 
 logger = logging.getLogger(__name__)
 
-_SECONDS: Final = 20
+_MEASURE_SECONDS: Final = 20
 """Limit of one measurement. After it, what was counted until then is the result: less than there is."""
 _END_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 4096
@@ -61,11 +61,11 @@ class DiskMeter:
 
     async def _measure(self, since: int, paths: list[str], *descriptors: int) -> int:
         process = await asyncio.create_subprocess_exec(
-            str(self._program), "measure", str(since), str(_SECONDS), *paths,
+            str(self._program), "measure", str(since), str(_MEASURE_SECONDS), *paths,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             cwd="/", pass_fds=descriptors,
         )  # fmt: skip
-        async with asyncio.timeout(_SECONDS + _END_SECONDS):
+        async with asyncio.timeout(_MEASURE_SECONDS + _END_SECONDS):
             output = await output_of(process)
         return _sum(output, process.returncode or 0)
 
@@ -84,7 +84,7 @@ class InsideDiskMeter(DiskMeter):
 
     async def volumes(self, channel: Channel) -> int:
         """Return the same, measured in the payload container."""
-        words = (str(self._program), "measure", "0", str(_SECONDS), *self._inside())
+        words = (str(self._program), "measure", "0", str(_MEASURE_SECONDS), *self._inside())
         command = Command(tuple(word.encode() for word in words), removed=(b"*",), directory=b"/")
         stdio = Stdio()
 
@@ -94,7 +94,7 @@ class InsideDiskMeter(DiskMeter):
 
         stdio.sinks.append(limit)
         session = ExecSession(channel, next(self._numbers), command, stdio)
-        async with asyncio.timeout(_SECONDS + _END_SECONDS):
+        async with asyncio.timeout(_MEASURE_SECONDS + _END_SECONDS):
             await session.follow()
         return _sum(b"".join(piece.data for piece in stdio.tail), session.ended.result().code)
 

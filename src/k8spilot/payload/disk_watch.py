@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from k8spilot.common.errors import PilotError
-from k8spilot.model.disk import LONGEST_SECONDS, MIB, DiskLimits, Look, is_due
+from k8spilot.model.disk import LONGEST_SECONDS, MIB, DiskLimits, Measurement, is_due
 from k8spilot.payload.disk_meter import DiskMeter, root_of
 from k8spilot.payload_init.channel import Channel
 
@@ -59,10 +59,10 @@ class DiskWatch:
         self._began = time.time()
         """Time of the job's start: what is changed in the image's file system after it, the job has changed."""
         self._free = self._first_free = meter.free(self._root)
-        self._last = Look(time.monotonic(), 0.0, 0)
+        self._last = Measurement(time.monotonic(), 0.0, 0)
         self._first_volumes: int | None = None
-        """Bytes that the volumes had at the job's start: its input files. None before the first look."""
-        self._image = Look(time.monotonic(), 0.0, 0)
+        """Bytes that the volumes had at the job's start: its input files. None before the first measurement."""
+        self._image = Measurement(time.monotonic(), 0.0, 0)
         """Last measurement of the image's file system."""
         self._going = asyncio.Event()
         """Set while the job is not paused."""
@@ -80,7 +80,7 @@ class DiskWatch:
             try:
                 is_first = self._first_volumes is None
                 is_time = is_first or is_due(self._last, time.monotonic(), self._fallen(), limit)
-                if is_time and (words := await self._look()):
+                if is_time and (words := await self._measure()):
                     return words
             except (OSError, subprocess.SubprocessError, TimeoutError, PilotError) as error:
                 if not self._going.is_set():  # the pause has stopped the program that measures in the container, too
@@ -89,20 +89,20 @@ class DiskWatch:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     def pause(self) -> None:
-        """Look no more until `resume`: a paused job writes nothing, and payload-init stops what measures beside it."""
+        """Pause the measurements: a paused job writes nothing, and payload-init has stopped the measuring program."""
         self._going.clear()
 
     def resume(self) -> None:
-        """Look again."""
+        """Measure again."""
         self._going.set()
 
-    async def last_look(self) -> str:
+    async def measure_at_end(self) -> str:
         """Measure once more after the job's end, unless the job is known to be far from its limit."""
         limit, waited = self._limits.least, time.monotonic() - self._last.at
         if limit is None or (self._last.used + self._fallen() < limit * _FAR and waited < LONGEST_SECONDS):
             return ""
         try:
-            return await self._look()
+            return await self._measure()
         except (OSError, subprocess.SubprocessError, TimeoutError, PilotError) as error:
             logger.warning("The job's use of the disk was not measured at its end: %s.", str(error) or "no answer")
             return ""
@@ -120,22 +120,22 @@ class DiskWatch:
             self._root = None
 
     def _fallen(self) -> int:
-        """Return the bytes by which the free space has fallen since the last look."""
+        """Return the bytes by which the free space has fallen since the last measurement."""
         now = self._meter.free(self._root)
         return max((before - after for before, after in zip(self._free, now, strict=True)), default=0)
 
-    async def _look(self) -> str:
+    async def _measure(self) -> str:
         self._free = self._meter.free(self._root)
         began = time.monotonic()
         volumes = await self._meter.volumes(self._channel)
         if self._first_volumes is None:
             self._first_volumes = max(volumes - max(self._first_free[0] - self._free[0], 0), 0)
-        await self._look_at_image(volumes)
+        await self._measure_image(volumes)
         used = volumes + self._image.used
-        self._last = Look(time.monotonic(), time.monotonic() - began, used)
+        self._last = Measurement(time.monotonic(), time.monotonic() - began, used)
         return self._limits.excess(used)
 
-    async def _look_at_image(self, volumes: int) -> None:
+    async def _measure_image(self, volumes: int) -> None:
         """Measure the image's file system if the volumes do not explain the loss of free space there, or it is time."""
         limit = self._limits.least
         if self._root is None or limit is None:
@@ -148,4 +148,4 @@ class DiskWatch:
         waits = self._image.seconds * _IMAGE_WAITS
         if began - self._image.at >= (waits if is_missed else max(waits, _IMAGE_SECONDS)):
             used = await self._meter.image(self._root, self._began)
-            self._image = Look(time.monotonic(), time.monotonic() - began, used)
+            self._image = Measurement(time.monotonic(), time.monotonic() - began, used)

@@ -25,7 +25,6 @@ _NO_TERMINAL: Final = (
     "try again in a while, or run the command without a terminal."
 )
 
-
 _UNSTARTED: Final = {"receive", "start", "read", "pipe", "fork"}
 """Stages before the command has a process of its own, which writes its errors itself."""
 
@@ -49,7 +48,7 @@ async def launch(channel: Channel, number: int, command: Command, stdio: Stdio) 
         if is_set(process.terminal):
             stdio.use_terminal(process.terminal.result())
         elif process.error:
-            await stdio.tell(_NO_TERMINAL if process.error == errno.ENOSPC else _cannot_run(process.error))
+            await stdio.send_line(_NO_TERMINAL if process.error == errno.ENOSPC else _cannot_run(process.error))
     return process
 
 
@@ -58,7 +57,7 @@ def _cannot_run(error: int) -> str:
 
 
 def _unstarted(process: Process) -> str:
-    """Return why payload-init could not start a process for the command; empty if it has, or tells why itself."""
+    """Return why payload-init has started no process for the command; empty if it has, or writes the error itself."""
     if process.failed_stage not in _UNSTARTED:
         return ""
     if process.failed_stage == "receive":
@@ -95,7 +94,7 @@ class ExecSession:
                         self.problem = _unstarted(process)
                     await self._drain(pump)
                     if self.problem:
-                        await self.stdio.tell(self.problem)
+                        await self.stdio.send_line(self.problem)
         except PayloadLost as error:
             logger.info("A command beside the job cannot run: %s.", error)
         finally:

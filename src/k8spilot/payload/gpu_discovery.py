@@ -35,7 +35,6 @@ _PROBE_SECONDS: Final = 60.0
 _NUMBER: Final = 1
 """Number of the command. 0 is the number of a job."""
 
-
 _TOUCHED: Final = (
     "the payload container has changed since the pod's start, so that its devices prove nothing any more; only a new "
     "pod is probed"

@@ -20,8 +20,8 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.kube.pod import START_REASONS, ContainerView, container
 from k8spilot.model.image import UNKNOWN, Image
 from k8spilot.model.image_errors import Cause, cause_of, scope_of
+from k8spilot.model.kubelet_messages import plain
 from k8spilot.model.reference import Reference
-from k8spilot.model.start_errors import plain
 from k8spilot.payload.image_requests import ImageRequests, mark
 from k8spilot.payload_init.channel import Channel
 from k8spilot.registry.skopeo import Registry
@@ -29,7 +29,7 @@ from k8spilot.registry.skopeo import Registry
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageChange:
     """A change of a payload container to another image, with its previous state."""
 
@@ -42,14 +42,17 @@ class ImageChange:
     before: ContainerView
     last: Channel | None
     """Connection of the previous container."""
-    asked: float
+    requested: float
     """Time of the request (the event loop's clock, seconds)."""
+
+    def __repr__(self) -> str:
+        return f"<ImageChange {self.name} to {self.wanted}>"
 
 
 class ChangeObserver:
     """Observer of the changes of one container's image, in the own pod."""
 
-    def __init__(self, name: str, pod: OwnPod, registry: Registry, requests: ImageRequests, patience: float) -> None:
+    def __init__(self, *, name: str, pod: OwnPod, registry: Registry, requests: ImageRequests, patience: float) -> None:
         self._name = name
         self._pod = pod
         self._requests = requests
@@ -57,31 +60,31 @@ class ChangeObserver:
         self._patience = patience
         """Seconds that the kubelet may try to pull an image whose registry is unavailable."""
 
-    async def displaced(self, binding: ImageChange) -> Displaced:
+    async def displaced(self, change: ImageChange) -> Displaced:
         """Wait until the pod's spec has another client's image, or no longer has the image of this bind."""
         seen = False
 
         def other(pod: dict[str, Any]) -> str | None:
             nonlocal seen
             wanted = self.view(pod).wanted
-            seen = seen or wanted == binding.wanted
+            seen = seen or wanted == change.wanted
             # The view may be older than the change, and may miss intermediate states.
-            is_ours = wanted in (binding.wanted, binding.before.wanted) or self._requests.is_recent(wanted)
-            return wanted if wanted != binding.wanted and (seen or not is_ours) else None
+            is_ours = wanted in (change.wanted, change.before.wanted) or self._requests.is_recent(wanted)
+            return wanted if wanted != change.wanted and (seen or not is_ours) else None
 
         now = await self._pod.until(other)
         return Displaced(
-            f"another client changed the image of container {self._name} from {binding.wanted} to {now} in the meantime"
+            f"another client changed the image of container {self._name} from {change.wanted} to {now} in the meantime"
         )
 
-    async def refused(self, binding: ImageChange) -> BindError:
+    async def refused(self, change: ImageChange) -> BindError:
         """Wait for the kubelet's message that the container cannot start, permanently or for too long."""
-        image = binding.image.reference
-        words = await self._pod.until(lambda pod: self._refusal(pod, binding))
+        image = change.image.reference
+        words = await self._pod.until(lambda pod: self._refusal(pod, change))
 
         def definite(pod: dict[str, Any]) -> str | None:
             nonlocal words
-            words = self._refusal(pod, binding) or words
+            words = self._refusal(pod, change) or words
             return None if cause_of(words) is Cause.PASSING else words
 
         if cause_of(words) is Cause.PASSING:
@@ -95,30 +98,30 @@ class ChangeObserver:
                 return BindError(f"image {image} cannot be run here: {plain(words)}")
         return not_now(image, self._patience, plain(words), scope_of(words, image))
 
-    async def unavailable(self, binding: ImageChange) -> BindError:
+    async def unavailable(self, change: ImageChange) -> BindError:
         """Wait for any refusal of the change that names its image. Messages about a failed start name none."""
 
-        def told(pod: dict[str, Any]) -> str | None:
-            words = self._refusal(pod, binding)
-            return words if words is not None and mark(binding.wanted) in words else None
+        def message(pod: dict[str, Any]) -> str | None:
+            words = self._refusal(pod, change)
+            return words if words is not None and mark(change.wanted) in words else None
 
-        words = await self._pod.until(told)
-        return BindError(f"image {binding.image.reference} is not available now: {plain(words)}")
+        words = await self._pod.until(message)
+        return BindError(f"image {change.image.reference} is not available now: {plain(words)}")
 
-    async def running(self, binding: ImageChange) -> str:
+    async def running(self, change: ImageChange) -> str:
         """Wait until the status shows the bound image running, and return the container's id."""
         tried: set[str] = set()
         while True:
-            view = await self._pod.until(lambda pod: self._successor(pod, binding, tried))
-            if _is_named(view, binding.image) or await self._is_same(view, binding.image):
+            view = await self._pod.until(lambda pod: self._successor(pod, change, tried))
+            if _is_named(view, change.image) or await self._is_same(view, change.image):
                 return view.container_id
             tried.add(view.image_id)
 
-    def _successor(self, pod: dict[str, Any], binding: ImageChange, tried: Container[str]) -> ContainerView | None:
+    def _successor(self, pod: dict[str, Any], change: ImageChange, tried: Container[str]) -> ContainerView | None:
         """Return the running container of the change, unless the name of its image was `tried`."""
         view = self.view(pod)
-        follows = view.wanted == binding.wanted and view.container_id not in ("", binding.before.container_id)
-        is_known = _is_named(view, binding.image) or view.image_id not in tried
+        follows = view.wanted == change.wanted and view.container_id not in ("", change.before.container_id)
+        is_known = _is_named(view, change.image) or view.image_id not in tried
         return view if view.running and follows and is_known else None
 
     async def _is_same(self, view: ContainerView, image: Image) -> bool:
@@ -131,18 +134,18 @@ class ChangeObserver:
         except (BindError, RegistryUnreachable):
             return False
 
-    def not_started(self, binding: ImageChange) -> str | None:
+    def not_started(self, change: ImageChange) -> str | None:
         """Return the kubelet's message about a failed start of its container, if it has one now."""
         pod = self._pod.pod
-        return self._refusal(pod, binding) if self.view(pod).waiting_reason in START_REASONS else None
+        return self._refusal(pod, change) if self.view(pod).waiting_reason in START_REASONS else None
 
-    def _refusal(self, pod: dict[str, Any], binding: ImageChange) -> str | None:
+    def _refusal(self, pod: dict[str, Any], change: ImageChange) -> str | None:
         view = self.view(pod)
-        if view.wanted != binding.wanted or view.refused in (None, binding.before.refused):
+        if view.wanted != change.wanted or view.refused in (None, change.before.refused):
             return None
-        if self._requests.is_of_another(view.refused, binding.wanted):
+        if self._requests.is_of_another(view.refused, change.wanted):
             return None
-        self._requests.heard()
+        self._requests.acknowledge()
         return view.refused
 
     def view(self, pod: dict[str, Any]) -> ContainerView:

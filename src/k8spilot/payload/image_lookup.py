@@ -17,10 +17,9 @@ from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)
 
-
 _LAST_SECONDS: Final = 30.0
 """Seconds for an answer that was requested before the patience ended."""
-_HAD: Final = 1000
+_MOST_REFERENCES: Final = 1000
 """Maximum number of remembered references."""
 
 
@@ -31,8 +30,8 @@ class ImageLookup:
         self._registry = registry
         self._policy = policy
         self._patience = patience
-        """Seconds in which an unavailable registry is asked again."""
-        self._had: LruDict[str, str] = LruDict(_HAD)
+        """Seconds in which an unavailable registry is queried again."""
+        self._digests: LruDict[str, str] = LruDict(_MOST_REFERENCES)
         """Requested reference -> its last known digest."""
 
     def admit(self, reference: Reference) -> None:
@@ -43,13 +42,13 @@ class ImageLookup:
         """
         self._policy.admit(reference)
 
-    def has_had(self, reference: Reference) -> bool:
+    def has_used(self, reference: Reference) -> bool:
         """Return whether this pod has used the image, so that it is probably on the node."""
-        return reference.source in self._had
+        return reference.source in self._digests
 
     def keep(self, image: Image) -> None:
         """Remember that the pod has used the image, which has a digest."""
-        self._had[image.reference.source] = image.digest or ""
+        self._digests[image.reference.source] = image.digest or ""
 
     async def find(self, reference: Reference) -> Image:
         """Return the image with its digest and configuration; repeat requests to an unavailable registry.
@@ -65,7 +64,7 @@ class ImageLookup:
         try:
             async with asyncio.timeout(self._patience + _LAST_SECONDS):
                 digest, has_answered = await self._digest(reference)
-                image = await self._ask(lambda: self._registry.image(reference, digest))
+                image = await self._query(lambda: self._registry.image(reference, digest))
         except TimeoutError:
             words, scope = "its registry did not answer all requests", _scope("", reference, has_answered=has_answered)
             raise not_now(reference, self._patience, words, scope) from None
@@ -77,15 +76,15 @@ class ImageLookup:
 
     async def _digest(self, reference: Reference) -> tuple[str, bool]:
         """Return the digest to bind, and whether the registry has answered."""
-        if (known := self._had.get(reference.source)) is None:
-            return await self._ask(lambda: self._registry.digest(reference)), True
+        if (known := self._digests.get(reference.source)) is None:
+            return await self._query(lambda: self._registry.digest(reference)), True
         try:
             return await self._registry.digest(reference), True
         except RegistryUnreachable as error:
             logger.warning("%s; binding its last known digest, %s.", error, known)
             return known, False
 
-    async def _ask[T](self, question: Callable[[], Awaitable[T]]) -> T:
+    async def _query[T](self, question: Callable[[], Awaitable[T]]) -> T:
         return await retry(question, self._patience, retry_on=RegistryUnreachable)
 
 

@@ -2,6 +2,19 @@
 
 The kubelet restarts a container that ended by itself, and a container of an abandoned bind may be starting. No status
 distinguishes two containers of one image. The kubelet ends an old container in its next pass.
+
+Four classes have facts about a change, because these facts have different lifetimes:
+
+- Here: whether the last request is `unacknowledged`, from `add` until the kubelet shows a sign of it (the previous
+  payload-init ends by itself, or a message is about the change). It selects the reason of a bind that takes too long.
+  And the requests since a container was replaced, whose containers may come late: a bind then changes to the idle
+  image first.
+- `Binder.unfinished` (binder.py): the image of a change without a container, which outlives the bind. A bind sets it,
+  and `assume_unfinished` at the engine's start. It ends when payload-init connects in a new container, or when the
+  kubelet has a message about a later change to the idle image. `Binder.keeps` compares the last requested reference
+  with the pod's.
+- `AbandonedPull` (abandoned_pull.py): the wait for that end when no job needs the image of `Binder.unfinished`.
+- `Bind.kept` and `Bind.confirmed` (bind.py): the container of one job, which the pod's status has shown.
 """
 
 from collections import deque
@@ -24,21 +37,21 @@ class ImageRequests:
         """Connection of the container that a change of ours ended, or ends."""
         self._since: deque[str] = deque(maxlen=_SINCE)
         """Requests since that change: a container of each may be starting."""
-        self.unheard = False
+        self.unacknowledged = False
         """Whether there is no sign yet that the kubelet handles the last request."""
 
     def add(self, wanted: str, last: Channel | None) -> None:
         """Add the request for `wanted`, before it is made; `last` is the connection of the present container."""
         self._latest.append(wanted)
-        self.unheard = True
+        self.unacknowledged = True
         if last is not None and last is not self._replaced and last.still_open():
             self._replaced = last
             self._since.clear()
         self._since.append(wanted)
 
-    def heard(self) -> None:
+    def acknowledge(self) -> None:
         """Note that the kubelet handles the last request."""
-        self.unheard = False
+        self.unacknowledged = False
 
     def may_come_late(self, digest: str, last: Channel | None) -> bool:
         """Return whether a late container may follow whose status looks like that of the image with `digest`.

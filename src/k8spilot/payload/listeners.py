@@ -160,7 +160,7 @@ async def _report_slow(listener: SlotListener, reference: Reference) -> None:
         await listener.pulled()
 
 
-async def tell_of_outages(pod: OwnPod, listener: SlotListener) -> None:
+async def report_outages(pod: OwnPod, listener: SlotListener) -> None:
     """Report each outage of the API server, and each refusal of binds, for as long as the pilot runs."""
     while True:
         logger.warning("The slot takes no job at present: %s.", await pod.connectivity.lasting(_AWAY_SECONDS))

@@ -31,11 +31,11 @@ _RENEW_SECONDS: Final = 1.0
 """Seconds to wait for payload-init's answer. It takes a millisecond, unless its job has stopped it."""
 
 Whose = Callable[[], Awaitable[Tenant | None]]
-"""Asks the startd for the slot's tenant; None if the startd does not know one."""
+"""Queries the startd for the slot's tenant; returns None if the startd does not know one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _LastContainer:
     """A container whose job has ended."""
 
     change: ImageChange
@@ -47,9 +47,9 @@ class ContainerReuse:
     """Keeps the container of the last job for the next one of its claim.
 
     Args:
-        whose: asks for the tenant; None if containers are never reused.
+        whose: returns the tenant; None if containers are never reused.
         binder: binder of the container.
-        work: runs the question.
+        work: runs the query.
     """
 
     def __init__(self, whose: Whose | None, binder: Binder, work: Background) -> None:
@@ -58,17 +58,17 @@ class ContainerReuse:
         self._work = work
         self._coming: asyncio.Future[Tenant | None] | None = None
         """Tenant of the job for which HTCondor has started a starter."""
-        self._left: _Left | None = None
+        self._last: _LastContainer | None = None
 
     def expect(self) -> None:
-        """Ask for the tenant: HTCondor has started the starter of the next job."""
+        """Query the tenant: HTCondor has started the starter of the next job."""
         if self._whose is not None:
             whose = self._whose
 
-            async def ask() -> Tenant | None:
+            async def query() -> Tenant | None:
                 return await whose()
 
-            self._coming = self._work.start(ask, "tenant")
+            self._coming = self._work.start(query, "tenant")
 
     def announced(self) -> "asyncio.Future[Tenant | None] | None":
         """Return the expected tenant, once: the bind that begins now is for its job."""
@@ -77,29 +77,29 @@ class ContainerReuse:
 
     def leave(self, bind: Bind, run: Run | None) -> None:
         """Keep the container of a job that is being removed, if its job has ended as it should."""
-        self._left = None
+        self._last = None
         if bind.confirmed is None or bind.known_tenant is None or bind.is_anothers:
             return
         if run is not None and run.is_clean:
-            self._left = _Left(bind.confirmed, run.channel, bind.known_tenant)
+            self._last = _LastContainer(bind.confirmed, run.channel, bind.known_tenant)
 
     async def renew(self, image: Image, bind: Bind) -> ImageChange | None:
         """Return the change of the last container if the bind's job may run in it; None otherwise."""
-        left, self._left = self._left, None
-        if left is None or image.digest is None or image.digest != left.change.image.digest or image.volumes:
+        last, self._last = self._last, None
+        if last is None or image.digest is None or image.digest != last.change.image.digest or image.volumes:
             return None
-        if not self._binder.keeps(left.change) or not await _may_follow(bind, left.tenant):
+        if not self._binder.keeps(last.change) or not await _may_follow(bind, last.tenant):
             return None
         with suppress(PayloadLost, TimeoutError):
             async with asyncio.timeout(_RENEW_SECONDS):
-                worn = await left.channel.renew()
+                worn = await last.channel.renew()
             if worn:
                 logger.info(
                     "Container %s is replaced, because its job has changed or left: %s.", self._binder.name, worn
                 )
-            elif self._binder.keeps(left.change):
-                bind.kept = KeptContainer(left.channel, read_usage(left.channel.cgroup))
-                return replace(left.change, image=image)
+            elif self._binder.keeps(last.change):
+                bind.kept = KeptContainer(last.channel, read_usage(last.channel.cgroup))
+                return replace(last.change, image=image)
         return None
 
 

@@ -34,7 +34,7 @@ _SWEEP_SECONDS: Final = 5.0
 _DRAIN_SECONDS: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunTarget:
     """Container of a command."""
 
@@ -47,7 +47,7 @@ class RunTarget:
     """Usage of the container's earlier jobs."""
     disk: DiskWatch | None = None
     """Watch of the disk that the command uses, which the run closes."""
-    tell_excess: Callable[[str], object] = lambda _: None
+    report_excess: Callable[[str], object] = lambda _: None
     """Called with a sentence when the command has used more than it may."""
 
 
@@ -56,9 +56,10 @@ class Run:
 
     def __init__(
         self,
+        *,
         channel: Channel,
         pod: OwnPod,
-        place: RunTarget,
+        target: RunTarget,
         stdio: Stdio,
         scrubber: Scrubber,
         machine: PayloadMachine,
@@ -74,12 +75,12 @@ class Run:
         self.abandoned = asyncio.Event()
         """Set when no client needs the output any more."""
         self._scrubber = scrubber
-        self._place = place
+        self._target = target
         self._stdio = stdio
         self._machine = machine
         self._work = work
-        self._disk = place.disk
-        self._told = asyncio.Event()
+        self._disk = target.disk
+        self._signalled = asyncio.Event()
         """Set when a client has sent a signal."""
         self._excess = ""
         """Sentence about the disk that the job has used beyond its limits."""
@@ -87,7 +88,10 @@ class Run:
         self._numbers = itertools.count(1)
         self._last_usage = Usage()
         self._traffic = read_traffic()
-        self._termination = TerminationObserver(pod, place.name, place.identity, place.patience)
+        self._termination = TerminationObserver(pod, target.name, target.identity, target.patience)
+
+    def __repr__(self) -> str:
+        return f"<Run in {self._target.name} {'ended' if self.ended.done() else self._machine.state.name}>"
 
     @property
     def usage(self) -> Usage:
@@ -95,7 +99,7 @@ class Run:
         return self._last_usage if self._has_exited else self._read_usage()
 
     def _read_usage(self) -> Usage:
-        return read_usage(self.channel.cgroup).since(self._place.before)
+        return read_usage(self.channel.cgroup).since(self._target.before)
 
     @property
     def traffic(self) -> Traffic:
@@ -164,7 +168,7 @@ class Run:
             PayloadLost: the container is gone.
         """
         self._check(ALIVE, "no job runs in it")
-        self._told.set()
+        self._signalled.set()
         self._kill(number)
 
     def _kill(self, number: int) -> None:
@@ -256,24 +260,24 @@ class Run:
     def _exceed(self, words: str) -> None:
         self._excess = words
         if words:
-            self._told.clear()
+            self._signalled.clear()
             logger.warning("Ending the job, which will be held: %s.", words)
-            self._place.tell_excess(words)
+            self._target.report_excess(words)
 
     async def _settle_disk(self) -> bool:
         """Wait until HTCondor holds a job that has used more disk than it may; return whether it does."""
         if self._disk is None:
             return False
         if not self._excess:
-            self._exceed(await self._disk.last_look())
+            self._exceed(await self._disk.measure_at_end())
         if not self._excess:
             return False
         with contextlib.suppress(PilotError):  # /tmp and /var/tmp, before the kubelet measures them
             await self._scrubber.before_files()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._disk.hold_seconds):
-                await self._told.wait()
-        return self._told.is_set()
+                await self._signalled.wait()
+        return self._signalled.is_set()
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))

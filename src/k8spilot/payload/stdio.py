@@ -128,9 +128,9 @@ class Stdio:
             self.resize(*self._size)
         self._ready.set()
 
-    async def tell(self, words: str) -> None:
+    async def send_line(self, text: str) -> None:
         """Send the attached clients a line of the pilot's own."""
-        await self._give(STDOUT, f"{words}\r\n".encode())
+        await self._give(STDOUT, f"{text}\r\n".encode())
 
     def resize(self, rows: int, columns: int) -> None:
         """Set the terminal's size; before there is a terminal, set its initial size."""

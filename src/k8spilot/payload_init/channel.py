@@ -3,6 +3,11 @@
 A channel belongs to one container: the kernel identifies the client process (SO_PEERCRED), and the channel closes when
 that process ends. So neither a lost container nor a forged message counts as the job's own end. server.py decides which
 process gets a channel.
+
+The life of a channel is three futures, each done once and in this order: `hello`, `closed`, `gone`. They take the place
+of a state table, because callers wait for each of them. The other attributes are no states of the channel: `fresh`,
+`scoped`, `bind`, `cgroup` and `root` are the content of the hello. `swept`, `leashed`, `_cleared` and `_renewed` are
+answers to requests, which do not exclude each other. `killed`, `_leash` and `_hanging_up` belong to `kill`.
 """
 
 import asyncio
@@ -21,7 +26,6 @@ from k8spilot.payload_init.process import Process, is_stopped
 from k8spilot.payload_init.terminals import Terminal
 
 logger = logging.getLogger(__name__)
-
 
 _MESSAGE_SIZE: Final = 1024
 _DESCRIPTORS: Final = 16

@@ -1,4 +1,7 @@
-"""Installation of payload-init into the exchange volume."""
+"""Installation of payload-init and tidy for the payload containers, which have the programs in a read-only volume.
+
+The base mounts the volume `programs` at `bin` in the exchange folder. Payload containers mount it read-only.
+"""
 
 import os
 import shutil
@@ -9,11 +12,9 @@ from typing import Final
 from k8spilot.common.errors import PreflightError
 
 PROGRAM: Final = Path("bin/payload-init")
-"""Path of payload-init in the exchange volume."""
-
-
+"""Path of payload-init in the exchange folder."""
 TIDY: Final = Path("bin/tidy")
-"""Path of tidy in the exchange volume."""
+"""Path of tidy in the exchange folder."""
 
 TERMINATION_LOG: Final = Path("bin/kubelet/termination-log")
 """Path on which the kubelet mounts the payload container's termination log: a file on the node's disk that no limit
@@ -29,7 +30,7 @@ def _make(folder: Path) -> None:
 
 
 def install(source: Path, exchange: Path, folders: Iterable[Path] = ()) -> Path:
-    """Copy payload-init from `source`, and tidy from the same folder, into the volume at `exchange`. Return its path.
+    """Copy payload-init from `source`, and tidy from the same folder, into the folder `exchange`. Return its path.
 
     Create the mount point of the termination log, which the runtime cannot create in a read-only volume. Create
     `folders`, parts of volumes that payload containers mount: a subPath must exist before its mount, and a mount point

@@ -1,4 +1,4 @@
-"""A command of payload-init, as its messages tell (payload-init.c), and whether a process is stopped."""
+"""A command of payload-init by its messages (payload-init.c), and the test whether a process is stopped."""
 
 import asyncio
 import logging

@@ -35,7 +35,7 @@ class PayloadInitServer:
         self._uid = uid
         self._cgroup = cgroup
         """Cgroup of the pilot container. No payload-init runs there, but programs of a job's user can
-        (payload/scrub/processes.py). None outside of a pod: any process of the uid is accepted then."""
+        (payload/scrub/processes.py). None outside of a container, in tests: any process of the uid is accepted then."""
         self._socket: socket.socket | None = None
         self.current: Channel | None = None
         self._pause_timer: asyncio.TimerHandle | None = None

@@ -40,8 +40,8 @@ def unready(pod: OwnPod, init_server: PayloadInitServer, abandoned_pull: Abandon
         return "the own pod is gone from the Kubernetes API"
     if not pod.seen:
         return "the own pod has not been seen yet"
-    if abandoned_pull is not None and abandoned_pull.words:
-        return abandoned_pull.words
+    if abandoned_pull is not None and abandoned_pull.message:
+        return abandoned_pull.message
     channel = init_server.current
     if pod.connectivity.since is not None and (channel is None or not channel.still_open()):
         seconds = asyncio.get_running_loop().time() - pod.connectivity.since

@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ class JobAd:
     (condor/config.py). The job gets to see no more of that pod than the kubelet's words about the disk.
     """
 
-    values: Mapping[str, bytes] | None
+    values: Mapping[str, bytes] | None = field(repr=False)
     """Expressions of the attributes in _NAMES that the ad has, by their names in lower case; None without an ad."""
 
     @classmethod
@@ -88,7 +88,9 @@ class JobAd:
             return None
         begins = [begin for begin in map(self._number, _BEGINS) if begin is not None and begin <= vacated]
         is_first, slot = (self._number("NumJobStarts") or 0) < 2, (match[1] or b"").decode(errors="replace")
-        return LastRun(match[2].decode(), vacated, max(begins, default=None), is_first, slot)
+        return LastRun(
+            host=match[2].decode(), vacated=vacated, began=max(begins, default=None), is_first=is_first, slot=slot
+        )
 
     def _number(self, name: str) -> int | None:
         value = self._value(name) or b""

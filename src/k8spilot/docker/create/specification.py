@@ -74,12 +74,12 @@ class SlotLimits:
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """A parsed `docker create`."""
+    """A parsed `docker create`. Its representation has nothing in which users pass secrets."""
 
     image: str
-    entrypoint: tuple[str, ...] | None
-    command: tuple[str, ...]
-    environment: tuple[str, ...]
+    entrypoint: tuple[str, ...] | None = field(repr=False)
+    command: tuple[str, ...] = field(repr=False)
+    environment: tuple[str, ...] = field(repr=False)
     directory: str
     labels: Mapping[str, str]
     terminal: bool
@@ -88,7 +88,7 @@ class Specification:
     removes_itself: bool
     ports: tuple[str, ...]
     """Published ports, such as `8080/tcp`."""
-    asked: Mapping[str, Any]
+    body: Mapping[str, Any] = field(repr=False)
     """The whole request, which `docker inspect` returns."""
     size: Size | None = None
     """CPU and memory that HTCondor has promised to a job; None if they are not known."""
@@ -166,7 +166,7 @@ def specification(body: Mapping[str, Any], slot: SlotLimits) -> Specification:
         reads=bool(body.get("OpenStdin")),
         removes_itself=bool(host.get("AutoRemove")),
         ports=_ports(host.get("PortBindings") or {}, slot),
-        asked=body,
+        body=body,
         size=_size(host),
     )
 

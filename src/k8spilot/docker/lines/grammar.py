@@ -7,7 +7,7 @@ option.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -50,7 +50,7 @@ class Create:
     """`create ...`."""
 
     name: str
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] = field(repr=False)
     """The same request as a ContainerConfig of the Engine API."""
     pulls: bool
     """Whether the line has `--pull always`."""

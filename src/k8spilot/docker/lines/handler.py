@@ -1,4 +1,4 @@
-"""HTCondor's command lines for docker: the door by which condor/docker-client.c sends them, and their answers.
+"""The request in which condor/docker-client.c sends HTCondor's command lines for docker, and its answer.
 
 The request has the words of the line, each with a NUL at its end. Before them are the words of DOCKER_EXTRA_ARGUMENTS,
 whose number is in a header: the engine need not see HTCondor's configuration. The answer has Docker's frames

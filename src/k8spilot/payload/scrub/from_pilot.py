@@ -117,7 +117,7 @@ class Leftovers:
         of the job is left.
 
         Raises:
-            PilotError: it failed or took too long; files that are still locked are lost.
+            PilotError: it failed or took too long; files that are still locked are not transferred.
         """
         if self._sandboxes is None:
             return

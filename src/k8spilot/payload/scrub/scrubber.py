@@ -23,7 +23,7 @@ SHARED: Final = (Path("/dev/shm"), Path("/dev/mqueue"))  # noqa: S108 -- the poi
 SCRUB_SECONDS: Final = 120.0
 """Seconds for tidy to remove all leftovers. A second attempt continues after the first."""
 UNLOCK_SECONDS: Final = 10.0
-"""Seconds to unlock a job's files. Files that are still locked then are lost."""
+"""Seconds to unlock a job's files. Files that are still locked then are not transferred."""
 ARRIVE_SECONDS: Final = 3.0
 """Seconds to wait for payload-init, which is expected after a job's abnormal end or during a change of the image."""
 _RESCUE_SECONDS: Final = 30.0
@@ -64,7 +64,7 @@ class Scrubber(Protocol):
             channel: that of the next container; None if the scrubber needs no container.
 
         Raises:
-            PilotError: something stays until the next job comes.
+            PilotError: a process or file could not be removed; the next job's clean-up tries again.
         """
 
     @property
@@ -75,7 +75,7 @@ class Scrubber(Protocol):
         """Make locked files in the job's sandbox readable for HTCondor, when no process of the job is left.
 
         Raises:
-            PilotError: it failed or took too long; files that are still locked are lost.
+            PilotError: it failed or took too long; files that are still locked are not transferred.
         """
 
 
@@ -99,13 +99,13 @@ def stays_locked(why: str) -> PilotError:
     )
 
 
-class Scrubbing:
+class ScrubRunner:
     """Runs a scrubber, one call at a time, and closes the slot if leftovers stay.
 
     Args:
         scrubber: does the work.
-        close: called if leftovers stay, which would affect the next job as well; its argument is the number of seconds
-            without jobs.
+        close: called if leftovers stay, which would affect the next job as well, with the number of seconds for which
+            the slot takes no job.
     """
 
     def __init__(self, scrubber: Scrubber, close: Callable[[float], object]) -> None:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from k8spilot.model.start_errors import plain
+from k8spilot.model.kubelet_messages import plain
 
 RUN = (
     "RunContainerError: failed to create containerd task: failed to create shim task: OCI runtime create failed: "

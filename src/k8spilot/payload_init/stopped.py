@@ -1,4 +1,4 @@
-"""The end of a payload-init that its job has stopped."""
+"""The wait for the end of a payload-init, which its job may have stopped."""
 
 import asyncio
 import logging
@@ -9,21 +9,23 @@ from k8spilot.payload_init.process import is_stopped
 
 logger = logging.getLogger(__name__)
 
-_THAW_SECONDS: Final = 2.0
-_THAW_LOOKS: Final = 8
-"""Looks at a payload-init that does not end, and is not stopped, before it is killed."""
+_WAIT_SECONDS: Final = 2.0
+_MOST_WAITS: Final = 8
+"""Number of waits for a payload-init that is not stopped, before it is killed."""
 
 
-async def thaw(channel: Channel | None) -> bool:
-    """Kill a payload-init that its job has stopped: the kubelet would wait for the pod's whole grace period.
+async def await_end(channel: Channel | None) -> bool:
+    """Wait for the end of a payload-init whose container the kubelet ends.
+
+    If its job has stopped it, kill it: the kubelet would wait for the pod's whole grace period.
 
     Returns:
         Whether it ended by itself.
     """
     if channel is None or channel.gone.done():
         return False
-    for _ in range(_THAW_LOOKS):
-        await asyncio.wait([channel.gone], timeout=_THAW_SECONDS)
+    for _ in range(_MOST_WAITS):
+        await asyncio.wait([channel.gone], timeout=_WAIT_SECONDS)
         if channel.gone.done():
             return True
         if is_stopped(channel.pid):
