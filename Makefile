@@ -9,7 +9,7 @@ PYTHON_VERSION := 3.14
 PYTHON ?=
 LAB := $(BIN)/python -m lab
 
-.PHONY: help venv check docs lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix vm vm-down test-vm test-vm-quick clean
+.PHONY: help venv check docs site lab lab-down kubeconfig registry demo demo-factory demo-recording test test-quick test-nightly test-many test-times attacks bench bench-quick soak fuzz lock sbom reproducible matrix vm vm-down test-vm test-vm-quick clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,15 +32,20 @@ $(VENV)/installed: pyproject.toml tools/image-python.sh
 venv: $(VENV)/installed  ## the project's own Python environment
 
 SCRIPTS := .ci/run tools/*.sh lab/*/*.sh lab/vm/guest/init bench/scripts/*.sh soak/*.sh src/k8spilot/condor/scripts/*.sh
-check: venv docs  ## format, lint, types, import layers, docs
+check: venv site  ## format, lint, types, import layers, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck $(SCRIPTS)
 
+docs: venv  ## write the generated pages of docs/, and build the documentation's site in build/site
+	@$(BIN)/python -m docs.generate
+	@$(MAKE) --no-print-directory site
+
 # MkDocs' own advertisement is left out of the output.
-docs: venv  ## build the documentation's site in build/site, and check its links
+site: venv  ## build the site, and check its links and that the generated pages are up to date
+	@$(BIN)/python -m docs.generate --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lab: venv  ## bring the test bed up: a real node, a registry, an HTCondor pool

@@ -1,11 +1,13 @@
 """Evidence: which test shows what a row of a table says.
 
-The source of a page has the tests in the last column of its table, under the title `Tests`. The site shows a link
-there, and the tests themselves on a page of their own.
+The source of a page has the tests in the last column of its table, under the title `Tests`. Where they are too long for
+a cell, it has `[^1]`, and the end of the page has a line `[^1]: ...`. The site shows a link there, and the tests on a
+page of their own.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,8 @@ PAGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 """Pages of evidence, each with what it is about and which pages' tables it has. The first one that fits counts."""
 
+_FOOTNOTE: Final = re.compile(r"^\[\^([\w-]+)\]: (.*)\n?", re.MULTILINE)
+
 
 def page_of(path: str) -> str:
     """The page of evidence for the tables of a page, both as paths in the site."""
@@ -31,8 +35,15 @@ def page_of(path: str) -> str:
 
 
 def evidence(markdown: str) -> list[Row]:
-    """The rows of a page that name their tests."""
-    return [row for row in rows(markdown) if row.header[-1] == COLUMN]
+    """The rows of a page that name their tests, with the tests of a footnote in their last cell."""
+    notes = footnotes(markdown)
+    found = [row for row in rows(markdown) if row.header[-1] == COLUMN]
+    return [replace(row, cells=(*row.cells[:-1], notes.get(row.cells[-1], row.cells[-1]))) for row in found]
+
+
+def footnotes(markdown: str) -> dict[str, str]:
+    """The footnotes of a page, each by its mark such as `[^1]`."""
+    return {f"[^{label}]": text for label, text in _FOOTNOTE.findall(markdown)}
 
 
 def page(name: str) -> str:
@@ -69,13 +80,13 @@ def anchor(path: str, row: Row) -> str:
 
 
 def with_links(markdown: str, path: str) -> str:
-    """A page for the site: in the place of the tests, a link to them."""
+    """A page for the site: in the place of the tests and their footnotes, links to them."""
     lines = markdown.splitlines()
     for row in evidence(markdown):
         upwards = "../" * path.count("/")
         link = f"[tests]({upwards}{page_of(path)}#{anchor(path, row)})" if row.cells[-1] else ""
         lines[row.line] = f"| {' | '.join([*row.cells[:-1], link])} |"
-    return "\n".join(lines) + "\n"
+    return _FOOTNOTE.sub("", "\n".join(lines) + "\n")
 
 
 def _tests(row: Row) -> str:

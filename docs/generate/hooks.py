@@ -1,4 +1,4 @@
-"""What mkdocs calls when it builds the site: adds the generated pages, and links tables to their evidence."""
+"""What mkdocs calls when it builds the site: adds the pages of evidence, and links tables to them."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.generate import evidence
-from docs.generate.pages import GENERATED
+from docs.generate.pages import COMMITTED, SITE_ONLY
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages."""
-    for path, make in GENERATED.items():
+    """Add the pages that are in the site only."""
+    for path, make in SITE_ONLY.items():
         files.append(File.generated(config, path, content=make()))
     return files
 
@@ -20,4 +20,4 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Show a link in the place of the tests of a row."""
     path = page.file.src_uri
-    return markdown if path in GENERATED else evidence.with_links(markdown, path)
+    return markdown if path in COMMITTED or path in SITE_ONLY else evidence.with_links(markdown, path)

@@ -69,7 +69,7 @@ def page() -> str:
     states = ", ".join(f"`{state.value}`" for state in PayloadState)
     parts += [
         "### Label `state` of `k8spilot_state`\n",
-        f"{states}. The [state table](../explanation/life-of-a-job.md#the-state-table) explains them.\n",
+        f"{states}. The [state table](../explanation/life-of-a-job.md#the-state-tables) explains them.\n",
         "## GPUs\n",
         _GPU_NOTE,
         _series_table(gpu),

@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from docs.generate import coming_from, commands, events, evidence, metrics, packages, provisioner, settings
 
-GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+DOCS: Final = Path(__file__).parents[1]
+COMMAND: Final = "python -m docs.generate"
+NOTE: Final = f"<!-- Made from the code by `make docs` ({COMMAND}). Do not edit this page: change the code. -->\n\n"
+"""First line of a generated page in the repository."""
+
+COMMITTED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings.page,
     "reference/metrics.md": metrics.page,
     "reference/provisioner.md": provisioner.page,
@@ -14,5 +20,31 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/command-line.md": commands.page,
     "explanation/source.md": packages.page,
     "how-to/coming-from.md": coming_from.page,
-    **{name: partial(evidence.page, name) for name in evidence.PAGES},
 }
+"""Pages that are files of the repository, too."""
+SITE_ONLY: Final[Mapping[str, Callable[[], str]]] = {name: partial(evidence.page, name) for name in evidence.PAGES}
+"""Pages that are made whenever the site is built."""
+
+
+def content(name: str) -> str:
+    """The whole file of a page of `COMMITTED`."""
+    return f"{NOTE}{COMMITTED[name]().rstrip()}\n"
+
+
+def write() -> None:
+    """Write the pages that are files of the repository."""
+    for name in COMMITTED:
+        (DOCS / name).write_text(content(name))
+
+
+def stale() -> list[str]:
+    """A sentence for each file that differs from what the code gives."""
+    return [message for name in COMMITTED if (message := difference(name))]
+
+
+def difference(name: str) -> str:
+    """The sentence for one page of `COMMITTED`; empty if the file is up to date."""
+    path = DOCS / name
+    if path.exists() and path.read_text() == content(name):
+        return ""
+    return f"docs/{name} is not what the code gives: renew it by `make docs` ({COMMAND}), and commit it."
