@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from lab.api import Lab
+from lab.apply import apply_folder
 from lab.errors import LabError
 from lab.images import Images
 from lab.patience import scaled
@@ -70,7 +71,7 @@ class Factory:
     def apply(self, *templates: TemplateOf, settings: Mapping[str, str] | None = None) -> None:
         """Apply these templates, and the provisioner with these settings."""
         folder = self.write(templates, settings or {})
-        self.lab.kubectl("apply", "-k", str(folder))
+        apply_folder(self.lab, folder)
 
     def pilots(self) -> list[dict[str, Any]]:
         """The pods of pilots, by name."""

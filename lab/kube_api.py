@@ -34,6 +34,9 @@ _STDOUT, _STDERR, _ERROR = 1, 2, 3
 """Channels of an exec's WebSocket, beside stdin's (k8s.io/kubelet, remotecommand: v5.channel.k8s.io)."""
 _STDIN: Final = 0
 _PIECE_BYTES: Final = 32 * 1024
+_APPLY: Final = "application/apply-patch+yaml"
+"""Content of a server-side apply (Kubernetes, "Server-Side Apply"); JSON is YAML, too."""
+_MANAGER: Final = "k8spilot-lab"
 
 _lock = threading.Lock()
 
@@ -90,6 +93,12 @@ class KubeApi:
             answer: Json = json.loads(response.read())
             return answer
 
+    def apply(self, path: str, manifest: Json, *, timeout: float) -> None:
+        """Create or change the object at a path of the API, by server-side apply."""
+        query: Query = [("fieldManager", _MANAGER), ("force", "true"), ("fieldValidation", "Strict")]
+        with self._response("PATCH", path, query, json.dumps(manifest), timeout=timeout) as response:
+            response.read()
+
     def watch(self, path: str, query: Query, *, timeout: float) -> Iterator[Json]:
         """Yield events of a list's watch until it ends, `timeout` seconds from now at the latest."""
         asked = [*query, ("watch", "true"), ("timeoutSeconds", max(1, int(timeout)))]
@@ -123,7 +132,7 @@ class KubeApi:
 
     @contextmanager
     def _response(
-        self, method: str, path: str, query: Query = (), body: Json | None = None, *, timeout: float
+        self, method: str, path: str, query: Query = (), body: Json | str | None = None, *, timeout: float
     ) -> Iterator[Any]:
         from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError  # noqa: PLC0415
 
@@ -146,9 +155,10 @@ class KubeApi:
         except HTTPError as problem:
             raise LabError(f"the API server cannot be asked: {problem}") from problem
 
-    def _request(self, method: str, path: str, query: Query, body: Json | None, timeout: float) -> Any:
+    def _request(self, method: str, path: str, query: Query, body: Json | str | None, timeout: float) -> Any:
+        headers = {"Content-Type": _APPLY} if method == "PATCH" else {}
         asked = self._client.param_serialize(
-            method, path, query_params=list(query), body=body, auth_settings=["BearerToken"]
+            method, path, query_params=list(query), header_params=headers, body=body, auth_settings=["BearerToken"]
         )
         return self._client.call_api(*asked, _request_timeout=(min(_CONNECT_S, timeout), timeout))
 

@@ -12,6 +12,7 @@ import yaml
 
 from k8spilot.cli.slots import with_slots
 from lab.api import Lab
+from lab.apply import apply
 from lab.errors import LabError
 from lab.patience import scaled
 from lab.phases import CLEAN_UP, PILOT, phase
@@ -58,12 +59,10 @@ def deploy(
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
     delete(lab, name)
     folder = write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay)
-    if slots == 1:
-        _apply(lab, "-k", str(folder))
-    else:
-        manifest = folder / "several.yaml"
-        manifest.write_text(rewrite(with_slots(lab.kubectl("kustomize", str(folder)), slots, **asdict(shares))))
-        _apply(lab, "-f", str(manifest))
+    manifests = lab.kubectl("kustomize", str(folder))
+    if slots != 1:
+        manifests = rewrite(with_slots(manifests, slots, **asdict(shares)))
+    apply(lab, manifests)
     deadline = time.monotonic() + PATIENCE_S
     while not _runs(pod := _pod(lab, name)):
         if pod["status"].get("phase") == "Failed" or time.monotonic() > deadline:
@@ -157,19 +156,6 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     document["components"] = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in components]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return folder
-
-
-def _apply(lab: Lab, *what: str) -> None:
-    """Apply a pod and the objects that all pods of the namespace share.
-
-    In a new namespace another process may make those between kubectl's look and its own request.
-    """
-    try:
-        lab.kubectl("apply", *what)
-    except LabError as error:
-        if "AlreadyExists" not in str(error):
-            raise
-        lab.kubectl("apply", *what)
 
 
 def _pod(lab: Lab, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from lab import kubectl, node
 from lab.api import Lab
+from lab.apply import apply
 from lab.errors import LabError
 from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
 from lab.shell import run
@@ -64,6 +65,26 @@ def test_objects_are_those_of_kubectl(lab: Lab, what: tuple[str, ...]) -> None:
         for by_program in (False, True)
     )
     assert mine == kubectls
+
+
+def test_manifests_are_applied_as_kubectl_does(lab: Lab) -> None:
+    of_kubectl, mine = (
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: lab-apply-{how}, namespace: pilots}}\ndata: {{a: '1'}}\n"
+        for how in ("kubectl", "here")
+    )
+    try:
+        lab.kubectl("apply", "-f", "-", input=of_kubectl)
+        for value in ("2", "1"):
+            apply(lab, mine.replace("'1'", f"'{value}'"))
+        found = [
+            json.loads(lab.kubectl("get", "configmap", f"lab-apply-{how}", "-n", "pilots", "-o", "json"))["data"]
+            for how in ("kubectl", "here")
+        ]
+        assert found[0] == found[1] == {"a": "1"}
+        with pytest.raises(LabError, match="unknown field"):
+            apply(lab, mine.replace("data:", "datum:"))
+    finally:
+        lab.kubectl("delete", "configmap", "lab-apply-kubectl", "lab-apply-here", "-n", "pilots", "--ignore-not-found")
 
 
 def test_a_command_that_does_not_end_is_given_up(lab: Lab) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab import kube_api, kubectl
+from lab.apply import path_of
 from lab.errors import LabError
 from lab.kube_api import KubeApi
 
@@ -40,7 +41,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_DELETE = _answer  # noqa: N815 -- http.server's names
+            do_GET = do_DELETE = do_PATCH = _answer  # noqa: N815 -- http.server's names
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 """Say nothing."""
@@ -205,3 +206,27 @@ def test_a_server_that_is_not_there_is_a_sentence(server: Server, api: KubeApi) 
     server.server.server_close()
     with pytest.raises(LabError, match=r"the API server cannot be asked: .*refused"):
         do(api, "get", "pod", "p", "-n", "x", "-o", "json")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "namespace", "path"),
+    [
+        ("v1", "ConfigMap", "pilots", "/api/v1/namespaces/pilots/configmaps/one"),
+        ("v1", "Namespace", "", "/api/v1/namespaces/one"),
+        ("apps/v1", "Deployment", "pilots", "/apis/apps/v1/namespaces/pilots/deployments/one"),
+        ("networking.k8s.io/v1", "NetworkPolicy", "p", "/apis/networking.k8s.io/v1/namespaces/p/networkpolicies/one"),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "/apis/rbac.authorization.k8s.io/v1/clusterroles/one"),
+    ],
+)
+def test_an_object_is_applied_at_its_path(version: str, kind: str, namespace: str, path: str) -> None:
+    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "one", "namespace": namespace}}
+    assert path_of(manifest) == path
+
+
+def test_an_object_is_applied_by_the_server_which_checks_its_fields(server: Server, api: KubeApi) -> None:
+    server.answers = [(200, [POD])]
+    api.apply("/api/v1/namespaces/n/pods/p", POD, timeout=5)
+    (request,) = server.requests
+    assert request.startswith("PATCH /api/v1/namespaces/n/pods/p?")
+    assert "fieldValidation=Strict" in request
+    assert server.bodies == [POD]
