@@ -82,7 +82,7 @@ def test_manifests_are_applied_as_kubectl_does(lab: Lab) -> None:
         ]
         assert found[0] == found[1] == {"a": "1"}
         with pytest.raises(LabError, match="unknown field"):
-            apply(lab, mine.replace("data:", "datum:"))
+            apply(lab, mine.replace("\ndata:", "\ndatum:"))
     finally:
         lab.kubectl("delete", "configmap", "lab-apply-kubectl", "lab-apply-here", "-n", "pilots", "--ignore-not-found")
 
