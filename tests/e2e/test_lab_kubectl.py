@@ -81,7 +81,7 @@ def test_manifests_are_applied_as_kubectl_does(lab: Lab) -> None:
             for how in ("kubectl", "here")
         ]
         assert found[0] == found[1] == {"a": "1"}
-        with pytest.raises(LabError, match="unknown field"):
+        with pytest.raises(LabError, match="field not declared in schema"):
             apply(lab, mine.replace("\ndata:", "\ndatum:"))
     finally:
         lab.kubectl("delete", "configmap", "lab-apply-kubectl", "lab-apply-here", "-n", "pilots", "--ignore-not-found")
