@@ -49,6 +49,8 @@ async def test_a_lost_job_ends_by_htcondors_own_kill(vacated: list[str], door: C
 
     await eventually(is_asked)
     assert (await state(door))["Running"] is True
+    async with asyncio.timeout(5):  # a stream of figures ends with the run
+        await simulator.raw(f"GET /containers/{NAME}/stats HTTP/1.0\r\n\r\n".encode())
     await job.kill("USR1")  # a user's own, by way of docker's client
     assert not job.waiting.done()
     await job.kill("KILL")

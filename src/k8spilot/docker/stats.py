@@ -37,7 +37,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
     stream = web.StreamResponse(headers={"Content-Type": "application/json"})
     await stream.prepare(request)
     before: dict[str, Any] | None = None
-    while container.running:
+    while container.running and not run.ended.done():  # a container that returns to the queue runs on for its client
         now = figures(container, run.usage, run.traffic, before)
         await stream.write(json.dumps(now, separators=(",", ":")).encode() + b"\n")
         before = now["cpu_stats"]
