@@ -53,9 +53,9 @@ _MOST_LINES: Final = 1000
 class HTCondorAgent:
     """Answers the engine's requests, and sends it the log lines of HTCondor's daemons."""
 
-    def __init__(self, settings: Settings, slot: LocalStartdAd, tell_supervisor: Callable[[int], None]) -> None:
+    def __init__(self, settings: Settings, startd_ad: LocalStartdAd, tell_supervisor: Callable[[int], None]) -> None:
         self._settings = settings
-        self._slot = slot
+        self._startd_ad = startd_ad
         self._tell_supervisor = tell_supervisor
         """Sends the supervisor a signal."""
         self._lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue(_MOST_LINES)
@@ -64,16 +64,16 @@ class HTCondorAgent:
         self._absent_since: float | None = time.monotonic()
         """Since when the engine is unavailable (monotonic seconds); None while it is connected."""
         self._connected = asyncio.Event()
-        self._reason = EndReason(slot.folders.end_reason, settings.accept_idle_minutes)
-        self._watch = PoolWatch(settings, slot.folders, self._report, partial(self._end_with, 1))
+        self._reason = EndReason(startd_ad.folders.end_reason, settings.accept_idle_minutes)
+        self._watch = PoolWatch(settings, startd_ad.folders, self._report, partial(self._end_with, 1))
         self._processes = ProcessWatch(partial(self._end_with, 0))
 
     async def run(self) -> None:
         """Run until the supervisor sends SIGTERM because HTCondor has ended; then read HTCondor's last log lines."""
         before, ending = os.environ.get(DEATHS, "0") != "0", asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
-        following = follow(self._slot.folders, self._handle, before=before, ending=ending)
-        asking = end_hanging_daemons(self._slot.folders, os.getppid(), self._queue)
+        following = follow(self._startd_ad.folders, self._handle, before=before, ending=ending)
+        asking = end_hanging_daemons(self._startd_ad.folders, os.getppid(), self._queue)
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(following, name="HTCondor's logs")
             others = [
@@ -105,7 +105,7 @@ class HTCondorAgent:
         parts = LogLine.of(line)
         self._reason.handle_line(log, parts)
         await self._queue(log, line)
-        await self._slot.handle_line(log, line)
+        await self._startd_ad.handle_line(log, line)
         self._watch.handle_line(log, parts)
         self._processes.handle_line(log, parts)
         if await startd_has_ended(log, line, os.getppid()):
@@ -150,7 +150,7 @@ class HTCondorAgent:
         absent_since, self._absent_since = self._absent_since, None
         self._connected.set()
         if absent_since is not None and time.monotonic() - absent_since > _ABSENCE_SECONDS:
-            await self._slot.set({"K8SApiAwayUntil": None})
+            await self._startd_ad.set({"K8SApiAwayUntil": None})
         logger.info("The engine is connected.")
         await self._queue(POOL_LOG, self._watch.state.text())
         async with asyncio.TaskGroup() as tasks:
@@ -175,11 +175,11 @@ class HTCondorAgent:
     async def _answer(self, engine: aiohttp.ClientWebSocketResponse, request: dict[str, Any]) -> None:
         answer: Any = None
         if "set" in request:
-            answer = await self._slot.set(request["set"])
+            answer = await self._startd_ad.set(request["set"])
         elif "look" in request:
-            answer = await self._slot.look(request["look"])
+            answer = await self._startd_ad.look(request["look"])
         elif "vacate" in request:
-            answer = await self._slot.vacate(str(request["vacate"]), str(request["slot"]))
+            answer = await self._startd_ad.vacate(str(request["vacate"]), str(request["slot"]))
         elif "end" in request:
             self._tell_supervisor(signal.SIGTERM)
         with suppress(ConnectionError):
@@ -190,7 +190,7 @@ class HTCondorAgent:
         while True:
             await asyncio.sleep(_ABSENCE_SECONDS)
             if self._absent_since is not None and time.monotonic() - self._absent_since > _ABSENCE_SECONDS:
-                await self._slot.set({"K8SApiAwayUntil": int(time.time() + 3 * _CLOSURE_SECONDS)})
+                await self._startd_ad.set({"K8SApiAwayUntil": int(time.time() + 3 * _CLOSURE_SECONDS)})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_CLOSURE_SECONDS):
                         await self._connected.wait()

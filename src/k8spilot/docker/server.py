@@ -199,8 +199,8 @@ async def serve(
     servers = []
     for listener in listening:
         listener.setblocking(False)
-        door, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
-        connection = partial(Connection, door, idle, manager, loop=loop, access_log=_QUIET)
+        limiter, idle = ConnectionLimiter(_CONNECTIONS, _OF_ONE_USER), dict[LimitedRequestHandler, None]()
+        connection = partial(Connection, limiter, idle, manager, loop=loop, access_log=_QUIET)
         servers.append(await loop.create_server(connection, sock=listener))
     try:
         yield

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 class GpuRecord:
     """The GPUs of this pod: the request, and the evidence."""
 
-    promise: PodRequest = field(default_factory=PodRequest)
+    request: PodRequest = field(default_factory=PodRequest)
     evidence: Evidence = field(default_factory=Evidence)
     failure: str = ""
     """Reason why the probe did not run in the payload container; there is no evidence then."""
@@ -36,9 +36,9 @@ class GpuRecord:
     def verdict(self) -> GpuVerdict:
         """The verdict on the evidence."""
         if not self.failure:
-            return judge(self.evidence, self.promise)
-        request = ", ".join([*self.promise.nvidia, *self.promise.others, *self.promise.uncounted])
-        problem = f"the pod requests {request}, but {self.failure}; jobs get none" if request else ""
+            return judge(self.evidence, self.request)
+        requested = ", ".join([*self.request.nvidia, *self.request.others, *self.request.uncounted])
+        problem = f"the pod requests {requested}, but {self.failure}; jobs get none" if requested else ""
         return GpuVerdict(reasons=(self.failure,), problem=problem)
 
     @property
@@ -63,7 +63,7 @@ class GpuRecord:
             "strategy": verdict.strategy,
             "meaning": STRATEGIES[verdict.strategy],
             "reasons": list(verdict.reasons),
-            "promised": self.promise.words or None,
+            "promised": self.request.words or None,
             "expected": list(verdict.expected),
             "observed": [device.uuid for device in verdict.observed],
             "usable": [device.uuid for device in verdict.usable],
@@ -76,7 +76,7 @@ class GpuRecord:
         """Store the record in `folder`."""
         text = {
             _FORMAT: {
-                "promise": self.promise.json(),
+                "promise": self.request.json(),
                 "evidence": self.evidence.json(),
                 "failure": self.failure,
             }
