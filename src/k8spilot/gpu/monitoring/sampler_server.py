@@ -115,11 +115,12 @@ class SamplerServer:
             logger.warning("Process %d of uid %d is not a GPU sampler.", pid, uid)
             return
         async with asyncio.timeout(_HELLO_SECONDS):
-            wanted = self._judge(hello(await loop.sock_recv(connection, SIZE)))
-        connection.send(GO if wanted else END)
-        if not wanted:
+            message = hello(await loop.sock_recv(connection, SIZE))
+        if not self._judge(message):
+            connection.send(END)
             return
         try:
+            connection.send(GO)
             while True:
                 async with asyncio.timeout(_SILENT_SECONDS):
                     data = await loop.sock_recv(connection, SIZE)
