@@ -108,7 +108,8 @@ async def follow(
             watching = tasks.create_task(follower.run(), name="changes of HTCondor's logs")
             copying = [
                 tasks.create_task(
-                    _keep_copying(follower, name, handle_line, _BEFORE if before else 0, ending), name=name
+                    _keep_copying(follower, name, handle_line, before=_BEFORE if before else 0, ending=ending),
+                    name=name,
                 )
                 for name in DAEMONS
             ]

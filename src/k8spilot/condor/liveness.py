@@ -38,7 +38,7 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SilenceLimits:
     """Limits of a daemon's silence, in seconds. A busy daemon is silent for some seconds only.
 
     With the time until a new daemon runs (10 s for a startd, the kubelet's back-off for a master) the slot is usable
@@ -58,7 +58,7 @@ _FILES: Final = {MASTER: ".master_address", STARTD: ".startd_address"}
 
 
 async def end_hanging_daemons(
-    folders: Folders, above: int, handle_line: LineHandler, *, patience: Patience | None = None
+    folders: Folders, above: int, handle_line: LineHandler, *, limits: SilenceLimits | None = None
 ) -> None:
     """Query the master and the startd until cancelled. Kill a daemon that has been silent for too long.
 
@@ -69,17 +69,19 @@ async def end_hanging_daemons(
         above: process ID of the master's parent.
         handle_line: receives JOB_LOG and a sentence when the job should be ended, LOG and a sentence after a daemon was
             killed.
-        patience: limits of a daemon's silence.
+        limits: limits of a daemon's silence.
     """
     async with asyncio.TaskGroup() as tasks:
         for program, file in _FILES.items():
-            looking = _look_after(program, folders.log / file, above, handle_line, patience or Patience())
-            tasks.create_task(looking, name=f"{program} answers")
+            checking = _check(
+                program, folders.log / file, above=above, handle_line=handle_line, limits=limits or SilenceLimits()
+            )
+            tasks.create_task(checking, name=f"{program} answers")
 
 
-async def _look_after(program: str, file: Path, above: int, handle_line: LineHandler, patience: Patience) -> None:
+async def _check(program: str, file: Path, *, above: int, handle_line: LineHandler, limits: SilenceLimits) -> None:
     loop = asyncio.get_running_loop()
-    pause = min(_INTERVAL_SECONDS, patience.seconds / 5)
+    pause = min(_INTERVAL_SECONDS, limits.seconds / 5)
     silent, is_reported = 0.0, False
     while True:
         began = loop.time()
@@ -90,13 +92,13 @@ async def _look_after(program: str, file: Path, above: int, handle_line: LineHan
         # If this process itself was delayed, the daemon was not silent for all of that time.
         silent += min(loop.time() - began, pause + _ANSWER_SECONDS)
         message = f"{program} has not answered on its command port for {silent:.0f} s"
-        if silent >= patience.seconds and is_reported and (daemon := _find(program, above)) is not None:
+        if silent >= limits.seconds and is_reported and (daemon := _find(program, above)) is not None:
             logger.warning("HTCondor's %s; killing it, so that it restarts.", message)
             with suppress(psutil.NoSuchProcess):
                 daemon.send_signal(signal.SIGKILL)
             await handle_line(LOG, f"{message}; it was killed, and restarts")
             silent, is_reported = 0.0, False
-        elif silent >= patience.with_job_seconds and not is_reported:
+        elif silent >= limits.with_job_seconds and not is_reported:
             is_reported = True
             await handle_line(JOB_LOG, f"{message}, which a job can cause; ending the job of this slot")
 

@@ -57,7 +57,7 @@ class NodeImages:
             await self._read()
         await self._publish()
 
-    async def follow(self) -> None:
+    async def refresh(self) -> None:
         """Publish the node's images every five minutes. Return if the pilot may not read the node.
 
         The images at the start are published already.

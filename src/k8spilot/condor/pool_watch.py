@@ -132,7 +132,7 @@ class PoolWatch:
             self._end(f"the slot was not in the pool within {self._limit:g} s: {problem}")
 
     def _grace(self, answer: Answer) -> float:
-        """Return how long the slot may be missing before it is told, in seconds."""
+        """Return how long the slot may be missing before it is reported, in seconds."""
         assert self._out_since is not None
         if self.state.in_pool:
             return _LOST_SECONDS
@@ -145,7 +145,15 @@ class PoolWatch:
     async def _change(self, in_pool: bool, collector: str, updated: float | None, problem: str) -> None:
         before = self.state
         since = before.since if before.in_pool == in_pool else time.time()
-        self.state = PoolState(in_pool, before.slot, collector, since, updated, self._was_in, problem)
+        self.state = PoolState(
+            in_pool=in_pool,
+            slot=before.slot,
+            collector=collector,
+            since=since,
+            updated=updated,
+            ever=self._was_in,
+            problem=problem,
+        )
         if (in_pool, problem) != (before.in_pool, before.problem):
             level = logging.INFO if in_pool else logging.ERROR
             logger.log(level, "%s.", capitalized(self.state.sentence))

@@ -116,7 +116,9 @@ class OwnPod(PodReflector):
             ClusterError: the request failed this time, or this pilot does not have the right.
         """
         self.expect_change()
-        change = Change(sidecar, image, bind, cost, asyncio.get_running_loop().create_future())
+        change = Change(
+            sidecar=sidecar, image=image, bind=bind, cost=cost, answer=asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(change)
         try:
             async with self._patching:
