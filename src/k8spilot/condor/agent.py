@@ -149,7 +149,7 @@ class HTCondorAgent:
         if "set" in request:
             answer = await self._startd_ad.set(request["set"])
         elif "look" in request:
-            answer = await self._startd_ad.look(request["look"])
+            answer = await self._startd_ad.query(request["look"])
         elif "vacate" in request:
             answer = await self._startd_ad.vacate(str(request["vacate"]), str(request["slot"]))
         elif "end" in request:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 
 from k8spilot.common.aio import guarded_task
-from k8spilot.condor.daemon_logs import LAST_LINES_SECONDS, follow, startd_has_ended
+from k8spilot.condor.daemon_logs import LAST_LINES_SECONDS, copy_logs, startd_has_ended
 from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.liveness import LineHandler, end_hanging_daemons
 from k8spilot.condor.log_lines import LogLine
@@ -77,8 +77,8 @@ class DaemonWatch:
 
         async def read_logs() -> None:
             nonlocal include_existing
-            before, include_existing = include_existing, True  # after a failure, the end of the startd may be there
-            await follow(self._startd_ad.folders, self._handle_line, before=before, ending=ending)
+            include, include_existing = include_existing, True  # after a failure, the end of the startd may be there
+            await copy_logs(self._startd_ad.folders, self._handle_line, include_existing=include, ending=ending)
 
         async def end_hanging() -> None:
             await end_hanging_daemons(self._startd_ad.folders, os.getppid(), self._handle_report)

@@ -51,7 +51,7 @@ class NodeImages:
     async def bound(self, reference: Reference) -> None:
         """Record an image that runs here."""
         self._bound[reference.source] = None
-        if not self._startd_ad.there:
+        if not self._startd_ad.is_connected:
             return
         if self._on_node is None:
             await self._read()
@@ -64,7 +64,7 @@ class NodeImages:
         """
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)
-            if not self._startd_ad.there:
+            if not self._startd_ad.is_connected:
                 continue
             if not await self._read():
                 return

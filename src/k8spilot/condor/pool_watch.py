@@ -92,7 +92,7 @@ class PoolWatch:
         asked = 0
         while True:
             self._woken.clear()
-            await self._judge(await self._collectors.look())
+            await self._judge(await self._collectors.query())
             if self._out_since is None:
                 asked = 0
                 calm = _CALM_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads the questions

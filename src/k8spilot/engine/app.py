@@ -89,18 +89,18 @@ class EngineApp:
             loop.add_signal_handler(number, self.stop)
         try:
             async with asyncio.TaskGroup() as tasks:
-                follow = tasks.create_task(self._follow_pod(), name="watch of the own pod")
+                watch = tasks.create_task(self._watch_pod(), name="watch of the own pod")
                 try:
                     await self._serve(tasks)
                 finally:
-                    follow.cancel()
+                    watch.cancel()
         except BaseExceptionGroup as group:
             raise first_cause(group) from group
         return GONE if self.pod.gone else 0
 
-    async def _follow_pod(self) -> None:
-        """Follow the own pod, and end with it."""
-        await self.pod.follow()
+    async def _watch_pod(self) -> None:
+        """Watch the own pod, and end with it."""
+        await self.pod.run()
         logger.warning("The own pod is gone; the pilot ends with it.")
         self._reason.set("the own pod is gone from the Kubernetes API")
         if self._agent is not None:
@@ -117,7 +117,7 @@ class EngineApp:
             listening = self._listening or [listen(path) for path in self._settings.sockets]
             endpoints = {path: one for slot in parts.slots for path, one in slot.endpoints.items()}
             await ends.enter_async_context(serve(endpoints, listening, self._routes(parts)))
-            await ends.enter_async_context(parts.telemetry.serving(tasks, lambda: self._reason.words))
+            await ends.enter_async_context(parts.telemetry.serving(tasks, lambda: self._reason.text))
             ends.callback(tasks.create_task(self._note_deletion(), name="deletion of the own pod").cancel)
             ends.enter_context(guarded_task(tasks, _gpu_metrics(parts), "the GPU metrics", may_end=True))
             self.serving.set()

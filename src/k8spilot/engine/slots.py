@@ -287,7 +287,7 @@ def slot_limits(
         disk_meter=meter,
         pod_disk=parts * settings.payload_disk_mb * MIB or None,
         evicted=partial(evicted_at, settings, pod.api),
-        hold_seconds=_HOLD_SECONDS if startd_ad.there else 0.0,
+        hold_seconds=_HOLD_SECONDS if startd_ad.is_connected else 0.0,
     )
 
 

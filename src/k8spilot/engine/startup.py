@@ -131,12 +131,12 @@ async def find_gpus(
     began = asyncio.get_running_loop().time()
     gpus, new = await discover(pod.pod, claims, name=slot.container, init_server=init_server, folder=slot.exchange)
     if gpus.verdict.problem:
-        recorder.gpus_doubtful(gpus.words, new=new)
+        recorder.gpus_doubtful(gpus.summary, new=new)
     seconds = asyncio.get_running_loop().time() - began
     logger.log(
         logging.WARNING if gpus.verdict.problem else logging.INFO,
         "GPUs: %s.%s",
-        gpus.words,
+        gpus.summary,
         f" Found in {seconds:.3f} s." if new else " As found before.",
     )
     return gpus

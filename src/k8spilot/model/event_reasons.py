@@ -129,7 +129,8 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     ),
     "HTCondorHangs": EventKind(
         "Warning",
-        "A daemon of HTCondor has not answered for a minute, and its job was ended. After 85 s the daemon is ended.",
+        "A daemon of HTCondor has not answered for 60 s, and the pilot has ended the jobs of all its slots. After 85 s "
+        "it kills the daemon.",
         "A job can cause this: look at whose jobs ran.",
     ),
     "GpuMismatch": EventKind(

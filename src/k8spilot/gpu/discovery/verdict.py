@@ -131,7 +131,7 @@ def _unique(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reasons(evidence: Evidence, request: PodRequest) -> Iterator[str]:
-    yield f"the pod requests {request.words}" if request.words else "the pod requests no GPU"
+    yield f"the pod requests {request.summary}" if request.summary else "the pod requests no GPU"
     value = evidence.variables.get(VISIBLE)
     yield f"{VISIBLE} is {value!r}" if value is not None else f"{VISIBLE} is not set"
     if evidence.mounts:
@@ -178,7 +178,7 @@ def _usable(
     named = len(verdict.expected) or assignment.listed or 0
     if request.count and named > request.count:
         return (), (
-            f"{named} GPUs are named, but the pod requests {request.count} ({request.words}); jobs get "
+            f"{named} GPUs are named, but the pod requests {request.count} ({request.summary}); jobs get "
             f"none. Remove {VISIBLE} from the payload container's specification, and let the device plugin set it"
         )
     if verdict.expected or verdict.observed:
@@ -196,12 +196,12 @@ def _counted(
     """Return the same as `_usable`, where only the number of devices is known."""
     problem, usable = "", observed
     wanted = request.count if assignment.listed is None else assignment.listed
-    promised = request.words if wanted == request.count else VISIBLE
+    promised = request.summary if wanted == request.count else VISIBLE
     if not request.count and not request.uncounted:
         usable = ()
         requested = "the pod does not request"
         if request.unknown:
-            requested = f"the pod's requests ({request.words}) do not explain"
+            requested = f"the pod's requests ({request.summary}) do not explain"
         problem = (
             f"the payload container sees {_count(observed)} that {requested}; jobs get none. Give it a limit such as "
             "nvidia.com/gpu, so that no other pod gets these GPUs"
@@ -226,7 +226,7 @@ def _too_few(request: PodRequest, assignment: _Assignment) -> str:
     """Return the problem of a list that is shorter than the limit; empty if there is none."""
     if not assignment.entries or assignment.entries >= request.count or request.shared:
         return ""
-    return f"{assignment.entries} of {request.count} GPUs that were requested ({request.words})"
+    return f"{assignment.entries} of {request.count} GPUs that were requested ({request.summary})"
 
 
 def _named(verdict: GpuVerdict, request: PodRequest, assignment: _Assignment) -> tuple[tuple[Device, ...], str]:
@@ -255,7 +255,7 @@ def _is(device: Device, name: str) -> bool:
 
 
 def _nothing(evidence: Evidence, request: PodRequest) -> str:
-    requested = f"the pod requests {request.words}" if request.words else "GPUs were requested"
+    requested = f"the pod requests {request.summary}" if request.summary else "GPUs were requested"
     correction = "The node's container runtime may need `runtimeClassName: nvidia` in the pod"
     if request.is_claimed:
         correction = "Enable CDI in the node's container runtime, by which the DRA driver gives devices"

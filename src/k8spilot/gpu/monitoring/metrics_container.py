@@ -43,7 +43,7 @@ _START_SECONDS: Final = 180.0
 """Limit of a container's start. The image is on the node already."""
 _SILENT_SECONDS: Final = 600.0
 """Silence after which a container counts as hung, for example in the driver."""
-_LOOK_SECONDS: Final = 30.0
+_CHECK_SECONDS: Final = 30.0
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "RunContainerError"})
 _FAULTY_SECONDS: Final = 600.0
 """Seconds of faults after which the container is replaced: a container keeps the library of the driver at its start."""
@@ -236,20 +236,20 @@ class GpuMetrics:
         loop = asyncio.get_running_loop()
         state = await self._until(name, _START_SECONDS, lambda container: container.running or container.ended)
         if state is None or not (state.running or state.ended):
-            reason = "it did not start: " + (state.words if state is not None else "")
+            reason = "it did not start: " + (state.summary if state is not None else "")
             self._ends[name] = ContainerEnd(reason, has_started=False)
             logger.warning("The GPU metrics container %s does not measure: %s.", name, reason)
             return
         last = loop.time()
         while not state.ended:
-            newer = await self._until(name, _LOOK_SECONDS, lambda container: container.ended)
+            newer = await self._until(name, _CHECK_SECONDS, lambda container: container.ended)
             state = newer or state
             last = loop.time() if self.up else last
             if not state.ended and loop.time() - last > _SILENT_SECONDS:
                 reason = "it runs, but sends nothing"
                 break
         else:
-            reason = self._sampler.take_fault() or state.words or "it has ended"
+            reason = self._sampler.take_fault() or state.summary or "it has ended"
         self._ends[name] = ContainerEnd(reason)
         logger.warning("The GPU metrics container %s no longer measures: %s.", name, reason)
 
@@ -274,7 +274,7 @@ class GpuMetrics:
     def _why(self, containers: Sequence[Ephemeral], device_request: DeviceRequest) -> str:
         last = containers[-1]
         end = self._ends.get(last.name)
-        message = end.reason if end is not None else last.words
+        message = end.reason if end is not None else last.summary
         if self._is_hopeless(last):
             return (
                 f"the container {last.name} does not get them ({message}); an administrator can {device_request.help}"
