@@ -1,8 +1,10 @@
 """Limits for HTTP connections from untrusted clients: their number, and their duration.
 
 aiohttp limits lines, headers, bodies and pipelines. It does not limit the time for the rest of a request's head, the
-time of a client that does not read an answer, or the number of connections. A proxy in
-front with such limits would be one more process of every pilot, and would hide whose connection it is (SO_PEERCRED).
+time of a client that does not read an answer, or the number of connections. A proxy in front with such limits would be
+one more process of every pilot, and would hide whose connection it is (SO_PEERCRED).
+
+Whether a connection is idle is known by private attributes of aiohttp alone (tests/unit/test_common_http_limits.py).
 """
 
 import asyncio

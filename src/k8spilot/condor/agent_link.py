@@ -147,14 +147,14 @@ class RemoteStartdAd(StartdAd):
                 answer.set_result(message.get("answer"))
 
 
-def facts_route(started: Callable[[], str], asked: Callable[[], None] = lambda: None) -> web.RouteDef:
+def facts_route(started: Callable[[], str], on_query: Callable[[], None] = lambda: None) -> web.RouteDef:
     """Return the route of facts that only the engine can query: the pod's start and the cluster's attributes.
 
-    `asked` is called at each query, which shows that the pod has a container with HTCondor.
+    `on_query` is called at each query, which shows that the pod has a container with HTCondor.
     """
 
     async def respond(_request: web.Request) -> web.Response:
-        asked()
+        on_query()
         return web.json_response({"started": started(), "attributes": json.loads(os.environ.get(FACTS) or "{}")})
 
     return web.get(pilot_api.FACTS, respond)

@@ -3,8 +3,8 @@
 An API server can be unavailable, slow, or lose its answers at any moment. Silence is never taken for a result: a watch
 restarts from its last position, with growing pauses.
 
-The `kubernetes` package has no reflector for Python, only a watch without a limit of its silence, and weighs more than
-a pilot's engine (kube/client.py).
+The SharedInformer of the `kubernetes` package (37) runs in a thread, with the synchronous client, whose memory is too
+much for this process (kube/client.py), and its pauses do not grow.
 """
 
 import asyncio
