@@ -49,10 +49,10 @@ _MOST_LINES: Final = 1000
 class HTCondorAgent:
     """Answers the engine's requests, and sends it the log lines of HTCondor's daemons."""
 
-    def __init__(self, settings: Settings, startd_ad: LocalStartdAd, tell_supervisor: Callable[[int], None]) -> None:
+    def __init__(self, settings: Settings, startd_ad: LocalStartdAd, signal_supervisor: Callable[[int], None]) -> None:
         self._settings = settings
         self._startd_ad = startd_ad
-        self._tell_supervisor = tell_supervisor
+        self._signal_supervisor = signal_supervisor
         """Sends the supervisor a signal."""
         self._lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue(_MOST_LINES)
         self._unsent: tuple[str, str] | None = None
@@ -65,7 +65,7 @@ class HTCondorAgent:
             settings,
             reason=EndReason(startd_ad.folders.end_reason, settings.accept_idle_minutes),
             report=self._queue,
-            end=partial(tell_supervisor, DONE),
+            end=partial(signal_supervisor, DONE),
             watches_processes=len(settings.slots) == 1,
         )
 
@@ -153,7 +153,7 @@ class HTCondorAgent:
         elif "vacate" in request:
             answer = await self._startd_ad.vacate(str(request["vacate"]), str(request["slot"]))
         elif "end" in request:
-            self._tell_supervisor(signal.SIGTERM)
+            self._signal_supervisor(signal.SIGTERM)
         with suppress(ConnectionError):
             await engine.send_json({"id": request["id"], "answer": answer})
 
@@ -205,8 +205,8 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
-        tell_supervisor = partial(os.kill, os.getppid())
-        run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), tell_supervisor).run())
+        signal_supervisor = partial(os.kill, os.getppid())
+        run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), signal_supervisor).run())
     except PilotError as error:
         logs.last_word(str(error))
         return 1

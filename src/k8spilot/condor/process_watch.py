@@ -77,7 +77,7 @@ class ProcessWatch:
             self._woken.set()
 
     async def run(self) -> None:
-        """Watch until cancelled, or until the pilot has been told to end."""
+        """Watch until cancelled, or until the end of the pilot is requested."""
         while True:
             await self._woken.wait()
             self._woken.clear()

@@ -59,7 +59,7 @@ async def supervised_condor(
 
             startd_ad.handle_line = handle_line
         elif isinstance(startd_ad, LocalStartdAd):
-            watch = DaemonWatch(startd_ad, settings, reason, report, end)
+            watch = DaemonWatch(startd_ad, settings, reason=reason, report=report, end=end)
             await ends.enter_async_context(watch.running(tasks, include_existing=not is_first))
         yield
 

@@ -23,7 +23,7 @@ _ALIKE: Final = 0.82
 _ALIKE_OWN: Final = 0.7
 """The same for variables with the project's prefix, which are certainly meant as settings."""
 _ALIKE_SURELY: Final = 0.95
-"""The same for variables without such a prefix, from which a limit is refused and not only told."""
+"""The same for variables without such a prefix, from which a limit is refused and not only reported."""
 _LONG: Final = 10
 """Least length of a name that is taken for a setting without its prefix."""
 

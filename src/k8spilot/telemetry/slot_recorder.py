@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _FAULTS: Final = 10
 _AWAY_SECONDS: Final = 30.0
 """Seconds of an outage of the API server that are worth an Event."""
-_TOLD_TO_END: Final = "Got SIGTERM. Performing graceful shutdown."
+_SIGTERM: Final = "Got SIGTERM. Performing graceful shutdown."
 """Message of condor_master's log at that time (condor_daemon_core, main_shutdown_graceful)."""
 
 
@@ -168,7 +168,7 @@ class SlotRecorder(SlotListener):
         """Handle a log line of HTCondor's daemons (file, line), and the report of a daemon that hung and was killed."""
         if log in (liveness.LOG, liveness.JOB_LOG):
             self._blame("HTCondorHangs", f"HTCondor's {line}", always=True)
-        elif log == "MasterLog" and _TOLD_TO_END in line:
+        elif log == "MasterLog" and _SIGTERM in line:
             self._event_recorder.record(
                 "Draining",
                 "The pilot begins to end: HTCondor takes no more jobs, and vacates one that runs.",

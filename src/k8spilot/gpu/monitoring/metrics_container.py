@@ -332,7 +332,7 @@ class GpuMetrics:
         await self._has_devices.wait()
         assert self.meter is not None
         reader, groups = self.meter.reader(), self._groups
-        paces = [(group, monitor_output.BlockInterval()) for group in groups]
+        intervals = [(group, monitor_output.BlockInterval()) for group in groups]
         loop = asyncio.get_running_loop()
         text = monitor_output.start(groups)
         with suppress(ConnectionError):  # the startd has ended
@@ -343,8 +343,8 @@ class GpuMetrics:
                 usages = reader.read(self._age)
                 due = [
                     number
-                    for number, (group, pace) in enumerate(paces)
-                    if pace.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
+                    for number, (group, interval) in enumerate(intervals)
+                    if interval.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
                 ]
                 text = monitor_output.blocks(usages, groups, due)
         return response
