@@ -73,7 +73,7 @@ class SimulatedPilot:
 
     def begin(self) -> None:
         """Follow the own pod."""
-        self._task = asyncio.create_task(self._pod.follow())
+        self._task = asyncio.create_task(self._pod.run())
 
     async def seen(self) -> None:
         """Wait until the pod was seen."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from docs.generate.sources import FOREIGN, Foreign, documented, variables
+from docs.generate.sources import FOREIGN, ForeignVariable, documented, variables
 from docs.generate.tables import NAMES, table
 
 INTRODUCTION: Final = """\
@@ -129,12 +129,12 @@ def _others(*, refused: bool) -> Iterator[tuple[str, str, str]]:
             yield f"`{name}`", one.source, _sentence(one)
 
 
-def _sentence(one: Foreign) -> str:
+def _sentence(one: ForeignVariable) -> str:
     neutral = f" {' '.join(f'`{word}`' for word in _few(one))} is fine." if one.neutral else ""
     return f"{one.remedy[:1].upper()}{one.remedy[1:]}.{neutral}"
 
 
-def _few(one: Foreign) -> list[str]:
+def _few(one: ForeignVariable) -> list[str]:
     """One of the words of `neutral`, which has several for the same."""
     words: tuple[str, ...] = ("false", "true", "no", "0", "none")
     return [word for word in words if word in one.neutral][:1]

@@ -87,7 +87,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         (reflector, "REQUEST_SECONDS", 0.4),
         (connectivity, "SILENCE_SECONDS", 1.0),
         (watch_stream, "SILENCE_SECONDS", 1.0),
-        (client, "_SECONDS", 0.4),
+        (client, "_REQUEST_SECONDS", 0.4),
     ):
         monkeypatch.setattr(module, name, seconds)
 

@@ -165,7 +165,7 @@ async def test_a_job_that_cannot_be_bound_goes_back_to_the_queue(
         FAULTS[fault](place)
         name = await engine.create(engine.image("busybox"), "true", **JOB)
         assert "cannot be changed now" in await lost(engine, name)
-        assert pod.connectivity.words
+        assert pod.connectivity.fault
         await engine.remove(name)
         place.is_well()
         async with asyncio.timeout(40):  # by itself: the unbind is tried again, and the watch is

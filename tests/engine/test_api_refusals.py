@@ -31,7 +31,7 @@ async def test_a_policy_that_refuses_the_image_gives_the_job_back_with_its_words
         await engine.cluster.pilot.pod.connectivity.lasting(0)
     place.is_well()
     assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
-    assert not engine.cluster.pilot.pod.connectivity.words
+    assert not engine.cluster.pilot.pod.connectivity.fault
 
 
 async def test_a_policy_that_refuses_the_idle_image_on_the_way_to_another_holds_no_job(programs: Programs) -> None:
@@ -55,7 +55,7 @@ async def test_a_policy_that_refuses_only_one_image_closes_nothing(place: Place)
     place.api.fails(Fault(verb="patch", status=403, error=("Forbidden", "not that one"), times=2))
     assert "not that one" in await lost(engine, await engine.create(engine.image("busybox"), "true", **JOB))
     await eventually(lambda: so(engine.cluster.server.requests["patch"] == 1))
-    assert not engine.cluster.pilot.pod.connectivity.words
+    assert not engine.cluster.pilot.pod.connectivity.fault
 
 
 @pytest.mark.parametrize("words", [NO_RIGHT[1], 'pods "pilot" is forbidden: not yet ready to handle request'])
@@ -67,7 +67,7 @@ async def test_a_right_that_the_pilot_has_lost_is_no_reason_to_hold_a_job(
         place.api.fails(Fault(verb="patch", status=403, error=("Forbidden", words)))
         name = await engine.create(engine.image("busybox"), "true", **JOB)
         assert words in await lost(engine, name)
-        assert words in engine.cluster.pilot.pod.connectivity.words
+        assert words in engine.cluster.pilot.pod.connectivity.fault
 
 
 # --- certificates and tokens ---
@@ -85,7 +85,7 @@ async def test_an_authority_that_was_renewed_is_trusted_at_once(place: Place) ->
     engine = place.simulator
     place.api.presents(place.strangers / "apiserver.crt", place.strangers / "apiserver.key")
     place.api.cuts()
-    await eventually(lambda: so("certificate" in engine.cluster.pilot.pod.connectivity.words))
+    await eventually(lambda: so("certificate" in engine.cluster.pilot.pod.connectivity.fault))
     (place.strangers / "ca.crt").replace(place.own / "ca.crt")
     assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
     async with asyncio.timeout(20):

@@ -94,7 +94,7 @@ async def _slot(
         simulator = await ends.enter_async_context(simulated(programs, idle=idle, **{"reuse": True, **settings}))
         door = await ends.enter_async_context(Client(simulator.cluster.settings.slots[0].htcondor_socket))
         found = Slot(simulator, door)
-        monkeypatch.setattr(RemoteStartdAd, "look", lambda _, attributes: found.look(attributes))
+        monkeypatch.setattr(RemoteStartdAd, "query", lambda _, attributes: found.look(attributes))
         yield found
 
 
@@ -158,7 +158,7 @@ async def test_a_startd_that_does_not_answer_costs_fresh_containers_only(
     async def silent(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(RemoteStartdAd, "look", silent)
+    monkeypatch.setattr(RemoteStartdAd, "query", silent)
     for _ in range(2):
         assert (await slot.shell("exit 5")).code == 5
     assert slot.containers == 2
@@ -336,7 +336,7 @@ async def test_jobs_of_a_partitionable_slot_have_one_container_unless_the_next_n
         simulator = simulators[1]
         async with Client(simulator.cluster.settings.slots[1].htcondor_socket) as door:
             slot = Slot(simulator, door, name="slot1_2", container="payload-2")
-            monkeypatch.setattr(RemoteStartdAd, "look", lambda _, attributes: slot.look(attributes))
+            monkeypatch.setattr(RemoteStartdAd, "query", lambda _, attributes: slot.look(attributes))
             for mebibytes in sizes:
                 await slot.announce()
                 size: dict[str, Any] = {"HostConfig": {"CpuShares": 100, "Memory": mebibytes << 20}}

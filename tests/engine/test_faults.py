@@ -264,7 +264,7 @@ async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_
         return False
 
     monkeypatch.setattr(listeners, "_AWAY_SECONDS", 0.1)
-    monkeypatch.setattr(components, "hear_payload", hear)
+    monkeypatch.setattr(components, "await_payload_init", hear)
     async with simulated(programs) as simulator:
         cluster = simulator.cluster
         await cluster.stop_pilot()

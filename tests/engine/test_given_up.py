@@ -74,7 +74,7 @@ async def test_a_pull_that_goes_on_after_its_job_closes_the_slot_until_it_ends(
             assert message.endswith("delete the pod, so that another takes its place.")
             code, text = await get(f"{address}/readyz")
             assert (code, "still pulls" in text) == (503, True)
-            found = await asyncio.to_thread(status.ask, str(engine.path))
+            found = await asyncio.to_thread(status.query, str(engine.path))
             assert (found["fit"], "still pulls" in found["problems"][0]) == (False, True)
             assert (await metrics(address))[SINCE] > 1e9
             assert said == ["away: pull"]

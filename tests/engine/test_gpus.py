@@ -90,7 +90,7 @@ async def inventory(engine: Simulated) -> str:
 
 
 async def state(engine: Simulated) -> dict[str, Any]:
-    return await asyncio.to_thread(status.ask, str(engine.path))
+    return await asyncio.to_thread(status.query, str(engine.path))
 
 
 async def test_gpus_are_found_before_the_first_job_and_told_to_htcondor(start: Start) -> None:

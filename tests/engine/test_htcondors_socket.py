@@ -63,7 +63,7 @@ async def test_a_job_that_is_refused_after_its_pull_leaves_the_slot_idle(
     await simulator.cluster.server.until(lambda pod: payload_image(pod).startswith(image))
     body = {"Image": image, "Cmd": ["true"], "Labels": LABELS, **option}
     assert (await door.ask("POST", "/containers/create", body, {"name": unique_name()})).status in (400, 409)
-    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    found = await asyncio.to_thread(status.query, str(simulator.cluster.settings.socket))
     assert found["slots"][0]["state"] == "idle"
 
 

@@ -58,7 +58,7 @@ async def test_a_job_that_kills_its_payload_init_again_is_held_and_no_other(simu
     assert "first process by signal 9" in await fate(simulator, KILL, "mallory")
     assert await fate(simulator, KILL, "mallory", "13.0") == ""
     assert (await simulator.shell(simulator.image("busybox"), "exit 3", **of("bob", "12.0"))).code == 3
-    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    found = await asyncio.to_thread(status.query, str(simulator.cluster.settings.socket))
     assert "JobRefused" in {one["what"] for one in found["faults"]}
 
 
@@ -126,7 +126,7 @@ async def ends(engine: Simulated, script: str, owner: str) -> None:
 
 
 async def slot_problems(engine: Simulated) -> list[str]:
-    found = await asyncio.to_thread(status.ask, str(engine.cluster.settings.socket))
+    found = await asyncio.to_thread(status.query, str(engine.cluster.settings.socket))
     return [one for one in found["problems"] if "users failed" in one]
 
 
@@ -137,7 +137,7 @@ async def test_a_slot_on_which_jobs_of_several_users_fail_one_after_another_is_c
     await ends(simulator, "exit 1", "carol")
     (words,) = await slot_problems(simulator)
     assert "takes no job for 10 min" in words
-    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    found = await asyncio.to_thread(status.query, str(simulator.cluster.settings.socket))
     assert found["last_fault"]["what"] == "BlackHole"
 
 

@@ -227,7 +227,7 @@ async def test_the_status_says_which_variables_have_no_effect(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CVMFSEXEC_REPOS", "x")
-    found = await asyncio.to_thread(status.ask, str(simulator.path))
+    found = await asyncio.to_thread(status.query, str(simulator.path))
     (words,) = [
         words for words in found["ignored_settings"] if words.startswith("CVMFSEXEC_REPOS, a variable of OSPool")
     ]
@@ -237,7 +237,7 @@ async def test_the_status_says_which_variables_have_no_effect(
 
 async def test_the_status_says_what_runs_and_what_went_wrong(simulator: Simulated) -> None:
     path = str(simulator.path)
-    found = await asyncio.to_thread(status.ask, path)
+    found = await asyncio.to_thread(status.query, path)
     assert (found["fit"], found["slots"][0]["state"], found["last_fault"]) == (True, "idle", None)
     body = {"Image": "registry.test:5000/none:latest", "Cmd": ["true"]}
     await simulator.ask("POST", "/containers/create", body, {"name": "HTCJob11_0_slot1_PID1"})
@@ -245,7 +245,7 @@ async def test_the_status_says_what_runs_and_what_went_wrong(simulator: Simulate
         simulator.image("busybox"), "echo ready; exec sleep 60", name="HTCJob12_3_slot1_PID77"
     )
     await job.until_output(b"ready")
-    found = await asyncio.to_thread(status.ask, path)
+    found = await asyncio.to_thread(status.query, path)
     (slot,) = found["slots"]
     assert (slot["state"], slot["job"], slot["image"]) == ("running", "12.3", simulator.image("busybox"))
     assert slot["attempt"] in simulator.cluster.kubelet.starts[-1]
@@ -301,7 +301,7 @@ async def test_a_pilot_is_ready_and_fit_only_while_the_pool_has_its_slot(program
                 await agent.send_json({"log": "Pool", "line": out.text()})
                 await is_unready(out.sentence)
                 assert (await told(engine, "NotInPool"))["message"] == f"Not in the pool: {out.problem}."
-                found = await asyncio.to_thread(status.ask, str(engine.path))
+                found = await asyncio.to_thread(status.query, str(engine.path))
                 assert (found["fit"], found["pool"]["in_pool"]) == (False, False)
                 assert out.sentence in found["problems"]
                 assert "NOT in the pool" in status.text(found)

@@ -81,7 +81,7 @@ async def test_what_another_site_may_have_gives_the_job_back_at_once(simulator: 
     simulator.cluster.kubelet.fail_pulls(REPOSITORY, OF_THE_SITE[case])
     assert (await _create(simulator)).status == 201
     assert OF_THE_SITE[case] in await lost(simulator, "HTCJob1_0_slot1_PID1")
-    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    found = await asyncio.to_thread(status.query, str(simulator.cluster.settings.socket))
     assert found["last_fault"]["what"] == "ImageLeft"
     await simulator.remove("HTCJob1_0_slot1_PID1")
     assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2

@@ -90,7 +90,7 @@ async def test_a_server_that_fails_for_a_moment_is_asked_once_for_each_change(pr
 
 
 async def test_a_job_that_comes_later_makes_no_request(slot: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relist, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(relist, "_SYNC_SECONDS", 0.0)
     await jobs(slot, 3)
     assert slot.cluster.server.requests["resize"] == 0
 

@@ -75,7 +75,7 @@ async def test_a_job_reaches_no_abstract_socket_outside_of_its_container(
     assert (await outside.communicate())[0] == b"reached reached reached sent "
     result = await simulator.run(simulator.image("debian"), "perl", "-e", REACH, served)
     assert result.stdout == b"1 1 1 1 ", result  # EPERM
-    found = await asyncio.to_thread(status.ask, str(simulator.cluster.settings.socket))
+    found = await asyncio.to_thread(status.query, str(simulator.cluster.settings.socket))
     assert found["slots"][0]["payload_scoped"] is True
 
 

@@ -237,7 +237,7 @@ async def test_the_trial_says_in_the_servers_words_why_slots_are_equal(
 async def test_the_trial_says_in_the_kubelets_words_why_slots_are_equal(
     slots: list[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resizing, "_SECONDS", 2.0)
+    monkeypatch.setattr(resizing, "_TRIAL_SECONDS", 2.0)
     cluster = slots[0].cluster
     cluster.kubelets[0].resizes = False
     assert "Deferred: Node didn't have enough" in await why_equal(cluster.settings, cluster.api, runs=False)

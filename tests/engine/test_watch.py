@@ -74,7 +74,7 @@ async def test_a_quiet_watch_of_a_server_without_bookmarks_is_no_outage(place: P
     await eventually(lambda: so(place.api.count("watch") > before))
     await asyncio.sleep(2.5)  # the limit of silence is 1 s where bookmarks come
     assert place.api.count("watch") == before + 1
-    assert not place.simulator.cluster.pilot.pod.connectivity.words
+    assert not place.simulator.cluster.pilot.pod.connectivity.fault
 
 
 async def test_a_silent_watch_of_a_server_with_bookmarks_is_opened_again(place: Place) -> None:
@@ -109,7 +109,7 @@ async def test_a_job_finds_a_server_that_the_watch_does_not_look_for_yet(steady:
     place.api.comes_back()
     engine = place.engine
     assert (await engine.shell(engine.image("busybox"), "exit 6")).code == 6
-    assert not place.simulator.cluster.pilot.pod.connectivity.words
+    assert not place.simulator.cluster.pilot.pod.connectivity.fault
 
 
 async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: None, place: Place) -> None:
@@ -119,7 +119,7 @@ async def test_a_pilot_that_has_just_changed_its_image_comes_back_soon(steady: N
     place.api.goes_away()
     await asyncio.sleep(0.5)
     place.api.comes_back()
-    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.connectivity.words))
+    await eventually(lambda: so(not place.simulator.cluster.pilot.pod.connectivity.fault))
 
 
 # --- what others are told ---

@@ -130,9 +130,9 @@ def test_a_pilot_whose_engine_has_not_come_yet_is_told_from_no_pilot(
 def test_an_engine_that_does_not_answer_well_is_not_fit(
     answer: bytes | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "_SECONDS", 0.3)
+    monkeypatch.setattr(status, "_QUERY_SECONDS", 0.3)
     with engine(tmp_path, answer) as path:
-        got = status.ask(path)
+        got = status.query(path)
     assert not got["fit"]
     assert words in got["problems"][0]
     assert status.text(got).startswith("NOT FIT")

@@ -23,7 +23,7 @@ class Ad(StartdAd):
         self.changed = asyncio.Event()
 
     @property
-    def there(self) -> bool:
+    def is_connected(self) -> bool:
         return True
 
     @property
@@ -35,7 +35,7 @@ class Ad(StartdAd):
         self.changed.set()
         return True
 
-    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
+    async def query(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         return None
 
     @property

@@ -85,21 +85,21 @@ def _ad(folders: Folders) -> str:
 async def test_the_engine_changes_the_ad_and_asks_for_it(settings: Settings, folders: Folders) -> None:
     slot = RemoteStartdAd()
     async with engine(slot, settings.socket), agent(settings, folders):
-        await eventually(lambda: slot.there)
+        await eventually(lambda: slot.is_connected)
         assert await slot.set({"K8SImageStatus": "bound"})
         assert 'K8SImageStatus = "bound"' in _ad(folders)
-        assert await slot.look(["State"]) == [{"Name": "slot1@x", "State": "Claimed", "JobId": "7.1"}]
+        assert await slot.query(["State"]) == [{"Name": "slot1@x", "State": "Claimed", "JobId": "7.1"}]
         assert await slot.vacate("7.1", "slot1")
         assert not await slot.vacate("7.2", "slot1")
-    assert not slot.there
+    assert not slot.is_connected
 
 
 async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(settings: Settings, folders: Folders) -> None:
     slot = RemoteStartdAd()
     async with engine(slot, settings.socket):
-        assert not slot.there
+        assert not slot.is_connected
         assert not await slot.set({"Late": 1})
-        assert await slot.look(["State"]) is None
+        assert await slot.query(["State"]) is None
         assert not await slot.vacate("7.1", "slot1")
         async with agent(settings, folders):
             await eventually(lambda: "Late = 1" in _ad(folders))
@@ -114,7 +114,7 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
     slot = RemoteStartdAd()
     slot.handle_line = handle_line
     async with engine(slot, settings.socket), agent(settings, folders) as (signals, _):
-        await eventually(lambda: slot.there)
+        await eventually(lambda: slot.is_connected)
         await asyncio.sleep(0.3)  # tail(1) begins at the end of the file
         with (folders.log / "MasterLog").open("a") as log:
             log.write("something\n")
@@ -139,7 +139,7 @@ async def test_an_agent_that_is_told_to_end_reads_and_sends_the_last_lines_first
     slot.handle_line = handle_line
     idle = replace(settings, accept_idle_minutes=0.25)
     async with engine(slot, settings.socket), agent(idle, folders) as (_, running):
-        await eventually(lambda: slot.there)
+        await eventually(lambda: slot.is_connected)
         await asyncio.sleep(0.3)  # reading begins at the end of the file
         with (folders.log / "MasterLog").open("a") as log:
             log.write(f"{told}\n")

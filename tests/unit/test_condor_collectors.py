@@ -76,13 +76,13 @@ async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 async def test_a_slot_whose_ad_a_collector_has_is_in_the_pool_since_the_last_update(pool: Pool) -> None:
     pool.says("condor_status", f"1800000000 <{OURS}?CCBID=10.0.0.1:9618%3faddrs#7&PrivNet=x> {pool.uid}")
-    answer = await pool.collectors.look()
+    answer = await pool.collectors.query()
     assert (answer.collector, answer.updated, answer.problem) == (pool.host, 1_800_000_000.0, "")
 
 
 async def test_the_ad_of_an_earlier_startd_of_this_name_does_not_count(pool: Pool) -> None:
     pool.says("condor_status", f"{time.time() + 60:.0f} <10.1.2.3:39999?addrs=x> {pool.uid}")
-    answer = await pool.collectors.look()
+    answer = await pool.collectors.query()
     assert answer.updated is None
     assert answer.problem.endswith("accepts this pilot as pilot@pool.example (TOKEN), but has no ad of slot1@"
                                    f"{pool.collectors.slot.partition('@')[2]}")  # fmt: skip
@@ -93,21 +93,21 @@ async def test_a_living_pilot_of_the_same_name_is_told_and_an_ad_of_one_that_is_
     pool: Pool, age: int, words: str
 ) -> None:
     pool.says("condor_status", f"{time.time() - age:.0f} <10.9.9.9:39999?addrs=x> another-uid")
-    answer = await pool.collectors.look()
+    answer = await pool.collectors.query()
     assert answer.updated is None
     assert words in answer.problem
 
 
 async def test_a_token_without_read_is_judged_by_its_authorization(pool: Pool) -> None:
     pool.says("condor_status", "Error: communication error", 1)
-    answer = await pool.collectors.look()
+    answer = await pool.collectors.query()
     assert (answer.identity, answer.updated, answer.problem) == ("pilot@pool.example (TOKEN)", None, "")
 
 
 async def test_a_refused_token_is_told_with_the_methods_and_whose_it_is(pool: Pool) -> None:
     (pool.folders.tokens / "pool").write_bytes(token({"kid": "old"}, CLAIMS))
     pool.says("condor_ping", REFUSED, 1)
-    problem = (await pool.collectors.look()).problem
+    problem = (await pool.collectors.query()).problem
     assert "does not authenticate this pilot (methods tried: FS, IDTOKENS; token pool: issuer pool.example" in problem
     assert "key old, subject pilot@pool.example" in problem
     assert "Secret pool-token" in problem
@@ -122,7 +122,7 @@ async def test_an_identity_without_the_authorization_is_told(pool: Pool, output:
 
 async def test_a_service_that_is_no_collector_is_told_in_htcondors_words(pool: Pool) -> None:
     pool.says("condor_ping", "ADVERTISE_STARTD failed!\nSECMAN:2007:Read failure during security negotiation.\n", 1)
-    problem = (await pool.collectors.look()).problem
+    problem = (await pool.collectors.query()).problem
     assert "does not answer as a collector (SECMAN:2007:Read failure" in problem
 
 
@@ -137,10 +137,10 @@ async def test_no_such_host_and_nobody_there_are_told_apart(pool: Pool) -> None:
 async def test_one_of_several_collectors_is_enough_and_all_are_told_if_none(pool: Pool) -> None:
     pool.says("condor_config_val", f"127.0.0.1:1, {pool.host}")
     pool.says("condor_status", f"1800000000 <{OURS}> {pool.uid}")
-    assert (await pool.collectors.look()).collector == pool.host
+    assert (await pool.collectors.query()).collector == pool.host
     pool.says("condor_status", "")
     pool.says("condor_ping", REFUSED, 1)
-    problem = (await pool.collectors.look()).problem
+    problem = (await pool.collectors.query()).problem
     assert "127.0.0.1:1: nobody answers" in problem
     assert f"{pool.host} does not authenticate" in problem
 
@@ -151,7 +151,7 @@ async def test_a_collector_that_hangs_costs_seconds(pool: Pool, monkeypatch: pyt
         pool.says(program, "", seconds=60)
     pool.says("condor_config_val", pool.host)
     began = time.monotonic()
-    assert "does not answer HTCondor's requests" in (await pool.collectors.look()).problem
+    assert "does not answer HTCondor's requests" in (await pool.collectors.query()).problem
     assert time.monotonic() - began < 30
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from k8spilot.condor import daemon_logs
-from k8spilot.condor.daemon_logs import end_of_startd, follow, masked, startd_has_ended, startd_runs
+from k8spilot.condor.daemon_logs import copy_logs, end_of_startd, masked, startd_has_ended, startd_runs
 from k8spilot.condor.folders import Folders
 
 END = "The STARTD (pid 36) exited with status"
@@ -31,7 +31,7 @@ async def handled_lines(tmp_path: Path) -> AsyncIterator["asyncio.Queue[tuple[st
     async def handle_line(log: str, line: str) -> None:
         lines.put_nowait((log, line))
 
-    task = asyncio.create_task(follow(folders, handle_line))
+    task = asyncio.create_task(copy_logs(folders, handle_line))
     await asyncio.sleep(0.3)  # nothing tells that it has begun
     yield lines
     task.cancel()
@@ -99,7 +99,7 @@ async def test_the_last_lines_before_the_end_are_handled(tmp_path: Path) -> None
         handled.append((log, line))
 
     ending = asyncio.Event()
-    following = asyncio.create_task(follow(folders, handle_line, ending=ending))
+    following = asyncio.create_task(copy_logs(folders, handle_line, ending=ending))
     await asyncio.sleep(0.3)
     for name, lines in (("MasterLog", "one\ntwo\n"), ("StartLog", "three\n")):
         with (folders.log / name).open("a") as file:
@@ -144,7 +144,7 @@ async def test_an_engine_that_follows_one_that_died_reads_what_was_logged_in_bet
     async def handle_line(_log: str, line: str) -> None:
         lines.put_nowait(line)
 
-    task = asyncio.create_task(follow(folders, handle_line, before=True))
+    task = asyncio.create_task(copy_logs(folders, handle_line, include_existing=True))
     async with asyncio.timeout(10):
         assert await lines.get() == "of the last time"
     task.cancel()
@@ -174,8 +174,8 @@ async def test_what_is_logged_while_no_thread_can_be_started_is_read_later(
         lines.put_nowait(line)
 
     monkeypatch.setattr(loop, "run_in_executor", run_in_executor)
-    monkeypatch.setattr(daemon_logs, "_AGAIN_SECONDS", 0.2)
-    task = asyncio.create_task(follow(folders, handle_line))
+    monkeypatch.setattr(daemon_logs, "_RETRY_SECONDS", 0.2)
+    task = asyncio.create_task(copy_logs(folders, handle_line))
     async with asyncio.timeout(10):
         await refused.wait()
         (folders.log / "MasterLog").write_text(f"{END} 99\n")

@@ -49,7 +49,7 @@ def after(*lines: tuple[str, str], file: Path | None = None) -> EndReason:
     ],
 )
 def test_the_reason_is_read_from_htcondors_log(lines: list[tuple[str, str]], words: str) -> None:
-    found = after(*lines).words
+    found = after(*lines).text
     assert (words in found) if words else not found
 
 
@@ -64,15 +64,15 @@ def test_the_reason_is_read_from_htcondors_log(lines: list[tuple[str, str]], wor
     ],
 )
 def test_other_words_are_no_reason(line: tuple[str, str]) -> None:
-    assert after(line).words == ""
+    assert after(line).text == ""
 
 
 def test_a_reason_of_the_log_is_forgotten_when_the_slot_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert after(IDLE, ("StartLog", "slot1: Changing state: Unclaimed -> Claimed")).words == ""
+    assert after(IDLE, ("StartLog", "slot1: Changing state: Unclaimed -> Claimed")).text == ""
     reason = after(IDLE)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 600)
-    assert reason.words == ""
+    assert reason.text == ""
 
 
 def test_an_idle_pilot_that_was_never_in_the_pool_has_not_ended_well(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_is_certain_is_not_replaced_by_a_line(tmp_path: Path) -> None:
     assert file.read_text() == "0 0 idle for 30 min (ACCEPT_IDLE_MINUTES)"
     reason.set("the pod was deleted\nreally")
     reason.handle_line(*("StartLog", LogLine(IDLE[1])))
-    assert reason.words == "the pod was deleted\\nreally"
+    assert reason.text == "the pod was deleted\\nreally"
     assert file.read_text() == "0 1 the pod was deleted\\nreally"
     reason.set("never in the pool", status=1)
     assert file.read_text() == "1 1 never in the pool"

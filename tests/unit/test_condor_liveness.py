@@ -13,7 +13,7 @@ import pytest
 
 from k8spilot.condor import liveness
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.liveness import JOB_LOG, LOG, Patience, end_hanging_daemons
+from k8spilot.condor.liveness import JOB_LOG, LOG, SilenceLimits, end_hanging_daemons
 
 DAEMON = "import socket, sys, time\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n"
 ADDRESS = (
@@ -45,7 +45,7 @@ async def _watch(folders: Folders, seconds: float = 1.0) -> tuple["asyncio.Task[
     async def handle_line(log: str, line: str) -> None:
         told.append((log, line))
 
-    watching = end_hanging_daemons(folders, os.getpid(), handle_line, patience=Patience(seconds / 2, seconds))
+    watching = end_hanging_daemons(folders, os.getpid(), handle_line, limits=SilenceLimits(seconds / 2, seconds))
     return asyncio.create_task(watching), told
 
 

@@ -57,7 +57,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         monkeypatch.setattr(Inotify, "__init__", refused)
-        monkeypatch.setattr(log_follower, "_LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(log_follower, "_POLL_SECONDS", 0.05)
     elif request.param == "no watch":
         add_watch = Inotify.add_watch
 
@@ -165,7 +165,7 @@ async def test_the_last_lines_that_are_there_can_come_first(tmp_path: Path, cont
 
 
 async def test_a_folder_that_cannot_be_watched_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_follower, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(log_follower, "_POLL_SECONDS", 0.05)
     async with following(tmp_path / "log") as lines:
         (tmp_path / "log").mkdir()
         append(tmp_path / "log" / NAME, b"one\n")

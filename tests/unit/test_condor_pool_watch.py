@@ -38,7 +38,7 @@ class Watched:
         folders.private.mkdir(parents=True, exist_ok=True)
         known = replace(known_settings(), join_timeout_seconds=limit)
         self.watch = PoolWatch(known, folders, self._report, self.ends.append)
-        self.watch._collectors.look = self._look  # type: ignore[method-assign]
+        self.watch._collectors.query = self._look  # type: ignore[method-assign]
 
     @property
     def state(self) -> PoolState:

@@ -34,5 +34,5 @@ async def test_payload_init_that_does_not_come_is_killed_only_where_a_job_can_ha
         pod_name="pilot", pod_namespace="pilots", services=("engine",), payload_uid=46997, exchange=tmp_path
     )
     async with PayloadInitServer(tmp_path / SOCKET, 46997) as init_server:
-        assert await startup.hear_payload(settings.slots[0], init_server, "cgroup") == is_killed
+        assert await startup.await_payload_init(settings.slots[0], init_server, "cgroup") == is_killed
     assert killed == ([46997] if is_killed else [])

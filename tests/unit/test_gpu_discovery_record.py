@@ -46,7 +46,7 @@ def test_the_gpus_of_several_payload_containers_are_told_with_the_container_of_e
     first, second = GpuRecord(ONE, seen(A, visible=A.uuid)), GpuRecord(ONE, seen(B, visible=B.uuid))
     pod = PodGpus({1: GpuRecord(), 2: first, 3: second})
     assert (pod.usable, pod.groups, pod.problem) == ((A, B), ((A.uuid,), (B.uuid,)), "")
-    assert pod.words == f"{first.words}; {second.words}"
+    assert pod.summary == f"{first.summary}; {second.summary}"
     assert (pod.strategy, pod.expected) == ("variable", (A.uuid, B.uuid))
     assert "K8SPayload3=true" in pod.inventory.splitlines()[-1]
     assert pod.json(evidence=False)["usable"] == [A.uuid, B.uuid]
@@ -57,7 +57,7 @@ def test_a_payload_container_without_its_gpus_is_a_problem_of_the_pod_and_the_ot
     pod = PodGpus({1: GpuRecord(ONE, seen(A, visible=A.uuid)), 2: BAD})
     assert pod.problem == BAD.verdict.problem
     assert pod.usable == (A,)
-    assert PodGpus({1: GpuRecord(), 2: BAD}).words == BAD.words
+    assert PodGpus({1: GpuRecord(), 2: BAD}).summary == BAD.summary
     assert PodGpus({1: GpuRecord(), 2: GpuRecord()}).inventory == "DetectedGPUs=0\n"
 
 
@@ -68,9 +68,9 @@ def test_a_failure_is_a_problem_only_where_gpus_were_promised() -> None:
 
 
 def test_a_line_says_what_there_is_or_what_is_wrong() -> None:
-    assert GOOD.words == "2 x NVIDIA H200: GPU-aaaaaaaa, GPU-bbbbbbbb (variable)"
-    assert BAD.words == BAD.verdict.problem
-    assert GpuRecord().words == "no GPU"
+    assert GOOD.summary == "2 x NVIDIA H200: GPU-aaaaaaaa, GPU-bbbbbbbb (variable)"
+    assert BAD.summary == BAD.verdict.problem
+    assert GpuRecord().summary == "no GPU"
 
 
 def test_people_read_what_was_seen_and_why() -> None:
@@ -78,7 +78,7 @@ def test_people_read_what_was_seen_and_why() -> None:
     assert lines[0].startswith("strategy   variable: ")
     assert f"usable     {A.uuid} NVIDIA H200, 143771 MiB" in lines
     assert lines[-1] == "problem    none"
-    assert f"evidence   the pod requests {TWO.words}" in lines
+    assert f"evidence   the pod requests {TWO.summary}" in lines
     assert list(report(BAD))[-1].endswith("; jobs get none.")
 
 

@@ -49,7 +49,7 @@ def short(devices: Sequence[Device]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "promise", "strategy", "usable"),
+    ("evidence", "pod_request", "strategy", "usable"),
     [
         (seen(A, visible=A.uuid), ONE, "variable", "a"),
         (seen(A, B, visible=f"{A.uuid},{B.uuid}"), TWO, "variable", "a b"),
@@ -82,24 +82,24 @@ def short(devices: Sequence[Device]) -> str:
     ],
 )
 def test_each_strategy_is_recognised_and_its_devices_are_usable(
-    evidence: Evidence, promise: PodRequest, strategy: str, usable: str
+    evidence: Evidence, pod_request: PodRequest, strategy: str, usable: str
 ) -> None:
-    found = judge(evidence, promise)
+    found = judge(evidence, pod_request)
     assert (found.strategy, short(found.usable), found.problem) == (strategy, usable, "")
     assert found.reasons
 
 
 @pytest.mark.parametrize(
-    ("names", "promise"),
+    ("names", "pod_request"),
     [
         ([one.uuid for one in PARTS], PodRequest({"nvidia.com/mig-1g.18gb": 3})),
         ([f"MIG-{WHOLE.uuid}/{number}/0" for number in (7, 8, 9)], PodRequest({"nvidia.com/mig-1g.18gb": 3})),
     ],
 )
 @pytest.mark.parametrize("mounted", [False, True])
-def test_mig_devices_are_known_by_both_of_their_names(names: list[str], promise: PodRequest, mounted: bool) -> None:
+def test_mig_devices_are_known_by_both_of_their_names(names: list[str], pod_request: PodRequest, mounted: bool) -> None:
     how: dict[str, Any] = {"mounts": tuple(names)} if mounted else {"visible": ",".join(names)}
-    found = judge(seen(WHOLE, *PARTS, **how), promise)
+    found = judge(seen(WHOLE, *PARTS, **how), pod_request)
     assert (found.usable, found.problem) == (PARTS, "")
 
 
@@ -116,7 +116,7 @@ def test_a_gpu_in_mig_mode_is_no_device_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "promise", "usable", "words"),
+    ("evidence", "pod_request", "usable", "words"),
     [
         (seen(A, visible=f"{A.uuid},{B.uuid}"), TWO, "a", f"does not see {B.uuid}"),
         (seen(A, B, visible=A.uuid), ONE, "a", f"sees {B.uuid} without a request"),
@@ -156,9 +156,9 @@ def test_a_gpu_in_mig_mode_is_no_device_itself() -> None:
     ],
 )
 def test_where_promise_and_sight_differ_it_is_said_and_nothing_doubtful_is_given(
-    evidence: Evidence, promise: PodRequest, usable: str, words: str
+    evidence: Evidence, pod_request: PodRequest, usable: str, words: str
 ) -> None:
-    found = judge(evidence, promise)
+    found = judge(evidence, pod_request)
     assert short(found.usable) == usable
     assert words in found.problem
     assert not found.problem.endswith(".")
@@ -209,7 +209,7 @@ def test_gpus_of_other_vendors_are_said_to_be_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "promise"),
+    ("resources", "pod_request"),
     [
         ({"limits": {"cpu": "1", "nvidia.com/gpu": "2"}, "requests": {"cpu": "1", "nvidia.com/gpu": "2"}}, TWO),
         ({"limits": {"nvidia.com/gpu": 1}}, ONE),
@@ -223,10 +223,10 @@ def test_gpus_of_other_vendors_are_said_to_be_unknown() -> None:
         (None, NONE),
     ],
 )
-def test_what_a_pod_promises_is_read_from_the_limits_of_its_payload(resources: Any, promise: PodRequest) -> None:
+def test_what_a_pod_promises_is_read_from_the_limits_of_its_payload(resources: Any, pod_request: PodRequest) -> None:
     found = PodRequest.of({"name": "payload", "resources": resources})
-    assert found == promise
-    assert PodRequest.of_json(found.json()) == promise
+    assert found == pod_request
+    assert PodRequest.of_json(found.json()) == pod_request
 
 
 def test_evidence_survives_its_journey() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from k8spilot.gpu.monitoring.device_access import Hopeless, attempts
+from k8spilot.gpu.monitoring.device_access import Unavailable, device_requests
 from k8spilot.gpu.monitoring.meter import MIB, GpuUsage, Meter
-from k8spilot.gpu.monitoring.monitor_output import METRICS, Pace, blocks
+from k8spilot.gpu.monitoring.monitor_output import METRICS, BlockInterval, blocks
 from k8spilot.gpu.monitoring.nvidia import tells_processes
 from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
 from k8spilot.gpu.monitoring.sampler import Tally
@@ -157,7 +157,7 @@ def test_every_figure_that_is_told_is_a_metric_that_htcondor_knows() -> None:
 
 
 def test_the_startd_writes_down_often_at_first_and_when_the_peak_grows() -> None:
-    pace = Pace()
+    pace = BlockInterval()
     told = [age for age in range(10, 3600, 10) if pace.due([GpuUsage(A, 1.0, 100)], float(age), float(age))]
     pairs = list(pairwise(told))
     assert told[:3] == [10, 20, 30]
@@ -206,7 +206,7 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def ways(strategy: str, given: dict[str, Any]) -> Any:
-    return attempts(strategy, [A], [A], given, "payload")
+    return device_requests(strategy, [A], [A], given, "payload")
 
 
 def test_the_way_to_the_devices_is_that_of_the_payload_container() -> None:
@@ -234,10 +234,10 @@ def test_each_way_says_what_an_administrator_can_do(strategy: str, given: dict[s
 def test_what_an_ephemeral_container_cannot_have_is_not_tried() -> None:
     claimed = pod()
     claimed["spec"]["initContainers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    assert isinstance(ways("cdi", claimed), Hopeless)
+    assert isinstance(ways("cdi", claimed), Unavailable)
 
 
 def test_an_id_that_leads_out_of_its_folder_is_not_mounted() -> None:
     given = pod(volumes=[{"name": "null", "hostPath": {"path": "/dev/null"}}])
-    (one,) = attempts("volume-mounts", ["../../etc", "/etc", A], [A], given, "payload")  # type: ignore[misc]
+    (one,) = device_requests("volume-mounts", ["../../etc", "/etc", A], [A], given, "payload")  # type: ignore[misc]
     assert [path for _, path in one.mounts] == [f"/var/run/nvidia-container-devices/{A}"]

@@ -22,16 +22,16 @@ async def test_only_a_grace_period_that_is_too_short_makes_haste(grace: int, hur
     async with Api(Access("http://127.0.0.1:1")) as api:
         pod = OwnPod(api, "pilots", "pilot")
         task = asyncio.create_task(watch_deletion(pod, enough=99, last=0.8, act=lambda: acted.append(loop.time())))
-        await pod._see({"metadata": {"name": "pilot", "resourceVersion": "1"}})
+        await pod._store({"metadata": {"name": "pilot", "resourceVersion": "1"}})
         await asyncio.sleep(0.05)
         assert not acted
         began = loop.time()
-        await pod._see(deleted(2, grace))
+        await pod._store(deleted(2, grace))
         await asyncio.sleep(0.3)
         if not hurries:
             assert not acted
             began, grace = loop.time(), 1
-            await pod._see(deleted(3, grace))  # by somebody who does not wait
+            await pod._store(deleted(3, grace))  # by somebody who does not wait
         async with asyncio.timeout(2):
             await task
     assert acted[0] - began == pytest.approx(max(0, grace - 0.8), abs=0.15)

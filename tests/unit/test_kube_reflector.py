@@ -61,7 +61,7 @@ async def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     await site.start()
     async with Api(Access(f"http://127.0.0.1:{runner.addresses[0][1]}")) as api:
         own = PodReflector(api, "pilots", "pilot")
-        following = asyncio.create_task(own.follow())
+        following = asyncio.create_task(own.run())
         async with asyncio.timeout(10):
             while not server.requests or server.requests[-1] in ("list", "watch from 10"):
                 assert not following.done(), following.result()

@@ -101,7 +101,7 @@ def test_a_job_with_the_name_of_a_daemon_and_a_tool_of_htcondors_change_nothing(
 
 @pytest.mark.parametrize("kind", ["immortal", "denied"])
 def test_processes_that_do_not_end_are_named(pod: Proc, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predecessor, "_SECONDS", 0.1)
+    monkeypatch.setattr(predecessor, "_KILL_SECONDS", 0.1)
     getattr(pod, kind).add(12)
     with pytest.raises(OSError, match=r"^processes 12 of an earlier pilot container do not end$"):
         end_predecessor(["engine", "condor"], pod.folder, pod.kill)

@@ -67,11 +67,11 @@ class _Access:
 
 async def faults() -> list[str]:
     """Sentences of what is wrong here, faults only."""
-    return faults_of(await checks.look_around())
+    return faults_of(await checks.check_all())
 
 
 async def test_a_pilot_with_all_that_it_needs_may_start(here: Here) -> None:
-    findings = await checks.look_around()
+    findings = await checks.check_all()
     assert [one for one in findings if one.verdict is not Verdict.GOOD] == []
     assert {one.check for one in findings} == {
         "programs", "volumes", "space", "user", "images", "API", "pod", "authority", "credentials", "settings",
@@ -111,7 +111,7 @@ async def test_rights_that_no_pilot_needs_are_told_in_a_sentence(
 ) -> None:
     here.cluster.rules = [*EVERYBODYS, *ROLE, *more]
     seen = await checks.check(Settings.from_environment())
-    await checks.tell_verdict(None, seen.beyond)
+    await checks.report_verdict(None, seen.beyond)
     told = [one["message"] for one in here.cluster.events if one["reason"] == "MoreRights"]
     if not words:
         assert (seen.beyond, told) == ("", [])
@@ -133,7 +133,7 @@ async def test_many_rights_are_not_all_told(here: Here) -> None:
 )
 async def test_whether_a_policy_keeps_the_token_to_its_pod_is_told(here: Here, kept: bool, words: str) -> None:
     here.cluster.keeps_to_own_pod = kept
-    (found,) = [one for one in await checks.look_around() if one.check == "authority"]
+    (found,) = [one for one in await checks.check_all() if one.check == "authority"]
     assert (found.verdict, words in found.words) == (Verdict.GOOD, True)
 
 
@@ -149,7 +149,7 @@ async def test_what_has_no_effect_is_an_event_beside_the_good_verdict(here: Here
     for name in ("CVMFSEXEC_REPOS", "K8SPILOT_DEFAULT_IMGE"):
         here.patch.setenv(name, "x")
     await checks.check(Settings.from_environment())
-    await checks.tell_verdict(None)
+    await checks.report_verdict(None)
     told = [(one["type"], one["message"]) for one in here.cluster.events if one["reason"] == "SettingIgnored"]
     assert [kind for kind, _ in told] == ["Warning", "Warning"]
     assert "a variable of OSPool's pilots, has no effect" in told[0][1]
@@ -284,7 +284,7 @@ async def test_a_pilot_that_is_not_root_needs_more(
     monkeypatch.setattr(container_checks, "has_landlock", lambda: landlock)
     for name, value in {"K8SPILOT_SERVICES": services, **more}.items():
         monkeypatch.setenv(name, value)
-    found = [one for one in await checks.look_around() if one.check == "user"]
+    found = [one for one in await checks.check_all() if one.check == "user"]
     assert [words in one.words for one in found] == [True], found
     assert [one.verdict for one in found] == [Verdict.FAULT if words else Verdict.GOOD]
 
@@ -307,7 +307,7 @@ async def test_all_independent_faults_are_told_at_once(here: Here) -> None:
     with pytest.raises(checks.NotFit, match=r"^4 faults: \(1\) .* is missing.*; \(2\) .*; \(4\)") as caught:
         await checks.check(Settings.from_environment())
     assert len(caught.value.faults) == 4
-    await checks.tell_verdict(caught.value)
+    await checks.report_verdict(caught.value)
     assert [(one["type"], one["reason"], one["message"]) for one in here.cluster.events] == [
         ("Warning", "NotFit", words) for words in caught.value.faults
     ]
@@ -367,7 +367,7 @@ async def test_what_a_pilot_can_do_without_is_a_warning(
     here: Here, change: Callable[[Here], object], words: str
 ) -> None:
     change(here)
-    found = [one for one in await checks.look_around() if one.verdict is not Verdict.GOOD]
+    found = [one for one in await checks.check_all() if one.verdict is not Verdict.GOOD]
     assert [one.verdict for one in found] == [Verdict.WARNING]
     assert words in found[0].words
 
@@ -395,10 +395,10 @@ def test_htcondors_version_is_judged(said: str, verdict: Verdict) -> None:
 async def test_good_preflight_checks_are_not_yet_fit_and_a_pilot_without_the_right_to_events_goes_on(
     here: Here,
 ) -> None:
-    await checks.tell_verdict(None)
+    await checks.report_verdict(None)
     assert here.cluster.events == []
     here.cluster.rights.clear()
-    await checks.tell_verdict(None, "it may do more")
+    await checks.report_verdict(None, "it may do more")
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ async def test_a_check_in_a_pilot_asks_the_pool_whether_it_takes_the_slot(
 
 
 async def _pool_finding() -> Finding:
-    (found,) = [one for one in await checks.look_around() if one.check == "pool"]
+    (found,) = [one for one in await checks.check_all() if one.check == "pool"]
     return found
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.preflight.finding import Verdict
-from k8spilot.preflight.gpus import found_finding
+from k8spilot.preflight.gpus import discovery_finding
 from k8spilot.preflight.manifest import manifest_findings
 from tests.unit.test_gpu_discovery_verdict import ONE, A, B, seen
 from tests.unit.test_preflight_manifest import Manifest
@@ -111,14 +111,14 @@ def test_capabilities_with_utility_are_fine() -> None:
 
 
 def test_a_check_in_a_pod_says_what_the_engine_has_found(tmp_path: Path) -> None:
-    assert found_finding(tmp_path) is None
+    assert discovery_finding(tmp_path) is None
     GpuRecord().save(tmp_path)
-    assert found_finding(tmp_path) is None
+    assert discovery_finding(tmp_path) is None
     GpuRecord(ONE, seen(A, visible=A.uuid)).save(tmp_path)
-    finding = found_finding(tmp_path)
+    finding = discovery_finding(tmp_path)
     assert finding is not None
     assert (finding.verdict, finding.check) == (Verdict.GOOD, "GPUs")
     GpuRecord(ONE, seen(B, visible=A.uuid)).save(tmp_path)
-    finding = found_finding(tmp_path)
+    finding = discovery_finding(tmp_path)
     assert finding is not None
     assert finding.verdict is Verdict.WARNING

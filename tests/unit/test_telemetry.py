@@ -45,14 +45,14 @@ class Api:
         self.requests = 0
         self.events: dict[tuple[str, str], tuple[str, str, int]] = {}
 
-    async def tell(self, reason: EventReason, message: str, *, key: str = "", count: int = 1) -> int:
+    async def publish(self, reason: EventReason, message: str, *, key: str = "", count: int = 1) -> int:
         assert reason in EVENTS
         self.requests += 1
         _, first, before = self.events.get((reason, key or message), (reason, message, 0))
         self.events[reason, key or message] = (reason, first, before + count)
         return before + count
 
-    async def tell_again(self, reason: EventReason, message: str, count: int, *, key: str = "") -> bool:
+    async def publish_again(self, reason: EventReason, message: str, count: int, *, key: str = "") -> bool:
         self.requests += 1
         if (reason, key or message) not in self.events:
             return False
@@ -80,10 +80,10 @@ class Told:
 
 async def test_an_event_that_the_api_server_has_forgotten_is_made_anew() -> None:
     told = Told()
-    told.event_recorder.tell("JobLost", "Job 1.0 was lost.")
+    told.event_recorder.record("JobLost", "Job 1.0 was lost.")
     await told.all()
     told.api.events.clear()
-    told.event_recorder.tell("JobLost", "Job 1.0 was lost.")
+    told.event_recorder.record("JobLost", "Job 1.0 was lost.")
     assert await told.all() == [("JobLost", "Job 1.0 was lost.", 1)]
 
 
@@ -119,7 +119,7 @@ async def test_what_goes_on_beside_the_jobs_and_ends_by_itself_is_a_fault_and_be
 async def test_a_flood_makes_ten_events_and_no_more() -> None:
     told = Told()
     for number in range(1000):
-        told.event_recorder.tell("JobRefused", f"Job {number} asks for nonsense.")
+        told.event_recorder.record("JobRefused", f"Job {number} asks for nonsense.")
         await asyncio.sleep(0)
     assert len(await told.all()) == 10
     assert told.suppressed == 990
@@ -128,7 +128,7 @@ async def test_a_flood_makes_ten_events_and_no_more() -> None:
 async def test_the_same_is_counted_in_one_event() -> None:
     told = Told()
     for _ in range(5):
-        told.event_recorder.tell("ImageRefused", "There is no such image.")
+        told.event_recorder.record("ImageRefused", "There is no such image.")
         await told.all()
     assert await told.all() == [("ImageRefused", "There is no such image.", 5)]
 
@@ -136,8 +136,8 @@ async def test_the_same_is_counted_in_one_event() -> None:
 async def test_what_matters_is_told_however_much_was_told_before() -> None:
     told = Told()
     for number in range(20):
-        told.event_recorder.tell("JobRefused", str(number))
-    told.event_recorder.tell("Draining", "It ends.", always=True)
+        told.event_recorder.record("JobRefused", str(number))
+    told.event_recorder.record("Draining", "It ends.", always=True)
     assert ("Draining", "It ends.", 1) in await told.all()
 
 
@@ -145,7 +145,7 @@ async def test_normal_binds_are_told_once_for_each_image() -> None:
     told = Told()
     for _ in range(3):
         for image in ("a", "b"):
-            told.event_recorder.tell_once("Bound", f"Image {image} runs.", image)
+            told.event_recorder.record_once("Bound", f"Image {image} runs.", image)
             await told.all()
     assert [(reason, count) for reason, _, count in await told.all()] == [("Bound", 1), ("Bound", 1)]
     assert told.api.requests == 2
@@ -153,11 +153,11 @@ async def test_normal_binds_are_told_once_for_each_image() -> None:
 
 async def test_an_event_that_cannot_be_made_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
-    tell, told.api.tell = told.api.tell, None  # type: ignore[method-assign, assignment]
-    told.event_recorder.tell("Draining", "one")
+    publish, told.api.publish = told.api.publish, None  # type: ignore[method-assign, assignment]
+    told.event_recorder.record("Draining", "one")
     await told.all()
-    told.api.tell = tell  # type: ignore[method-assign]
-    told.event_recorder.tell("Drained", "two")
+    told.api.publish = publish  # type: ignore[method-assign]
+    told.event_recorder.record("Drained", "two")
     assert await told.all() == [("Drained", "two", 1)]
     assert "Draining" in caplog.text
 
@@ -319,7 +319,7 @@ def test_what_is_in_the_pod_counts_as_one_address(peer: Any, own: Any, who: str)
 async def test_an_engine_is_alive_if_its_socket_is_answered(
     answer: bytes | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "_SECONDS", 0.2)
+    monkeypatch.setattr(health, "_PING_SECONDS", 0.2)
 
     asked, closed = asyncio.Event(), asyncio.Event()
 

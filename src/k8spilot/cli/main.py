@@ -9,6 +9,7 @@ import typer
 
 import k8spilot
 from k8spilot.common.errors import PilotError, PreflightError, SettingsError
+from k8spilot.common.files import LIBEXEC
 from k8spilot.common.logs import last_word
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 """File of the container's termination message, which `kubectl describe pod` shows; the kubelet mounts it."""
 
-PAYLOAD_INIT: Final = Path("/opt/k8spilot/libexec/payload-init")
+PAYLOAD_INIT: Final = LIBEXEC / "payload-init"
 """Path of payload-init in the image."""
 
 app = typer.Typer(
@@ -69,8 +70,8 @@ def run() -> None:
     start()
 
 
-@app.command()
-def install(
+@app.command("install")
+def install_command(
     exchange: Annotated[
         Path, typer.Option(envvar="K8SPILOT_EXCHANGE", metavar="FOLDER", help="The exchange volume.")
     ] = Path("/k8spilot"),
@@ -81,9 +82,9 @@ def install(
     ] = None,
 ) -> None:
     """Copy payload-init to the exchange volume, where the payload container runs it."""
-    from k8spilot.payload_init.install import install as copy  # noqa: PLC0415
+    from k8spilot.payload_init.install import install  # noqa: PLC0415
 
-    typer.echo(f"installed {copy(source, exchange, folder or ())}")
+    typer.echo(f"installed {install(source, exchange, folder or ())}")
 
 
 @app.command(epilog="Example: kubectl kustomize my-overlay | k8spilot check --manifest -")
@@ -102,12 +103,12 @@ def check(
     raise typer.Exit(0 if report.is_fit(findings) else 2)
 
 
-@app.command()
-def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+@app.command("status")
+def status_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the state of this pilot and its last fault. Exit status: 0 fit, 1 not fit, 2 no pilot here, or not yet."""
-    from k8spilot.cli import status as shown  # noqa: PLC0415
+    from k8spilot.cli import status  # noqa: PLC0415
 
-    raise typer.Exit(shown.main(as_json))
+    raise typer.Exit(status.main(as_json))
 
 
 @app.command(epilog="Example: k8spilot settings K8SPILOT_VACATE_SECONDS NUM_CPUS")
@@ -171,32 +172,32 @@ def slots(
 
 
 @provisioner.callback()
-def provision(
+def provision_command(
     context: typer.Context,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan with its reasons, and change nothing.")
     ] = False,
 ) -> None:
     """Make pilots while jobs wait, until SIGTERM. Settings come from the environment."""
-    from k8spilot.cli import provision as command  # noqa: PLC0415
+    from k8spilot.cli import provision  # noqa: PLC0415
 
     if context.invoked_subcommand is None:
-        command.show_plan() if dry_run else command.start()
+        provision.show_plan() if dry_run else provision.start()
 
 
 @provisioner.command("status")
-def provision_status(
+def provision_status_command(
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace of the pod templates.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each template: idle jobs, pilots by state, the next step and why. Exit status: 0 fine, 1 a fault."""
-    from k8spilot.cli import provision as command  # noqa: PLC0415
+    from k8spilot.cli import provision  # noqa: PLC0415
 
-    raise typer.Exit(command.show_status(namespace, as_json=as_json))
+    raise typer.Exit(provision.show_status(namespace, as_json=as_json))
 
 
-@gpu.command()
-def probe(
+@gpu.command("probe")
+def probe_command(
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="RESOURCE=COUNT", help="The pod's limit, such as nvidia.com/gpu=1. May be repeated."),
@@ -211,12 +212,12 @@ def probe(
 
     from k8spilot.gpu.discovery import record  # noqa: PLC0415
     from k8spilot.gpu.discovery.pod_request import UNKNOWN, PodRequest  # noqa: PLC0415
-    from k8spilot.gpu.discovery.probe import probe as look  # noqa: PLC0415
+    from k8spilot.gpu.discovery.probe import probe  # noqa: PLC0415
 
     limits = dict(text.partition("=")[::2] for text in limit or ())
     if wrong := [name for name, count in limits.items() if not count.isdecimal()]:
         raise SettingsError(f"--limit {wrong[0]} has no number; write it as nvidia.com/gpu=1")
-    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": limits}}) if limits else UNKNOWN, look())
+    gpus = record.GpuRecord(PodRequest.of({"resources": {"limits": limits}}) if limits else UNKNOWN, probe())
     typer.echo(json.dumps(gpus.json(), indent=2) if as_json else "\n".join(record.report(gpus)))
     raise typer.Exit(1 if gpus.verdict.problem else 0)
 
@@ -226,7 +227,7 @@ def _in_pod() -> "list[Finding]":
 
     from k8spilot.preflight import checks  # noqa: PLC0415
 
-    return asyncio.run(checks.look_around())
+    return asyncio.run(checks.check_all())
 
 
 def _in_manifest(name: str) -> "list[Finding]":

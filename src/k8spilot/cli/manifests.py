@@ -1,6 +1,6 @@
 """`k8spilot manifests`: the kustomize base, the components and the example overlays of this version, as a tar archive.
 
-So an overlay needs no checkout, and its base is that of the image that it names.
+An operator can write an overlay without a checkout, on the base that belongs to the version of the image.
 """
 
 import tarfile

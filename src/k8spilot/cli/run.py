@@ -62,9 +62,9 @@ def start() -> NoReturn:
         settings, equal = _with_possible_sizes(settings, cluster)
         plan = _prepared(settings, cluster, equal)
     except PilotError as error:
-        asyncio.run(checks.tell_verdict(error))
+        asyncio.run(checks.report_verdict(error))
         raise
-    asyncio.run(checks.tell_verdict(None, cluster.beyond, equal))
+    asyncio.run(checks.report_verdict(None, cluster.beyond, equal))
     _become_supervisor(settings, plan)
 
 

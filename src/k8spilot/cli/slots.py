@@ -149,7 +149,7 @@ def multiply(spec: Json, number: int, gpu_containers: int | None = None, claims:
         if container["name"] == _INSTALL:
             _install(container, slots, known)
         elif container["name"] in _MORE_MEMORY:
-            _tell(container, known)
+            _report(container, known)
             _enlarge(container, number)
             mounts = container["volumeMounts"]
             if any(mount["name"] == _EXCHANGE for mount in mounts):  # it has the engine
@@ -305,7 +305,7 @@ def _install(container: Json, slots: tuple[SlotSettings, ...], settings: Setting
         mounts.append({"name": "execute", "mountPath": str(settings.execute)})
 
 
-def _tell(container: Json, settings: Settings) -> None:
+def _report(container: Json, settings: Settings) -> None:
     """Set the variables of the pilot, or of a part of it that has a container of its own."""
     variables = container.setdefault("env", [])
     for variable in variables:

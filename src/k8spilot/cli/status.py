@@ -17,7 +17,7 @@ FIT: Final = 0
 NOT_FIT: Final = 1
 NO_PILOT: Final = 2
 
-_SECONDS: Final = 20.0
+_QUERY_SECONDS: Final = 20.0
 
 Json = dict[str, Any]
 
@@ -26,14 +26,14 @@ class NoPilot(Exception):
     """Raised when there is no engine: there is no pilot here, or its engine has not started yet."""
 
 
-def ask(path: str) -> Json:
+def query(path: str) -> Json:
     """Return the status of the engine that listens at `path`; if it does not answer, a status with that fault.
 
     Raises:
         NoPilot: there is no such socket.
     """
     try:
-        return dict(json.loads(unix_http.get(path, pilot_api.STATUS, _SECONDS)))
+        return dict(json.loads(unix_http.get(path, pilot_api.STATUS, _QUERY_SECONDS)))
     except (FileNotFoundError, NotADirectoryError):
         if "POD_NAME" in os.environ:  # as manifests/pilot-pod.yaml sets it
             words = "this pilot is not ready yet: it starts or waits for credentials; the pilot's log says more"
@@ -138,7 +138,7 @@ def _age(moment: str) -> str:
 def main(as_json: bool) -> int:
     """Show the status; return the program's exit status."""
     try:
-        found = ask(os.environ.get("K8SPILOT_SOCKET") or SOCKET)
+        found = query(os.environ.get("K8SPILOT_SOCKET") or SOCKET)
     except NoPilot as error:
         print(json.dumps({"fit": False, "problems": [str(error)]}, indent=2) if as_json else error)  # noqa: T201
         return NO_PILOT

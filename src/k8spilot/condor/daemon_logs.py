@@ -1,4 +1,4 @@
-"""Log lines of HTCondor's daemons: copied to the own output, and handled where they concern the pilot."""
+"""Log lines of HTCondor's daemons: copied to the pilot's log, and handled where they concern the pilot."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ _CLAIM: Final = re.compile(r"(<[^<>\s]*>#\d+#\d+#)(?!\.\.\.)[^\s)]*")
 
 LAST_LINES_SECONDS: Final = 1.0
 """Limit of the last read of the logs, in seconds."""
-_AGAIN_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 60.0
 _BEFORE: Final = 100
 
 
@@ -48,27 +48,32 @@ def end_of_startd(log: str, line: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-async def startd_has_ended(log: str, line: str, above: int, seconds: float = _ANEW_SECONDS) -> bool:
-    """Return whether a line of the log `log` reports the final end of the startd, and the report is true.
+async def startd_has_ended(log: str, line: str, master_parent: int, seconds: float = _ANEW_SECONDS) -> bool:
+    """Return whether a line of the log `log` reports the final end of the startd, and no startd runs any more.
 
-    The master is a child of the process `above`. Where the master may start another startd, wait some seconds for it,
-    because nothing announces it.
+    After a condor_restart the master starts another startd without a log line, so wait some seconds for one.
+
+    Args:
+        log: name of the file.
+        line: line of the log.
+        master_parent: process ID of the master's parent.
+        seconds: time in which another startd may follow.
     """
     status = end_of_startd(log, line)
     if status is None:
         return False
-    if startd_runs(above):
+    if startd_runs(master_parent):
         logger.warning("HTCondor's log reports the end of its startd, but a startd runs; the line may be forged.")
         return False
     if status != NO_RESTART:
         await asyncio.sleep(seconds)
-    return not startd_runs(above)
+    return not startd_runs(master_parent)
 
 
-def startd_runs(above: int) -> bool:
-    """Return whether a master that is a child of the process `above` has a startd."""
+def startd_runs(master_parent: int) -> bool:
+    """Return whether a master that is a child of the process `master_parent` has a startd."""
     with suppress(psutil.NoSuchProcess):
-        for master in psutil.Process(above).children():
+        for master in psutil.Process(master_parent).children():
             with suppress(psutil.NoSuchProcess):
                 if master.name() == MASTER and any(_is_startd(child) for child in master.children()):
                     return True
@@ -86,11 +91,11 @@ def masked(line: str) -> str:
     return _CLAIM.sub(r"\1...", line)
 
 
-async def follow(
+async def copy_logs(
     folders: Folders,
     handle_line: Callable[[str, str], Awaitable[None]],
     *,
-    before: bool = False,
+    include_existing: bool = False,
     ending: asyncio.Event | None = None,
 ) -> None:
     """Copy new log lines, and pass each to `handle_line`: name of the file, line.
@@ -98,17 +103,19 @@ async def follow(
     Args:
         folders: folders of HTCondor.
         handle_line: handler of a line; awaited before the next line of that file is read.
-        before: start with some existing lines, for an engine after a dead one: the end of the startd could have been
-            logged in between. All handlers tolerate a line twice.
+        include_existing: start with some existing lines, for an engine after a dead one: the end of the startd could
+            have been logged in between. All handlers tolerate a line twice.
         ending: set when no more lines are expected: return after the last one. Without it, go on until cancelled.
     """
     ending = ending or asyncio.Event()
+    before = _BEFORE if include_existing else 0
     with LogFollower(folders.log, DAEMONS) as follower:
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(follower.run(), name="changes of HTCondor's logs")
             copying = [
                 tasks.create_task(
-                    _keep_copying(follower, name, handle_line, _BEFORE if before else 0, ending), name=name
+                    _keep_copying(follower, name, handle_line, before=before, ending=ending),
+                    name=name,
                 )
                 for name in DAEMONS
             ]
@@ -132,12 +139,12 @@ async def _keep_copying(
             if ending.is_set():
                 return
             logger.warning(
-                "HTCondor's log %s cannot be read (%s); trying again in %.0f s.", name, error, _AGAIN_SECONDS
+                "HTCondor's log %s cannot be read (%s); trying again in %.0f s.", name, error, _RETRY_SECONDS
             )
         else:
             return  # `_copy` ends by itself only after the last line
         before = _BEFORE  # the end of the startd could be logged meanwhile
-        await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _copy(

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from k8spilot.common.files import write
 from k8spilot.common.logs import one_line
-from k8spilot.condor.folders import write
 from k8spilot.condor.log_lines import LogLine
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.model.pool_state import PoolState
@@ -30,7 +30,7 @@ _SHUTDOWN: Final = re.compile(r'The DaemonShutdown expression ".*" evaluated to 
 _DRAIN: Final = re.compile(r"Processing drain request from (?:\w+ )?(?:on |at )?<([^<>\s?]+):\d+[?>].*")
 _DRAIN_REASON: Final = re.compile(r'DrainReason = "([^"\\]{0,200})"')
 _DRAINED: Final = "As specified in draining request, exiting after completion of draining."
-_TOLD: Final = re.compile(r"Got SIGTERM\. Performing \w+ shutdown\.|Got SIGQUIT\. +Performing fast shutdown\.")
+_SIGTERM: Final = re.compile(r"Got SIGTERM\. Performing \w+ shutdown\.|Got SIGQUIT\. +Performing fast shutdown\.")
 """Log line of the master (daemon_core_main.cpp). The startd sends it that signal, too, when it has been idle."""
 _OFF: Final = re.compile(r"The STARTD \(pid \d+\) exited with status (?:0|99)\b.*")
 _CLAIMED: Final = re.compile(r"slot\d+(?:_\d+)?: Changing state(?: and activity)?: .* -> Claimed(?:/\w+)?")
@@ -41,7 +41,7 @@ class EndReason:
 
     def __init__(self, file: Path | None, idle_minutes: float) -> None:
         self._file = file
-        """File for the supervisor; None if it is another container's matter."""
+        """File for the supervisor; None in the container of the engine."""
         self._idle = f"idle for {idle_minutes:g} min (ACCEPT_IDLE_MINUTES)"
         self._idle_seconds = round(idle_minutes * 60)
         self._words = ""
@@ -51,11 +51,11 @@ class EndReason:
         """Client that drains the slot, and its reason."""
         self._outside = ""
         """Why the slot was never in the pool; empty if it was, or if that is not known."""
-        self._is_told = False
-        """Whether the master was told to end."""
+        self._got_sigterm = False
+        """Whether the master has received SIGTERM or SIGQUIT."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Return the reason, a phrase; empty if it is not known."""
         return self._words if self._certain or time.monotonic() - self._at < REASON_SECONDS else ""
 
@@ -88,11 +88,11 @@ class EndReason:
     def _handle_masters(self, message: str) -> None:
         if _SHUTDOWN.fullmatch(message):
             self._hint("its time is over (RETIREMENT_HOURS, GLIDEIN_Max_Walltime)")
-        elif _TOLD.fullmatch(message):
-            self._is_told = True
-            if not self.words:
+        elif _SIGTERM.fullmatch(message):
+            self._got_sigterm = True
+            if not self.text:
                 self._hint("HTCondor was told to end (SIGTERM)")
-        elif _OFF.fullmatch(message) and not self.words and not self._is_told:
+        elif _OFF.fullmatch(message) and not self.text and not self._got_sigterm:
             self._hint("HTCondor's startd was turned off (condor_off)")
 
     def set(self, words: str, status: int = 0) -> None:

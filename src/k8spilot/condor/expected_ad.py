@@ -21,7 +21,7 @@ from k8spilot.condor.config import machine_name, render
 from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
 
-_SECONDS: Final = 60.0
+_EXPAND_SECONDS: Final = 60.0
 """Limit of the program that expands the configuration."""
 _ABILITIES: Final = (
     "HasContainer",
@@ -101,7 +101,7 @@ async def _expanded(file: Path) -> Mapping[str, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(_SECONDS):
+    async with asyncio.timeout(_EXPAND_SECONDS):
         output = await output_of(process)
     if process.returncode:
         raise SettingsError(

@@ -204,19 +204,3 @@ def _make(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() in (0, folder.stat().st_uid):  # root owns the folder of a volume
         folder.chmod(mode)
-
-
-def write(target: Path, text: str, mode: int) -> None:
-    """Replace a file atomically. After a restart in place, daemons of the previous run may still read it."""
-    aside = target.with_name(f"{target.name}.new")
-    aside.write_text(text)
-    aside.chmod(mode)
-    os.replace(aside, target)  # noqa: PTH105 -- atomic
-
-
-def link(place: Path, target: Path) -> None:
-    """Make `place` a link to `target`, in place of what is there, atomically."""
-    aside = place.with_name(f"{place.name}.new")
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(target)
-    os.replace(aside, place)  # noqa: PTH105 -- atomic

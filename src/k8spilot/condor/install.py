@@ -5,8 +5,9 @@ import pwd
 from collections.abc import Callable, Mapping, Sequence
 
 from k8spilot.common.errors import PreflightError
+from k8spilot.common.files import write
 from k8spilot.condor import config, credentials, programs
-from k8spilot.condor.folders import Folders, write
+from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
 
 

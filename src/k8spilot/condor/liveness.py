@@ -38,7 +38,7 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SilenceLimits:
     """Limits of a daemon's silence, in seconds. A busy daemon is silent for some seconds only.
 
     With the time until a new daemon runs (10 s for a startd, the kubelet's back-off for a master) the slot is usable
@@ -46,7 +46,7 @@ class Patience:
     """
 
     with_job_seconds: float = 60.0
-    """Silence after which the slot's job is ended, because it may be the cause; default 60."""
+    """Silence after which the jobs of all slots are ended, because one may be the cause; default 60."""
     seconds: float = 85.0
     """Silence after which the daemon is killed; default 85."""
 
@@ -58,7 +58,7 @@ _FILES: Final = {MASTER: ".master_address", STARTD: ".startd_address"}
 
 
 async def end_hanging_daemons(
-    folders: Folders, above: int, handle_line: LineHandler, *, patience: Patience | None = None
+    folders: Folders, master_parent: int, handle_line: LineHandler, *, limits: SilenceLimits | None = None
 ) -> None:
     """Query the master and the startd until cancelled. Kill a daemon that has been silent for too long.
 
@@ -66,20 +66,28 @@ async def end_hanging_daemons(
 
     Args:
         folders: paths of HTCondor's files.
-        above: process ID of the master's parent.
-        handle_line: receives JOB_LOG and a sentence when the job should be ended, LOG and a sentence after a daemon was
-            killed.
-        patience: limits of a daemon's silence.
+        master_parent: process ID of the master's parent.
+        handle_line: receives JOB_LOG and a sentence when the jobs should be ended, LOG and a sentence after a daemon
+            was killed.
+        limits: limits of a daemon's silence.
     """
     async with asyncio.TaskGroup() as tasks:
         for program, file in _FILES.items():
-            looking = _look_after(program, folders.log / file, above, handle_line, patience or Patience())
-            tasks.create_task(looking, name=f"{program} answers")
+            checking = _check(
+                program,
+                folders.log / file,
+                master_parent=master_parent,
+                handle_line=handle_line,
+                limits=limits or SilenceLimits(),
+            )
+            tasks.create_task(checking, name=f"{program} answers")
 
 
-async def _look_after(program: str, file: Path, above: int, handle_line: LineHandler, patience: Patience) -> None:
+async def _check(
+    program: str, file: Path, *, master_parent: int, handle_line: LineHandler, limits: SilenceLimits
+) -> None:
     loop = asyncio.get_running_loop()
-    pause = min(_INTERVAL_SECONDS, patience.seconds / 5)
+    pause = min(_INTERVAL_SECONDS, limits.seconds / 5)
     silent, is_reported = 0.0, False
     while True:
         began = loop.time()
@@ -90,15 +98,15 @@ async def _look_after(program: str, file: Path, above: int, handle_line: LineHan
         # If this process itself was delayed, the daemon was not silent for all of that time.
         silent += min(loop.time() - began, pause + _ANSWER_SECONDS)
         message = f"{program} has not answered on its command port for {silent:.0f} s"
-        if silent >= patience.seconds and is_reported and (daemon := _find(program, above)) is not None:
+        if silent >= limits.seconds and is_reported and (daemon := _find(program, master_parent)) is not None:
             logger.warning("HTCondor's %s; killing it, so that it restarts.", message)
             with suppress(psutil.NoSuchProcess):
                 daemon.send_signal(signal.SIGKILL)
             await handle_line(LOG, f"{message}; it was killed, and restarts")
             silent, is_reported = 0.0, False
-        elif silent >= patience.with_job_seconds and not is_reported:
+        elif silent >= limits.with_job_seconds and not is_reported:
             is_reported = True
-            await handle_line(JOB_LOG, f"{message}, which a job can cause; ending the job of this slot")
+            await handle_line(JOB_LOG, f"{message}, which a job can cause; ending the jobs of this pilot")
 
 
 async def _answers(file: Path) -> bool:
@@ -124,10 +132,10 @@ async def _answers(file: Path) -> bool:
     return True
 
 
-def _find(program: str, above: int) -> psutil.Process | None:
-    """Return the process that runs `program`; `above` is the process ID of the master's parent."""
+def _find(program: str, master_parent: int) -> psutil.Process | None:
+    """Return the process that runs `program`; `master_parent` is the process ID of the master's parent."""
     with suppress(psutil.NoSuchProcess):
-        masters = [process for process in psutil.Process(above).children() if _runs(process, MASTER)]
+        masters = [process for process in psutil.Process(master_parent).children() if _runs(process, MASTER)]
         daemons = masters if program == MASTER else [process for master in masters for process in master.children()]
         return next((process for process in daemons if _runs(process, program)), None)
     return None

@@ -23,12 +23,11 @@ from k8spilot.common.aio import named, shielded
 
 logger = logging.getLogger(__name__)
 
-
 _CHUNK_BYTES: Final = 64 * 1024
 """Bytes of one read; a longer line is split."""
 _GATHER_SECONDS: Final = 0.1
 """Seconds between two reads. HTCondor writes lines one by one, but many within a short time."""
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 """Seconds between checks of the files without inotify(7), as in tail(1)."""
 
 
@@ -69,7 +68,7 @@ class LogFollower:
         """
         if self._inotify is None:
             while True:
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
                 self._wake(self._changed)
         async for event in self._inotify:
             events = [event]

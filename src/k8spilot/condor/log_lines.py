@@ -72,7 +72,7 @@ class JobLines:
         """Process ID of a starter -> words about its job, and its start (monotonic seconds)."""
 
     def summary(self, message: str) -> str:
-        """Return a sentence if a message of the startd ends a job's story, or an empty string."""
+        """Return a sentence if a message of the startd is the end of a job's starter, or an empty string."""
         if match := _OWNER.fullmatch(message):
             self._owners = {match[1]: match[2]}
         elif match := _JOB.fullmatch(message):

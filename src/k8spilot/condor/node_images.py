@@ -38,8 +38,8 @@ def listed(names: Iterable[str]) -> str:
 class NodeImages:
     """Keeps the attribute K8SNodeImages up to date."""
 
-    def __init__(self, slot: StartdAd, api: Api, node: str) -> None:
-        self.slot = slot
+    def __init__(self, startd_ad: StartdAd, api: Api, node: str) -> None:
+        self._startd_ad = startd_ad
         self._api = api
         self._node_name = node
         self._on_node: list[str] | None = None
@@ -51,20 +51,20 @@ class NodeImages:
     async def bound(self, reference: Reference) -> None:
         """Record an image that runs here."""
         self._bound[reference.source] = None
-        if not self.slot.there:
+        if not self._startd_ad.is_connected:
             return
         if self._on_node is None:
             await self._read()
         await self._publish()
 
-    async def follow(self) -> None:
+    async def refresh(self) -> None:
         """Publish the node's images every five minutes. Return if the pilot may not read the node.
 
         The images at the start are published already.
         """
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)
-            if not self.slot.there:
+            if not self._startd_ad.is_connected:
                 continue
             if not await self._read():
                 return
@@ -83,5 +83,5 @@ class NodeImages:
     async def _publish(self) -> None:
         text = listed((*reversed(self._bound), *(self._on_node or ())))
         # The order has no meaning.
-        if set(text.split(",")) != set(self._published.split(",")) and await self.slot.set({ATTRIBUTE: text}):
+        if set(text.split(",")) != set(self._published.split(",")) and await self._startd_ad.set({ATTRIBUTE: text}):
             self._published = text

@@ -1,8 +1,8 @@
 """The watch of the pool: whether its collectors have the slot's ad, from HTCondor's start to its end.
 
-It runs beside HTCondor, in the engine or in the HTCondor agent. HTCondor's log tells when the startd sends its first
+It runs beside HTCondor, in the engine or in the HTCondor agent. HTCondor's log shows when the startd sends its first
 update, and when an update fails; a client of the startd's port, such as a job, could forge such a line. So a line only
-makes the watch ask the collectors earlier, at most every 15 s. While nothing is logged, it asks every five
+makes the watch query the collectors earlier, at most every 15 s. While nothing is logged, it queries them every five
 minutes: 500 pilots make fewer than two small queries a second.
 """
 
@@ -34,11 +34,11 @@ _FAILED: Final = re.compile(
 """Log lines of an update that failed (dc_collector.cpp, daemon_list.cpp)."""
 
 _START_SECONDS: Final = 8.0
-"""Wait for the startd's first update before the first question."""
+"""Wait for the startd's first update before the first query."""
 _PAUSE_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-"""Pauses between questions while the slot is not in the pool; the last one repeats."""
+"""Pauses between queries while the slot is not in the pool; the last one repeats."""
 _CALM_SECONDS: Final = 300.0
-"""Pause between questions while it is."""
+"""Pause between queries while it is."""
 _LEAST_SECONDS: Final = 15.0
 """Least pause while it is, whatever the log says."""
 _LOST_SECONDS: Final = UPDATE_SECONDS + 30.0
@@ -48,13 +48,13 @@ _JOINING_SECONDS: Final = 20.0
 _STARTING_SECONDS: Final = 120.0
 """Grace for that first update, and for answers that do not come in time: a busy node runs HTCondor slowly."""
 _MANY: Final = 2
-"""Questions in succession without the slot that make it missing: on a busy node, a tool may be late once."""
+"""Queries in succession without the slot that make it missing: on a busy node, a tool may be late once."""
 
 Report = Callable[[str, str], Awaitable[None]]
 
 
 class PoolWatch:
-    """Asks the collectors, and reports each change."""
+    """Queries the collectors, and reports each change."""
 
     def __init__(self, settings: Settings, folders: Folders, report: Report, end: Callable[[str], None]) -> None:
         self._collectors = Collectors(settings, folders)
@@ -71,12 +71,12 @@ class PoolWatch:
         self._up_at = self._began if self._was_in else None
         """When the startd has sent its first update (monotonic seconds); None before."""
         self._misses = 0
-        """Questions without the slot since the last one with it."""
+        """Queries without the slot since the last one with it."""
         self._woken = asyncio.Event()
         self.state = PoolState(False, self._collectors.slot, "", time.time(), ever=self._was_in)
 
     def handle_line(self, log: str, line: LogLine) -> None:
-        """Ask earlier if a line of the startd's log is about an update."""
+        """Query earlier if a line of the startd's log is about an update."""
         if log != "StartLog":
             return
         if line.message == _FIRST:
@@ -89,18 +89,18 @@ class PoolWatch:
         """Watch until cancelled."""
         await self._report(LOG, self.state.text())
         await self._pause(_START_SECONDS)
-        asked = 0
+        queries = 0
         while True:
             self._woken.clear()
-            await self._judge(await self._collectors.look())
+            await self._judge(await self._collectors.query())
             if self._out_since is None:
-                asked = 0
-                calm = _CALM_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads the questions
+                queries = 0
+                calm = _CALM_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 -- spreads the queries
                 await self._pause(calm, least=_LEAST_SECONDS)
             else:
-                pause = _PAUSE_SECONDS[min(asked, len(_PAUSE_SECONDS) - 1)]
+                pause = _PAUSE_SECONDS[min(queries, len(_PAUSE_SECONDS) - 1)]
                 await self._pause(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- the same
-                asked += 1
+                queries += 1
 
     async def _pause(self, seconds: float, *, least: float = 0.0) -> None:
         """Wait for a line about an update, at least `least` and at most `seconds`."""
@@ -132,7 +132,7 @@ class PoolWatch:
             self._end(f"the slot was not in the pool within {self._limit:g} s: {problem}")
 
     def _grace(self, answer: Answer) -> float:
-        """Return how long the slot may be missing before it is told, in seconds."""
+        """Return how long the slot may be missing before it is reported, in seconds."""
         assert self._out_since is not None
         if self.state.in_pool:
             return _LOST_SECONDS
@@ -145,7 +145,15 @@ class PoolWatch:
     async def _change(self, in_pool: bool, collector: str, updated: float | None, problem: str) -> None:
         before = self.state
         since = before.since if before.in_pool == in_pool else time.time()
-        self.state = PoolState(in_pool, before.slot, collector, since, updated, self._was_in, problem)
+        self.state = PoolState(
+            in_pool=in_pool,
+            slot=before.slot,
+            collector=collector,
+            since=since,
+            updated=updated,
+            ever=self._was_in,
+            problem=problem,
+        )
         if (in_pool, problem) != (before.in_pool, before.problem):
             level = logging.INFO if in_pool else logging.ERROR
             logger.log(level, "%s.", capitalized(self.state.sentence))

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _REFUSED: Final = re.compile(r"Create Process: fork\(\) for '[^']*' failed: Resource temporarily unavailable \(\d+\)")
 """Log line of a startd that cannot start a starter (daemon_core.cpp, Create_Process)."""
-_SECONDS: Final = 120.0
+_SHORTAGE_SECONDS: Final = 120.0
 """How long no processes can be started before the pilot ends. The runtime may still be ending those of a job."""
 _PAUSE_SECONDS: Final = 5.0
 _ROOM: Final = 16
@@ -59,7 +59,7 @@ class ProcessWatch:
         self,
         end: Callable[[str], None],
         *,
-        seconds: float = _SECONDS,
+        seconds: float = _SHORTAGE_SECONDS,
         pause: float = _PAUSE_SECONDS,
         has_room: Callable[[], Awaitable[bool]] = has_room,
     ) -> None:
@@ -77,7 +77,7 @@ class ProcessWatch:
             self._woken.set()
 
     async def run(self) -> None:
-        """Watch until cancelled, or until the pilot has been told to end."""
+        """Watch until cancelled, or until the end of the pilot is requested."""
         while True:
             await self._woken.wait()
             self._woken.clear()

@@ -11,7 +11,8 @@ from typing import Final
 
 from k8spilot.common import pilot_api
 from k8spilot.common.errors import PilotError, PreflightError
-from k8spilot.condor.folders import Folders, link, write
+from k8spilot.common.files import LIBEXEC, link, write
+from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings, SlotSettings
 
 logger = logging.getLogger(__name__)
@@ -20,13 +21,12 @@ SCRIPTS: Final = Path(__file__).with_name("scripts")
 DOCKER: Final = Path("/usr/bin/docker")
 """Docker's own client in the image."""
 _CONDOR_STARTER: Final = Path("/usr/sbin/condor_starter")
-_LIBEXEC: Final = Path("/opt/k8spilot/libexec")
-STARTER: Final = _LIBEXEC / "starter"
+STARTER: Final = LIBEXEC / "starter"
 """Path in the image of the program that confines condor_starter (condor/starter.c)."""
-_TIDY: Final = _LIBEXEC / "tidy"
-ENGINE_GET: Final = _LIBEXEC / "engine-get"
+_TIDY: Final = LIBEXEC / "tidy"
+ENGINE_GET: Final = LIBEXEC / "engine-get"
 """Path in the image of the program by which the scripts ask the engine (condor/engine-get.c)."""
-DOCKER_CLIENT: Final = _LIBEXEC / "docker-client"
+DOCKER_CLIENT: Final = LIBEXEC / "docker-client"
 """Path in the image of the program that HTCondor runs as docker's client (condor/docker-client.c)."""
 _TEMPORARY: Final = "/tmp /var/tmp"  # noqa: S108
 """Folders for temporary files of the starters of the only slot. Each of several has a part of /var/tmp, since in /tmp

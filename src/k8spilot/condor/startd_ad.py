@@ -1,9 +1,9 @@
 """The slots' ads: attributes that the pilot changes while the startd runs.
 
 `condor_update_machine_ad` adds attributes to the ads of all slots of the running startd. The startd keeps them until it
-ends, and sends them to the collector. The startd evaluates START for an incoming job against another copy, which is up
-to two minutes old. A query refreshes that copy (ResMgr.cpp, compute_dynamic). A failure here never ends a pilot: a
-failed update is a line in the log.
+ends, and sends them to the collector. The startd evaluates START with a cached copy of the ad, up to two minutes old. A
+query of the startd refreshes the cache, so each update is followed by one (ResMgr.cpp, compute_dynamic). A failure here
+never ends a pilot: a failed update is a line in the log.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class StartdAd(ABC):
 
     @property
     @abstractmethod
-    def there(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether HTCondor can be reached."""
 
     @property
@@ -56,19 +56,22 @@ class StartdAd(ABC):
         """
 
     @abstractmethod
-    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
+    async def query(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Return attributes of each slot from the running startd, or None if it does not answer."""
 
     async def tenant(self, slot: str) -> Tenant | None:
         """Return the tenant of HTCondor's slot `slot`; None if the startd does not answer, or the slot has none."""
-        return tenant_of(await self.look(TENANT) or (), slot)
+        return tenant_of(await self.query(TENANT) or (), slot)
 
     async def vacate(self, job: str, slot: str) -> bool:
-        """Make the startd end the job of a slot at once, which goes back to the queue. Return whether it will.
+        """Make the startd end the job of a slot at once, which goes back to the queue.
 
         Args:
             job: HTCondor's cluster.proc; another job of the slot is left alone.
             slot: HTCondor's name of the slot.
+
+        Returns:
+            Whether the startd has accepted the request.
         """
         return False
 
@@ -94,8 +97,8 @@ class LocalStartdAd(StartdAd):
         """Attributes that the ad should have. A restarted startd has lost them."""
 
     @property
-    def there(self) -> bool:
-        """True: HTCondor and the engine end together."""
+    def is_connected(self) -> bool:
+        """True: when HTCondor ends, the engine ends, too."""
         return True
 
     @property
@@ -116,7 +119,7 @@ class LocalStartdAd(StartdAd):
             logger.warning("The slot's ad could not be updated with %s: %s", ", ".join(attributes), fault)
         return not fault
 
-    async def look(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
+    async def query(self, attributes: Sequence[str]) -> list[dict[str, Any]] | None:
         """Query the startd."""
         command = (self._programs[1], "-direct", machine_name(self._settings), "-json")
         try:
@@ -129,10 +132,10 @@ class LocalStartdAd(StartdAd):
             return None
 
     async def vacate(self, job: str, slot: str) -> bool:
-        """Vacate the slot if it has the job. HTCondor's tool names no job; without a slot's name it means all slots."""
+        """Vacate the slot if it has the job. Without a slot name condor_vacate vacates all slots."""
         try:
             async with asyncio.timeout(_TOOL_SECONDS):
-                ads = await self.look(["Name", "JobId"])
+                ads = await self.query(["Name", "JobId"])
                 jobs = {str(ad.get("Name")): ad.get("JobId") for ad in ads or ()}
                 names = [name for name in jobs if name.partition("@")[0] == slot and jobs[name] == job]
                 if ads is not None and not names:
@@ -178,7 +181,7 @@ class LocalStartdAd(StartdAd):
 
 
 def _literal(value: Value | Mapping[str, Scalar]) -> str:
-    """Return `value` in the old ClassAd syntax on one line. A backslash is literal there except before a quote."""
+    """Return `value` in the old ClassAd syntax on one line. There a backslash escapes only a quote."""
     if value is None:
         return "undefined"
     if isinstance(value, bool | int | float):

@@ -1,6 +1,6 @@
-"""The engine process, between HTCondor and the payload container.
+"""The engine process, between HTCondor and the payload containers.
 
-Entry point: `python -m k8spilot.engine`. app.py is the composition root: it starts every task.
-components.py creates the parts, startup.py prepares the first job, and condor_work.py handles HTCondor.
-memory.py keeps the process small. May import every package but cli and preflight.
+Enter by app.py, the composition root; `python -m k8spilot.engine` runs it. Long-lived tasks are started there, by
+components.py, which creates the parts, by condor_work.py, which handles HTCondor, and by telemetry/service.py.
+startup.py prepares the first job, and memory.py keeps the process small. This package may import telemetry and below.
 """

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs, pilot_api
-from k8spilot.common.aio import restarting, run, side_by_side
+from k8spilot.common.aio import guarded_task, restarting, run, side_by_side
 from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.common.proc import own_cgroup
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
@@ -29,7 +29,7 @@ from k8spilot.condor.folders import Folders
 from k8spilot.docker.pre_job import next_job
 from k8spilot.docker.server import listen, serve
 from k8spilot.engine.components import Components, build
-from k8spilot.engine.condor_work import look_after_condor
+from k8spilot.engine.condor_work import supervised_condor
 from k8spilot.engine.slots import EngineContext
 from k8spilot.engine.startup import deaths
 from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
@@ -66,7 +66,7 @@ class EngineApp:
         self._listening = listening
         """Docker sockets of the supervisor; without a supervisor the engine creates them."""
         self.pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
-        self._context = EngineContext(settings, self.pod, cgroup, tidy, self._agent)
+        self._context = EngineContext(settings=settings, pod=self.pod, cgroup=cgroup, tidy=tidy, agent=self._agent)
         self._reason = EndReason(
             Folders.of(settings).end_reason if self._agent is None else None, settings.accept_idle_minutes
         )
@@ -89,18 +89,18 @@ class EngineApp:
             loop.add_signal_handler(number, self.stop)
         try:
             async with asyncio.TaskGroup() as tasks:
-                follow = tasks.create_task(self._follow_pod(), name="watch of the own pod")
+                watch = tasks.create_task(self._watch_pod(), name="watch of the own pod")
                 try:
                     await self._serve(tasks)
                 finally:
-                    follow.cancel()
+                    watch.cancel()
         except BaseExceptionGroup as group:
             raise first_cause(group) from group
         return GONE if self.pod.gone else 0
 
-    async def _follow_pod(self) -> None:
-        """Follow the own pod, and end with it."""
-        await self.pod.follow()
+    async def _watch_pod(self) -> None:
+        """Watch the own pod, and end with it."""
+        await self.pod.run()
         logger.warning("The own pod is gone; the pilot ends with it.")
         self._reason.set("the own pod is gone from the Kubernetes API")
         if self._agent is not None:
@@ -117,13 +117,15 @@ class EngineApp:
             listening = self._listening or [listen(path) for path in self._settings.sockets]
             endpoints = {path: one for slot in parts.slots for path, one in slot.endpoints.items()}
             await ends.enter_async_context(serve(endpoints, listening, self._routes(parts)))
-            await ends.enter_async_context(parts.telemetry.telling(tasks, lambda: self._reason.words))
+            await ends.enter_async_context(parts.telemetry.serving(tasks, lambda: self._reason.text))
             ends.callback(tasks.create_task(self._note_deletion(), name="deletion of the own pod").cancel)
-            ends.callback(tasks.create_task(_measure_gpus(parts), name="GPU metrics").cancel)
+            ends.enter_context(guarded_task(tasks, _gpu_metrics(parts), "the GPU metrics", may_end=True))
             self.serving.set()
             sockets = ", ".join(str(slot.socket) for slot in self._settings.slots)
             logger.info("Serving the Docker Engine API on %s.", sockets)
-            async with look_after_condor(parts, tasks, self._settings, self._reason, self.end, is_first=deaths() == 0):
+            async with supervised_condor(
+                parts, tasks, settings=self._settings, reason=self._reason, end=self.end, is_first=deaths() == 0
+            ):
                 await self._stop.wait()
 
     def _routes(self, parts: Components) -> list[web.RouteDef]:
@@ -135,10 +137,9 @@ class EngineApp:
         return routes
 
 
-async def _measure_gpus(parts: Components) -> None:
+def _gpu_metrics(parts: Components) -> Callable[[], Awaitable[None]]:
     gpus = parts.gpus
-    measured = MonitoredGpus(gpus.strategy, gpus.expected, gpus.groups)
-    await restarting(partial(parts.telemetry.gpu_metrics.run, measured), "the GPU metrics", may_end=True)
+    return partial(parts.telemetry.gpu_metrics.run, MonitoredGpus(gpus.strategy, gpus.expected, gpus.groups))
 
 
 def main() -> int:

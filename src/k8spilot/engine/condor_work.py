@@ -1,44 +1,41 @@
-"""Work for as long as HTCondor runs: its logs are read, and its daemons are checked for life."""
+"""The engine's work for HTCondor: the list of the node's images, and the daemons' log lines.
+
+Where HTCondor has a container of its own, the HTCondor agent watches the daemons and sends the lines.
+"""
 
 import asyncio
-import logging
-import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
-from k8spilot.common.aio import restarting
+from k8spilot.common.aio import guarded_task
 from k8spilot.common.errors import PilotError
 from k8spilot.condor.agent_link import RemoteStartdAd
-from k8spilot.condor.daemon_logs import LAST_LINES_SECONDS, follow, startd_has_ended
+from k8spilot.condor.daemon_watch import DaemonWatch
 from k8spilot.condor.end_reason import EndReason
-from k8spilot.condor.liveness import JOB_LOG, LineHandler, end_hanging_daemons
+from k8spilot.condor.liveness import JOB_LOG, LineHandler
 from k8spilot.condor.log_lines import LogLine
-from k8spilot.condor.pool_watch import PoolWatch
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
 from k8spilot.engine.components import Components
 from k8spilot.settings import Settings
 
-logger = logging.getLogger(__name__)
-
 _CLEAR_SECONDS: Final = 15.0
 """Seconds to wait for the end of a job under which HTCondor's daemons hang, before the next check."""
 
 
 @asynccontextmanager
-async def look_after_condor(
+async def supervised_condor(
     parts: Components,
     tasks: asyncio.TaskGroup,
+    *,
     settings: Settings,
     reason: EndReason,
     end: Callable[[], None],
-    *,
     is_first: bool,
 ) -> AsyncIterator[None]:
-    """Read HTCondor's logs and check its daemons while the context lasts.
+    """Handle HTCondor's log lines while the context lasts, and watch its daemons if they are in this container.
 
     At its end HTCondor has ended: its last log lines are read.
 
@@ -50,82 +47,32 @@ async def look_after_condor(
         end: called when HTCondor's startd has ended for good, or was never in the pool.
         is_first: whether this is the first engine of its container.
     """
-    looking = restarting(parts.images.follow, "the list of the node's images", may_end=True)
-    handler = _line_handler(parts, reason)
-    slot = parts.startd_ad
-
-    def end_outside_the_pool(why: str) -> None:
-        reason.set(why, status=1)
-        end()
-
+    report = _report_handler(parts)
+    startd_ad = parts.startd_ad
     async with AsyncExitStack() as ends:
-        ends.enter_context(_cancelled_at_end([tasks.create_task(looking, name="the node's images")]))
-        if isinstance(slot, RemoteStartdAd):
-            slot.handle_line = handler
-        elif isinstance(slot, LocalStartdAd):
-            watch = PoolWatch(settings, slot.folders, handler, end_outside_the_pool)
-            await ends.enter_async_context(_follow_daemons(slot, tasks, handler, watch, end, is_first=is_first))
+        ends.enter_context(guarded_task(tasks, parts.images.refresh, "the list of the node's images", may_end=True))
+        if isinstance(startd_ad, RemoteStartdAd):
+
+            async def handle_line(log: str, line: str) -> None:
+                reason.handle_line(log, LogLine.of(line))
+                await report(log, line)
+
+            startd_ad.handle_line = handle_line
+        elif isinstance(startd_ad, LocalStartdAd):
+            watch = DaemonWatch(startd_ad, settings, reason=reason, report=report, end=end)
+            await ends.enter_async_context(watch.running(tasks, include_existing=not is_first))
         yield
 
 
-@asynccontextmanager
-async def _follow_daemons(
-    slot: LocalStartdAd,
-    tasks: asyncio.TaskGroup,
-    handler: LineHandler,
-    watch: PoolWatch,
-    end: Callable[[], None],
-    *,
-    is_first: bool,
-) -> AsyncIterator[None]:
-    """Follow HTCondor's daemons in this container: their logs, whether they answer, and the pool."""
-
-    async def handle_line(log: str, line: str) -> None:
-        await handler(log, line)
-        await slot.handle_line(log, line)
-        watch.handle_line(log, LogLine.of(line))
-        if await startd_has_ended(log, line, os.getppid()):
-            logger.info("HTCondor's startd has ended for good; ending the pilot.")
-            end()
-
-    ending = asyncio.Event()
-    following = partial(follow, slot.folders, handle_line, before=not is_first, ending=ending)
-    reading = tasks.create_task(
-        restarting(following, "the reader of HTCondor's logs", may_end=True), name="HTCondor's logs"
-    )
-    asking = restarting(
-        partial(end_hanging_daemons, slot.folders, os.getppid(), handler), "the check of HTCondor's daemons"
-    )
-    work = [
-        reading,
-        tasks.create_task(asking, name="HTCondor answers"),
-        tasks.create_task(restarting(watch.run, "the watch of the pool"), name="the pool"),
-    ]
-    with _cancelled_at_end(work):
-        yield
-        ending.set()
-        await asyncio.wait([reading], timeout=LAST_LINES_SECONDS)
-
-
-@contextmanager
-def _cancelled_at_end(work: Sequence[asyncio.Task[None]]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for task in work:
-            task.cancel()
-
-
-def _line_handler(parts: Components, reason: EndReason) -> LineHandler:
+def _report_handler(parts: Components) -> LineHandler:
     """Return the handler for each log line of HTCondor's daemons, and for reports about the daemons."""
 
-    async def handle_line(log: str, line: str) -> None:
-        reason.handle_line(log, LogLine.of(line))
+    async def handle(log: str, line: str) -> None:
         await parts.telemetry.handle_line(log, line)
         if log == JOB_LOG:
             await asyncio.gather(*(_clear(slot.store) for slot in parts.slots))
 
-    return handle_line
+    return handle
 
 
 async def _clear(store: ContainerStore) -> None:

@@ -49,7 +49,7 @@ _HOLD_SECONDS: Final = 20.0
 """Seconds for the startd to hold a job: an update of its ad, its polling interval, and the starter's answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineContext:
     """Environment of an engine at its start."""
 
@@ -61,10 +61,10 @@ class EngineContext:
     tidy: Path
     """Program that removes jobs' leftovers as root."""
     agent: RemoteStartdAd | None
-    """Connection to HTCondor, if it has a container of its own."""
+    """Connection to the HTCondor agent, if HTCondor has a container of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedParts:
     """Parts that all slots of a pilot share."""
 
@@ -80,7 +80,7 @@ class SharedParts:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardSlot:
+class ListeningSlot:
     """A slot whose payload-init can connect."""
 
     settings: SlotSettings
@@ -105,15 +105,15 @@ class EngineSlot:
         }
 
 
-async def hear_slot(context: EngineContext, slot: SlotSettings, ends: AsyncExitStack) -> HeardSlot:
+async def listen_for_payload_init(context: EngineContext, slot: SlotSettings, ends: AsyncExitStack) -> ListeningSlot:
     """Listen for a slot's payload-init."""
     init_server = await ends.enter_async_context(PayloadInitServer(slot.exchange / SOCKET, slot.uid, context.cgroup))
-    return HeardSlot(slot, init_server, build_scrubber(context, slot, init_server, ends))
+    return ListeningSlot(slot, init_server, build_scrubber(context, slot, init_server, ends))
 
 
 def build_slot(
     context: EngineContext,
-    heard: HeardSlot,
+    listening: ListeningSlot,
     gpus: GpuRecord,
     shared: SharedParts,
     ends: AsyncExitStack,
@@ -124,18 +124,18 @@ def build_slot(
 
     Args:
         context: environment of the engine.
-        heard: slot whose payload-init can connect.
+        listening: slot whose payload-init can connect.
         gpus: GPUs of its payload container.
         shared: parts of all slots.
         ends: gets the callbacks for the engine's end.
         is_doubtful: whether the node may still pull for a bind of an earlier engine.
     """
-    settings, pod, slot = context.settings, context.pod, heard.settings
+    settings, pod, slot = context.settings, context.pod, listening.settings
     listener = Fanout([shared.recorders.slot, AdPublisher(shared.ads, slot.number)])
     payload = PayloadContainer(
         build_image_lookup(settings, pod, shared.registry),
-        build_binder(settings, pod, heard, shared, gpus),
-        heard.scrubber,
+        build_binder(context, listening, shared, gpus),
+        listening.scrubber,
         shared.tasks,
         timeouts=Timeouts(settings.bind_timeout_seconds, settings.idle_after_seconds, settings.patience_seconds),
         listener=listener,
@@ -149,17 +149,17 @@ def build_slot(
         payload.abandoned_pull.assume_unfinished()
     elif not shared.idle_image.is_bound_to(payload.name):
         payload.return_to_idle()
-    meter = build_disk_meter(context, slot, is_root=isinstance(heard.scrubber, PilotScrubber))
+    meter = build_disk_meter(context, slot, is_root=isinstance(listening.scrubber, PilotScrubber))
     store = ContainerStore(
-        payload,
-        partial(slot_limits, settings, pod, slot, gpus, meter, shared.startd_ad),
-        shared.tasks,
-        listener,
-        JobEnds(listener, shared.killed),
+        payload=payload,
+        slot_limits=partial(slot_limits, settings, pod, slot=slot, gpus=gpus, meter=meter, startd_ad=shared.startd_ad),
+        tasks=shared.tasks,
+        listener=listener,
+        job_ends=JobEnds(listener, shared.killed),
         holds_refused=settings.refused_images == "hold",
         vacate=shared.startd_ad.vacate,
     )
-    return EngineSlot(slot, store, ObservedSlot(slot, heard.init_server, payload, gpus))
+    return EngineSlot(slot, store, ObservedSlot(slot, listening.init_server, payload, gpus))
 
 
 def build_sizes(settings: Settings, pod: OwnPod) -> ContainerSizes | None:
@@ -187,12 +187,12 @@ def build_scrubber(
         ends.callback(terminals.close)
         terminals.open()  # before any job can arrive and take all
         return PayloadScrubber(
-            settings.exchange / TIDY,
-            init_server,
-            lambda: same_volumes(pod.pod, slot.container, map(str, settings.scratch_folders)),
-            slot.execute,
-            slot.uid,
-            terminals,
+            program=settings.exchange / TIDY,
+            init_server=init_server,
+            folders=lambda: same_volumes(pod.pod, slot.container, map(str, settings.scratch_folders)),
+            sandboxes=slot.execute,
+            uid=slot.uid,
+            terminals=terminals,
             fences=not settings.confine_starter,
         )
     return PilotScrubber(
@@ -229,12 +229,14 @@ async def evicted_at(settings: Settings, api: Api, run: LastRun) -> str:
     name = pod_of(settings, run.host)
     if name in ("", settings.pod_name):
         return ""
-    return await evicted_for_disk(api, settings.pod_namespace, name, settings.payload_container, run)
+    return await evicted_for_disk(
+        api, namespace=settings.pod_namespace, name=name, payload=settings.payload_container, run=run
+    )
 
 
-def build_binder(settings: Settings, pod: OwnPod, heard: HeardSlot, shared: SharedParts, gpus: GpuRecord) -> Binder:
+def build_binder(context: EngineContext, listening: ListeningSlot, shared: SharedParts, gpus: GpuRecord) -> Binder:
     """Return the binder, which changes the payload container's image."""
-    slot = heard.settings
+    settings, pod, slot = context.settings, context.pod, listening.settings
 
     def groups() -> frozenset[int]:
         """Return the groups that a job may have: those of the pod, and those of its devices before any job."""
@@ -244,7 +246,13 @@ def build_binder(settings: Settings, pod: OwnPod, heard: HeardSlot, shared: Shar
     # A container of a partitionable slot gets the size of its job by a resize in any case.
     sidecar = Sidecar(slot.container, slot.bind_annotation, relists=settings.relist and not slot.is_dynamic)
     return Binder(
-        sidecar, pod, heard.init_server, shared.registry, shared.idle_image, groups, settings.patience_seconds
+        sidecar=sidecar,
+        pod=pod,
+        init_server=listening.init_server,
+        registry=shared.registry,
+        idle=shared.idle_image,
+        groups=groups,
+        patience=settings.patience_seconds,
     )
 
 
@@ -279,7 +287,7 @@ def slot_limits(
         disk_meter=meter,
         pod_disk=parts * settings.payload_disk_mb * MIB or None,
         evicted=partial(evicted_at, settings, pod.api),
-        hold_seconds=_HOLD_SECONDS if startd_ad.there else 0.0,
+        hold_seconds=_HOLD_SECONDS if startd_ad.is_connected else 0.0,
     )
 
 

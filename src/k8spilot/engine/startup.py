@@ -24,7 +24,6 @@ _POD_SECONDS: Final = 60.0
 _PAYLOAD_SECONDS: Final = 5.0
 _CLAIMS_SECONDS: Final = 30.0
 
-
 EQUAL_SLOTS: Final = "K8SPILOT_EQUAL_SLOTS"
 """Environment variable with the sentence about slots of equal size instead of a partitionable slot (cli/run.py)."""
 
@@ -55,7 +54,7 @@ def open_folders(settings: Settings) -> None:
             folder.chmod(0o1777)
 
 
-async def see_pod(settings: Settings, pod: OwnPod) -> None:
+async def await_pod(settings: Settings, pod: OwnPod) -> None:
     """Wait until the own pod has been read.
 
     Raises:
@@ -71,7 +70,7 @@ async def see_pod(settings: Settings, pod: OwnPod) -> None:
         ) from None
 
 
-async def hear_payload(slot: SlotSettings, init_server: PayloadInitServer, cgroup: str | None) -> bool:
+async def await_payload_init(slot: SlotSettings, init_server: PayloadInitServer, cgroup: str | None) -> bool:
     """Wait for payload-init, so that the first bind knows which container it ends.
 
     After the death of an engine, payload-init has killed its job when the connection ended. A payload-init that its job
@@ -103,7 +102,7 @@ async def hear_payload(slot: SlotSettings, init_server: PayloadInitServer, cgrou
     return had_jobs
 
 
-async def see_claims(settings: Settings, pod: OwnPod) -> Claims:
+async def find_claims(settings: Settings, pod: OwnPod) -> Claims:
     """Return the pod's claims, as far as the pilot may read them, for the first engine of the pod.
 
     Without them the number of GPUs is not compared. Later engines have the records of the GPUs, and do not wait.
@@ -129,14 +128,14 @@ async def find_gpus(
 ) -> GpuRecord:
     """Find the GPUs of a slot's payload container. Report a fault once in a pod's life; the status shows it always."""
     began = asyncio.get_running_loop().time()
-    gpus, new = await discover(pod.pod, claims, slot.container, init_server, slot.exchange)
+    gpus, new = await discover(pod.pod, claims, name=slot.container, init_server=init_server, folder=slot.exchange)
     if gpus.verdict.problem:
-        recorder.gpus_doubtful(gpus.words, new=new)
+        recorder.gpus_doubtful(gpus.summary, new=new)
     seconds = asyncio.get_running_loop().time() - began
     logger.log(
         logging.WARNING if gpus.verdict.problem else logging.INFO,
         "GPUs: %s.%s",
-        gpus.words,
+        gpus.summary,
         f" Found in {seconds:.3f} s." if new else " As found before.",
     )
     return gpus

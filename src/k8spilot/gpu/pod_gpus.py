@@ -64,9 +64,9 @@ class PodGpus:
         return inventory(self.usable, driver, containers)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The verdict in one line, without a full stop."""
-        return "; ".join(_once(one.words for one in self._with_gpus))
+        return "; ".join(_once(one.summary for one in self._with_gpus))
 
     def json(self, *, evidence: bool) -> Json:
         """Return the verdict as JSON, with its evidence or without; of several containers, by their numbers."""
@@ -78,7 +78,7 @@ class PodGpus:
         return {
             "usable": [device.uuid for device in self.usable],
             "problem": self.problem or None,
-            "words": self.words,
+            "words": self.summary,
             "containers": every,
         }
 

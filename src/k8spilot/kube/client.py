@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the token and authority of a pod's service account."""
 
-_SECONDS: Final = 30.0
+_REQUEST_SECONDS: Final = 30.0
 _NO_ANSWER: Final = "none"
 
 
@@ -107,10 +107,10 @@ class Api:
             ClusterError: the request failed, or the answer is not JSON.
         """
         try:
-            async with asyncio.timeout(_SECONDS), self.open(verb, path, **wanted) as response:
+            async with asyncio.timeout(_REQUEST_SECONDS), self.open(verb, path, **wanted) as response:
                 answer = json.loads(await response.read())
         except TimeoutError:
-            raise ClusterError(f"the Kubernetes API did not answer within {_SECONDS:.0f} s") from None
+            raise ClusterError(f"the Kubernetes API did not answer within {_REQUEST_SECONDS:.0f} s") from None
         except ValueError as error:
             raise ClusterError(f"the Kubernetes API's answer is not JSON ({error})") from error
         if not isinstance(answer, dict):
@@ -154,7 +154,7 @@ class Api:
             ) as response:
                 status = str(response.status)
                 self.requests[verb, status] += 1  # an open watch counts, too
-                self.hear()
+                self.record_message()
                 logger.debug("%s %s: %s in %.3f s.", verb, path, status, (self.heard or began) - began)
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise ApiRefusal(response.status, _message(await response.text()), _retry_after(response))
@@ -168,7 +168,7 @@ class Api:
                 self.requests[verb, status] += 1
                 logger.debug("%s %s: no answer.", verb, path)
 
-    def hear(self) -> None:
+    def record_message(self) -> None:
         """Record that the server has sent a message."""
         self.heard = asyncio.get_running_loop().time()
 

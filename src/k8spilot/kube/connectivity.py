@@ -22,7 +22,7 @@ class Connectivity:
         self._changed = asyncio.Condition()
 
     @property
-    def words(self) -> str:
+    def fault(self) -> str:
         """Reason why no image can be bound at present, as far as known; empty if all works."""
         return "; ".join(self._words.values())
 
@@ -35,7 +35,7 @@ class Connectivity:
                 async with asyncio.timeout(seconds):
                     await self.over()
             except TimeoutError:
-                return ClusterError(f"the Kubernetes API has been unavailable for {seconds:.0f} s ({self.words})")
+                return ClusterError(f"the Kubernetes API has been unavailable for {seconds:.0f} s ({self.fault})")
 
     async def over(self) -> None:
         """Wait until there is no fault."""

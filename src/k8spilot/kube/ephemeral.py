@@ -43,7 +43,7 @@ class Ephemeral:
         return self.status is not None
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Reason, exit status and message, if present."""
         code = f"exit status {self.status}" if self.status else ""
         return ": ".join(part for part in (self.reason, code, " ".join(self.message.split())[:300]) if part)

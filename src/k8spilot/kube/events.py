@@ -35,7 +35,7 @@ class Events:
         self._exists = False
         """Whether the last request failed because there is such an Event."""
 
-    async def tell(self, reason: EventReason, message: str, *, key: str = "", count: int = 1) -> int:
+    async def publish(self, reason: EventReason, message: str, *, key: str = "", count: int = 1) -> int:
         """Create an Event, or count in the one that an earlier process of this pod has created.
 
         Args:
@@ -48,21 +48,21 @@ class Events:
             Occurrences that the API server has now; 0 if the Event could not be created.
         """
         event = self._event(reason, message, key or message) | {"count": count}
-        if await self._ask("create", self._path, reason, event) is not None:
+        if await self._request("create", self._path, reason, event) is not None:
             return count
         if not self._exists:
             return 0
         # A role that cannot read Events can still patch them, and the answer to a patch is the whole Event.
         path = f"{self._path}/{event['metadata']['name']}"
-        found = await self._ask("patch", path, reason, {"lastTimestamp": _now()})
+        found = await self._request("patch", path, reason, {"lastTimestamp": _now()})
         before = found.get("count") if found is not None else 0
         total = count + (before if isinstance(before, int) else 0)
-        return total if await self.tell_again(reason, message, total, key=key) else 0
+        return total if await self.publish_again(reason, message, total, key=key) else 0
 
-    async def tell_again(self, reason: EventReason, message: str, count: int, *, key: str = "") -> bool:
+    async def publish_again(self, reason: EventReason, message: str, count: int, *, key: str = "") -> bool:
         """Update an Event to `count` occurrences, and return whether it exists."""
         path = f"{self._path}/{self._name(reason, key or message)}"
-        return await self._ask("patch", path, reason, {"count": count, "lastTimestamp": _now()}) is not None
+        return await self._request("patch", path, reason, {"count": count, "lastTimestamp": _now()}) is not None
 
     def _name(self, reason: str, key: str) -> str:
         """Return the name of an Event, which is the same for identical Events of one pod."""
@@ -73,7 +73,7 @@ class Events:
     def _path(self) -> str:
         return f"/api/v1/namespaces/{self._namespace}/events"
 
-    async def _ask(self, verb: str, path: str, reason: str, body: dict[str, Any]) -> dict[str, Any] | None:
+    async def _request(self, verb: str, path: str, reason: str, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return the API server's answer, or None after a failure."""
         self._exists = False
         if self._forbidden:

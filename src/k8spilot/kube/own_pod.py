@@ -81,18 +81,18 @@ class OwnPod(PodReflector):
         self._is_annotated = False
         """Whether the pod has annotations since a patch, which the watch may show later."""
 
-    async def until_shown[T](self, name: str, look: Callable[[dict[str, Any]], T | None], seconds: float) -> T | None:
-        """Wait until `look` returns a value for the pod, and return that; None if the status does not show it in time.
+    async def until_shown[T](self, name: str, find: Callable[[dict[str, Any]], T | None], seconds: float) -> T | None:
+        """Wait until `find` returns a value for the pod, and return that; None if the status does not show it in time.
 
         Args:
-            name: the container that `look` is about.
-            look: returns what it finds in the pod, or None.
+            name: the container that `find` is about.
+            find: returns what it finds in the pod, or None.
             seconds: time limit. It is longer while the kubelet changes another container.
         """
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    return await self.until(look)
+                    return await self.until(find)
             if not self.work.delays(name):
                 return None
 
@@ -116,7 +116,9 @@ class OwnPod(PodReflector):
             ClusterError: the request failed this time, or this pilot does not have the right.
         """
         self.expect_change()
-        change = Change(sidecar, image, bind, cost, asyncio.get_running_loop().create_future())
+        change = Change(
+            sidecar=sidecar, image=image, bind=bind, cost=cost, answer=asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(change)
         try:
             async with self._patching:

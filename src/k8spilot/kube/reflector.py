@@ -2,6 +2,9 @@
 
 An API server can be unavailable, slow, or lose its answers at any moment. Silence is never taken for a result: a watch
 restarts from its last position, with growing pauses.
+
+The SharedInformer of the `kubernetes` package (37) runs in a thread, with the synchronous client, whose memory is too
+much for this process (kube/client.py), and its pauses do not grow.
 """
 
 import asyncio
@@ -22,7 +25,6 @@ from k8spilot.kube.connectivity import Connectivity
 from k8spilot.kube.pod import version_of
 
 logger = logging.getLogger(__name__)
-
 
 _WATCH_SECONDS: Final = (240, 300)
 """Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
@@ -86,15 +88,15 @@ class PodReflector:
         return self._uid
 
     @property
-    def seen(self) -> bool:
+    def has_pod(self) -> bool:
         """Whether the pod has been read at all."""
         return self._pod is not None
 
-    async def until[T](self, look: Callable[[dict[str, Any]], T | None]) -> T:
-        """Wait until `look` returns a value for the pod, and return that. The caller sets the time limit."""
+    async def until[T](self, find: Callable[[dict[str, Any]], T | None]) -> T:
+        """Wait until `find` returns a value for the pod, and return that. The caller sets the time limit."""
         async with self._changed:
             while True:
-                if self._pod is not None and (found := look(self._pod)) is not None:
+                if self._pod is not None and (found := find(self._pod)) is not None:
                     return found
                 await self._changed.wait()
 
@@ -115,7 +117,7 @@ class PodReflector:
         """Restart a lost watch now, because the API server has answered another request."""
         self._answered.set()
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """List and watch until the pod is gone. Repeat after every failure, with growing pauses."""
         loop = asyncio.get_running_loop()
         back_off = BackOff(*_BACK_OFF_SECONDS)
@@ -177,7 +179,7 @@ class PodReflector:
             await self._lose()
             raise ClusterError(f"pod {self.namespace}/{self.name} is gone")
         if self._version:  # the watch continues, and may be ahead
-            await self._see(found)
+            await self._store(found)
             return
         async with self._changed:
             self._pod = found  # even an older one: the last view may be from an etcd that was replaced
@@ -201,7 +203,7 @@ class PodReflector:
         async with self._opened(query) as response:
             await self.connectivity.note("watch", "")
             async for event in watch_stream.events(response.content, silence):
-                self.api.hear()
+                self.api.record_message()
                 seen = event["object"]
                 self._version = seen["metadata"]["resourceVersion"]
                 self._has_bookmarks = self._has_bookmarks or event["type"] == "BOOKMARK"
@@ -209,7 +211,7 @@ class PodReflector:
                     await self._lose()
                     return  # the server would keep the watch open
                 if event["type"] != "BOOKMARK":
-                    await self._see(seen)
+                    await self._store(seen)
 
     @asynccontextmanager
     async def _opened(self, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -224,7 +226,7 @@ class PodReflector:
         self._uid = self._uid or uid
         return uid == self._uid
 
-    async def _see(self, pod: dict[str, Any]) -> None:
+    async def _store(self, pod: dict[str, Any]) -> None:
         """Store the watch's view, unless it is older than that of a list."""
         if self._pod is not None and version_of(pod) < version_of(self._pod):
             return

@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
-_LOOK_SECONDS: Final = 1.3
-"""Seconds after a container's start in which the kubelet may not have looked by itself. It looks once a second."""
+_SYNC_SECONDS: Final = 1.3
+"""Seconds after a container's start in which the kubelet may not have synchronized the pod: it does so each second."""
 _BEGIN_SECONDS: Final = 0.15
 """Seconds for the kubelet to begin the change after a request. It needs less than a tenth of that on an idle node."""
 _REQUESTS: Final = 3
@@ -112,7 +112,7 @@ class Relist:
         Args:
             begun: done when the kubelet has begun to end the container before; None if there is none.
         """
-        if not self._is_on or asyncio.get_running_loop().time() - self._started > _LOOK_SECONDS:
+        if not self._is_on or asyncio.get_running_loop().time() - self._started > _SYNC_SECONDS:
             return
         for _ in range(_REQUESTS):
             if self._failures >= _TRIES:

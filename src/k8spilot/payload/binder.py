@@ -104,7 +104,7 @@ class Binder:
     @property
     def trouble(self) -> str:
         """Message about a Kubernetes API that fails or refuses; empty while it works."""
-        return self.pod.connectivity.words
+        return self.pod.connectivity.fault
 
     def keeps(self, change: ImageChange) -> bool:
         """Return whether the pod is to keep the container of a change, whose job could not write to its image."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from k8spilot.common.errors import PreflightError
+from k8spilot.common.files import replaced
 
 PROGRAM: Final = Path("bin/payload-init")
 """Path of payload-init in the exchange folder."""
@@ -53,10 +54,9 @@ def install(source: Path, exchange: Path, folders: Iterable[Path] = ()) -> Path:
         for folder in folders:
             _make(folder)
         for program in (source.with_name(TIDY.name), source):
-            aside = target.with_name(f"{program.name}.new")
-            shutil.copyfile(program, aside)
-            aside.chmod(0o555)
-            os.replace(aside, target.with_name(program.name))  # noqa: PTH105 -- atomic
+            with replaced(target.with_name(program.name)) as aside:
+                shutil.copyfile(program, aside)
+                aside.chmod(0o555)
     except OSError as error:
         raise PreflightError(
             f"payload-init cannot be copied from {source} to {target} ({error.strerror}); "

@@ -15,6 +15,7 @@ from typing import Final, Self
 import psutil
 
 from k8spilot.common.aio import named
+from k8spilot.common.files import replaced
 from k8spilot.common.peer_credentials import peer_of
 from k8spilot.payload_init.channel import Channel
 
@@ -47,15 +48,13 @@ class PayloadInitServer:
 
     async def __aenter__(self) -> Self:
         """Listen. The socket is renamed into place, so that payload-init never finds one without a listener."""
-        aside = self._path.with_name(f".{self._path.name}.new")
-        aside.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        listening.bind(str(aside))
-        aside.chmod(0o777)
-        listening.listen(16)
-        self._socket = listening
-        asyncio.get_running_loop().add_reader(listening, self._accept)
-        aside.rename(self._path)
+        with replaced(self._path) as aside:
+            listening.bind(str(aside))
+            aside.chmod(0o777)
+            listening.listen(16)
+            self._socket = listening
+            asyncio.get_running_loop().add_reader(listening, self._accept)
         return self
 
     async def __aexit__(

@@ -19,7 +19,7 @@ from k8spilot.kube.events import Events
 from k8spilot.preflight import late_credentials
 from k8spilot.preflight.cluster import Cluster, cluster_findings
 from k8spilot.preflight.finding import Finding, Verdict, fault, faults_of, good
-from k8spilot.preflight.gpus import found_finding
+from k8spilot.preflight.gpus import discovery_finding
 from k8spilot.preflight.network import pool_finding, registry_finding
 from k8spilot.preflight.pilot_container import container_findings, htcondor_finding
 from k8spilot.preflight.resizing import sizes_finding, why_equal
@@ -74,19 +74,19 @@ async def check_and_wait(settings: Settings) -> Cluster:
     try:
         return await check(settings)
     except NotFit as error:
-        # HTCondor's own container (components/restricted) can neither create the Event nor remind the kubelet: its end,
-        # which everybody sees, is better than a silent wait.
+        # HTCondor's own container (components/restricted) cannot create the Event, so it exits: the end of a
+        # container is visible.
         if not error.lacks_credentials_only or "engine" not in settings.services:
             raise
         seconds = late_credentials.LIMIT_SECONDS
         logger.warning("Waiting up to %.0f min for the Secret: %s.", seconds / 60, error)
-        await tell_verdict(error)
+        await report_verdict(error)
         if not await late_credentials.come(settings, Folders.of(settings), seconds):
             raise
     return await check(settings)
 
 
-async def look_around() -> list[Finding]:
+async def check_all() -> list[Finding]:
     """Make all checks with the settings of the environment, which may be invalid."""
     unknown = list(unknown_findings(os.environ))
     try:
@@ -114,7 +114,7 @@ async def examine(settings: Settings, cluster: Cluster, *, runs: bool = False) -
                     findings.append(sizes_finding(settings, cluster.why_equal))
         except (PreflightError, ClusterError) as error:
             findings.append(fault("API", str(error)))
-        gpus = [found_finding(slot.exchange) for slot in settings.slots]
+        gpus = [discovery_finding(slot.exchange) for slot in settings.slots]
         findings += [finding for finding in gpus if finding is not None]
     checks = [registry_finding(settings, cluster.pod)]
     if "condor" in settings.services:
@@ -131,7 +131,7 @@ def _pool_credentials(settings: Settings) -> Finding:
     return good(_CREDENTIALS, f"for the pool: tokens: {len(tokens)}, passwords: {len(passwords)}")
 
 
-async def tell_verdict(error: PilotError | None, beyond: str = "", equal: str = "") -> None:
+async def report_verdict(error: PilotError | None, beyond: str = "", equal: str = "") -> None:
     """Create Events of the own pod: for each fault, excess right and variable without effect.
 
     Success is the engine's Event Fit.
@@ -151,10 +151,10 @@ async def tell_verdict(error: PilotError | None, beyond: str = "", equal: str = 
     async with Api(access) as api:
         events = Events(api, namespace, name, os.environ.get("POD_UID", ""))
         if beyond:
-            await events.tell("MoreRights", f"{capitalized(beyond)}.")
+            await events.publish("MoreRights", f"{capitalized(beyond)}.")
         if equal:
-            await events.tell("EqualSlots", f"{capitalized(equal)}.")
+            await events.publish("EqualSlots", f"{capitalized(equal)}.")
         for ignored in [one for one in ineffective(os.environ) if not one.refused and error is None][:_MOST_EVENTS]:
-            await events.tell("SettingIgnored", f"{ignored.words}.")
+            await events.publish("SettingIgnored", f"{ignored.words}.")
         for message in (error.faults if isinstance(error, NotFit) else [str(error)] if error else [])[:_MOST_EVENTS]:
-            await events.tell("NotFit", message)
+            await events.publish("NotFit", message)

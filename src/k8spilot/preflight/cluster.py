@@ -33,7 +33,7 @@ _RELIST_SINCE: Final = 36
 """Minor version of Kubernetes in which the feature gate PLEGOnDemandRelist is on by default."""
 _VISIBLE_SECONDS: Final = 5.0
 """Time limit for a process of the payload container. The pod's status shows a container's end a second late."""
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 
 Json = dict[str, Any]
 
@@ -204,7 +204,7 @@ async def _processes(settings: Settings, slot: SlotSettings, api: Api, pod: Json
                     "containers",
                 )
             ]
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
         pod = await _read_pod(settings, api)
     return []
 

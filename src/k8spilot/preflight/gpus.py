@@ -111,9 +111,9 @@ def _variables(container: Json) -> dict[str, str]:
     return {variable["name"]: str(variable.get("value", "")) for variable in container.get("env") or ()}
 
 
-def found_finding(exchange: Path) -> Finding | None:
+def discovery_finding(exchange: Path) -> Finding | None:
     """Return the finding of the engine's GPU discovery; None before it, and where there are no GPUs."""
     gpus = GpuRecord.load(exchange)
     if gpus is None or not (gpus.usable or gpus.verdict.problem):
         return None
-    return (warning if gpus.verdict.problem else good)("GPUs", gpus.words)
+    return (warning if gpus.verdict.problem else good)("GPUs", gpus.summary)

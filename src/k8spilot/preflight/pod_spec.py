@@ -68,8 +68,8 @@ def shape_faults(pod: Json, settings: Settings, claims: Claims = NO_CLAIMS) -> l
         if (payload := init.get(slot.container)) is not None:
             faults += _order_faults(payload, slot, spec, settings)
             faults += _program_faults(payload, slot, settings)
-            faults += _payload_faults(payload, slot, spec, settings, claims)
-            faults += volume_faults(payload, slot, pilot, engine, spec, settings)
+            faults += _payload_faults(payload, slot, spec=spec, settings=settings, claims=claims)
+            faults += volume_faults(payload, slot, pilot=pilot, engine=engine, spec=spec, settings=settings)
     return faults
 
 

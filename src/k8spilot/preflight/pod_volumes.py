@@ -45,7 +45,7 @@ def volume_faults(
         spec: the pod's specification.
         settings: settings of the pilot.
     """
-    yield from _sandbox_faults(payload, slot, pilot, engine, settings)
+    yield from _sandbox_faults(payload, slot, pilot=pilot, engine=engine, settings=settings)
     name, other = slot.container, engine["name"]
     payload_mounts, engine_mounts = mounts_of(payload), mounts_of(engine)
     exchange, programs = str(settings.exchange), f"{settings.exchange}/bin"
@@ -61,7 +61,7 @@ def volume_faults(
     for path in PAYLOAD_TEMPORARY:
         if path not in payload_mounts:
             yield f"mount an emptyDir at {path} in {name}, which the pilot can empty between jobs"
-    yield from _leftover_faults(payload_mounts, slot, engine, spec, settings)
+    yield from _leftover_faults(payload_mounts, slot, engine=engine, spec=spec, settings=settings)
 
 
 def _leftover_faults(
@@ -75,7 +75,7 @@ def _leftover_faults(
     }
     for path, mount in payload_mounts.items():
         if path in CLEANED_OTHERWISE:
-            yield from _memory_faults(path, mount, slot, engine, settings)
+            yield from _memory_faults(path, mount, slot=slot, engine=engine, settings=settings)
         if path == programs or path in CLEANED_OTHERWISE:
             continue
         if not slot.is_only and mount["name"] in emptied | {_name(payload_mounts, exchange)}:

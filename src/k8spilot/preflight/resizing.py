@@ -15,7 +15,7 @@ from k8spilot.model.slot_sizes import IDLE, Size, total
 from k8spilot.preflight.finding import Finding, good, warning
 from k8spilot.settings import Settings
 
-_SECONDS: Final = 20.0
+_TRIAL_SECONDS: Final = 20.0
 """Seconds for the kubelet to resize a container and to show it; it needs less than two."""
 _CHECK: Final = "slot sizes"
 _RECORD: Final = "equal-slots"
@@ -41,7 +41,7 @@ async def why_equal(settings: Settings, api: Api, *, runs: bool) -> str:
     if settings.overcommit:
         return "K8SPILOT_OVERCOMMIT is set, and a partitionable slot has what the pod has"
     try:
-        why = await retry(partial(_trial, settings, api, runs=runs), _SECONDS)
+        why = await retry(partial(_trial, settings, api, runs=runs), _TRIAL_SECONDS)
     except TimeoutError:
         raise ClusterError("the Kubernetes API did not return the own pod") from None
     if not runs:
@@ -67,8 +67,8 @@ def equal_slots(settings: Settings, why: str) -> str:
 async def _trial(settings: Settings, api: Api, *, runs: bool) -> str:
     pod = OwnPod(api, settings.pod_namespace, settings.pod_name, settings.pod_uid)
     names = [slot.container for slot in settings.dynamic_slots]
-    async with side_by_side(pod.follow()):
-        async with asyncio.timeout(_SECONDS):
+    async with side_by_side(pod.run()):
+        async with asyncio.timeout(_TRIAL_SECONDS):
             await pod.until(lambda found: found)
         shared = room(pod.pod, names)
         if shared is None:
@@ -96,8 +96,8 @@ async def _trial(settings: Settings, api: Api, *, runs: bool) -> str:
 async def _shown(pod: OwnPod, name: str, size: Size) -> str:
     """Wait until the status shows a container's size. Return why it does not, or an empty text."""
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_TRIAL_SECONDS):
             await pod.until(lambda found: actual_limits(found, name) == limits_of(size) or None)
     except TimeoutError:
-        return delay(pod.pod) or f"the pod's status does not show a resized container within {_SECONDS:.0f} s"
+        return delay(pod.pod) or f"the pod's status does not show a resized container within {_TRIAL_SECONDS:.0f} s"
     return ""

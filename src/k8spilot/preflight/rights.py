@@ -31,7 +31,7 @@ CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {"resourceclaims.resource.k8s.io"
 """Rights that a pilot with claims needs to compare their devices with what the payload container sees."""
 _OF_EVERYBODY: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 """API groups in which every account may ask who it is and what it may (system:basic-user)."""
-_MOST: Final = 12
+_MOST_LISTED: Final = 12
 """Number of excess rights that the message lists."""
 _EVERYTHING: Final = "do everything to everything"
 _TRIED: Final = "k8spilot.invalid~1tried"
@@ -173,4 +173,4 @@ def excess(rules: Iterable[Json]) -> Iterator[str]:
 def _shortened(rights: list[str]) -> list[str]:
     if _EVERYTHING in rights:
         return [_EVERYTHING]
-    return rights if len(rights) <= _MOST else [*rights[:_MOST], f"and {len(rights) - _MOST} more"]
+    return rights if len(rights) <= _MOST_LISTED else [*rights[:_MOST_LISTED], f"and {len(rights) - _MOST_LISTED} more"]

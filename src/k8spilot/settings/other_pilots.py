@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 Source = Literal["OSPool", "PRP", "GlideinWMS"]
 
 
-class Foreign(NamedTuple):
+class ForeignVariable(NamedTuple):
     """A variable of another pilot."""
 
     source: Source
@@ -41,61 +41,65 @@ _NO_GLEXEC: Final = "remove it; jobs run in a container of their own"
 _X509: Final = "remove it; mount the pool's IDTOKEN as the Secret pool-token"
 _ACCOUNTS: Final = "remove it; the image has the accounts of HTCondor and of the jobs"
 
-_OSPOOL: Final[Mapping[str, Foreign]] = {
-    "CVMFSEXEC_REPOS": Foreign("OSPool", _CVMFS),
-    "CVMFSEXEC_DEBUG": Foreign("OSPool", _CVMFS, neutral=_OFF),
-    "CVMFS_HTTP_PROXY": Foreign("OSPool", _CVMFS),
-    "CVMFS_QUOTA_LIMIT": Foreign("OSPool", _CVMFS),
-    "SINGULARITY_BIND_EXTRA": Foreign("OSPool", "mount the volumes in the container payload"),
-    "SINGULARITY_DISABLE_PID_NAMESPACES": Foreign("OSPool", _NO_APPTAINER, neutral=_OFF),
-    "APPTAINER_REGISTRY_MIRROR": Foreign(
+_OSPOOL: Final[Mapping[str, ForeignVariable]] = {
+    "CVMFSEXEC_REPOS": ForeignVariable("OSPool", _CVMFS),
+    "CVMFSEXEC_DEBUG": ForeignVariable("OSPool", _CVMFS, neutral=_OFF),
+    "CVMFS_HTTP_PROXY": ForeignVariable("OSPool", _CVMFS),
+    "CVMFS_QUOTA_LIMIT": ForeignVariable("OSPool", _CVMFS),
+    "SINGULARITY_BIND_EXTRA": ForeignVariable("OSPool", "mount the volumes in the container payload"),
+    "SINGULARITY_DISABLE_PID_NAMESPACES": ForeignVariable("OSPool", _NO_APPTAINER, neutral=_OFF),
+    "APPTAINER_REGISTRY_MIRROR": ForeignVariable(
         "OSPool", "set the mirror in the node's container runtime, and in the ConfigMap registries"
     ),
-    "OSG_DEFAULT_CONTAINER_DISTRIBUTION": Foreign("OSPool", "set K8SPILOT_DEFAULT_IMAGE"),
-    "OSG_DEFAULT_CONTAINER_DISTRIBUTION_GPU": Foreign("OSPool", "set K8SPILOT_DEFAULT_IMAGE to an expression"),
-    "ENABLE_REMOTE_SYSLOG": Foreign("OSPool", _SYSLOG, neutral=_OFF),
-    "SYSLOG_HOST": Foreign("OSPool", _SYSLOG),
-    "REGISTRY_HOST": Foreign("OSPool", _SYSLOG),
-    "GARBAGE_COLLECTION": Foreign("OSPool", "remove it; a pilot always removes what earlier jobs left", neutral=_ON),
-    "SUPERVISORD_RESTART_POLICY": Foreign("OSPool", "set restartPolicy in the pod"),
-    "ALLOW_CPUJOB_ON_GPUSLOT": Foreign(
+    "OSG_DEFAULT_CONTAINER_DISTRIBUTION": ForeignVariable("OSPool", "set K8SPILOT_DEFAULT_IMAGE"),
+    "OSG_DEFAULT_CONTAINER_DISTRIBUTION_GPU": ForeignVariable("OSPool", "set K8SPILOT_DEFAULT_IMAGE to an expression"),
+    "ENABLE_REMOTE_SYSLOG": ForeignVariable("OSPool", _SYSLOG, neutral=_OFF),
+    "SYSLOG_HOST": ForeignVariable("OSPool", _SYSLOG),
+    "REGISTRY_HOST": ForeignVariable("OSPool", _SYSLOG),
+    "GARBAGE_COLLECTION": ForeignVariable(
+        "OSPool", "remove it; a pilot always removes what earlier jobs left", neutral=_ON
+    ),
+    "SUPERVISORD_RESTART_POLICY": ForeignVariable("OSPool", "set restartPolicy in the pod"),
+    "ALLOW_CPUJOB_ON_GPUSLOT": ForeignVariable(
         "OSPool", "to keep jobs without GPUs away, set GLIDEIN_Start_Extra=TARGET.RequestGPUs > 0", neutral=_ON
     ),
-    "CONTAINER_PILOT_USE_JOB_HOOK": Foreign("OSPool", _NO_APPTAINER, neutral=_OFF),
-    "ANNEX_NAME": Foreign("OSPool", _ATTRIBUTE),
+    "CONTAINER_PILOT_USE_JOB_HOOK": ForeignVariable("OSPool", _NO_APPTAINER, neutral=_OFF),
+    "ANNEX_NAME": ForeignVariable("OSPool", _ATTRIBUTE),
 }
 
-_PRP: Final[Mapping[str, Foreign]] = {
-    "ADDITIONAL_REQUIREMENTS": Foreign("PRP", _START, refused=True),
-    "FORCE_K8SNAMESPACE_MATCHING": Foreign(
+_PRP: Final[Mapping[str, ForeignVariable]] = {
+    "ADDITIONAL_REQUIREMENTS": ForeignVariable("PRP", _START, refused=True),
+    "FORCE_K8SNAMESPACE_MATCHING": ForeignVariable(
         "PRP",
         "set GLIDEIN_Start_Extra=regexp(TARGET.RequestK8SNamespace, MY.K8SNamespace)",
         refused=True,
         neutral=frozenset({"no"}),
     ),
-    "OWNER_ONLY": Foreign("PRP", 'set GLIDEIN_Start_Extra=TARGET.Owner == "NAME"', refused=True),
-    "NUM_GPUS": Foreign(
+    "OWNER_ONLY": ForeignVariable("PRP", 'set GLIDEIN_Start_Extra=TARGET.Owner == "NAME"', refused=True),
+    "NUM_GPUS": ForeignVariable(
         "PRP", "use the component gpu; the slot has the GPUs of the container payload", neutral=frozenset({"0"})
     ),
-    "DISK": Foreign("PRP", "set limits.ephemeral-storage of the container payload, which becomes the slot's disk"),
-    "PHYSICAL_HOSTNAME": Foreign("PRP", "remove it; the slot's ad has K8SPhysicalHostName by NODE_NAME"),
-    "K8S_NAMESPACE": Foreign("PRP", "remove it; the slot's ad has K8SNamespace by POD_NAMESPACE"),
-    "K8S_DOMAIN": Foreign("PRP", "set K8SPILOT_CLUSTER, which is K8SClusterName in the slot's ad"),
-    "K8S_PROVISIONER_NAME": Foreign("PRP", "advertise K8SProvisionerName by the ConfigMap extra-attributes"),
-    "K8S_PROVISIONER_TYPE": Foreign("PRP", "advertise K8SProvisionerType by the ConfigMap extra-attributes"),
-    "STARTD_NOCLAIM_SHUTDOWN": Foreign("PRP", _IDLE),
-    "HTCONDOR_AUTO_SHUTDOWN": Foreign("PRP", _IDLE),
-    "MASTER_PEACEFUL_SHUTDOWN": Foreign("PRP", _LIFE),
-    "CONDOR_SERVICE_HOST": Foreign("PRP", "set CONDOR_HOST"),
-    "USE_POOL_PASSWORD": Foreign("PRP", "mount the password as the Secret pool-password", neutral=_OFF),
-    "CCB_ADDRESS": Foreign("PRP", "set USE_CCB, CCB_RANGE_LOW and CCB_RANGE_HIGH"),
-    "OS_IMAGE": Foreign("PRP", _ATTRIBUTE),
-    "NVIDIA_SYMLINK": Foreign("PRP", "remove it; the component gpu needs no links"),
-    "HTCONDOR_USER": Foreign("PRP", _ACCOUNTS),
-    "SLOT_USER": Foreign("PRP", _ACCOUNTS),
-    "SUBMIT_USER": Foreign("PRP", _ACCOUNTS),
-    "INIT_USER": Foreign("PRP", _ACCOUNTS),
-    "NODE_DOMAIN": Foreign("PRP", "remove it; the machine's name is that of resource and pod"),
+    "DISK": ForeignVariable(
+        "PRP", "set limits.ephemeral-storage of the container payload, which becomes the slot's disk"
+    ),
+    "PHYSICAL_HOSTNAME": ForeignVariable("PRP", "remove it; the slot's ad has K8SPhysicalHostName by NODE_NAME"),
+    "K8S_NAMESPACE": ForeignVariable("PRP", "remove it; the slot's ad has K8SNamespace by POD_NAMESPACE"),
+    "K8S_DOMAIN": ForeignVariable("PRP", "set K8SPILOT_CLUSTER, which is K8SClusterName in the slot's ad"),
+    "K8S_PROVISIONER_NAME": ForeignVariable("PRP", "advertise K8SProvisionerName by the ConfigMap extra-attributes"),
+    "K8S_PROVISIONER_TYPE": ForeignVariable("PRP", "advertise K8SProvisionerType by the ConfigMap extra-attributes"),
+    "STARTD_NOCLAIM_SHUTDOWN": ForeignVariable("PRP", _IDLE),
+    "HTCONDOR_AUTO_SHUTDOWN": ForeignVariable("PRP", _IDLE),
+    "MASTER_PEACEFUL_SHUTDOWN": ForeignVariable("PRP", _LIFE),
+    "CONDOR_SERVICE_HOST": ForeignVariable("PRP", "set CONDOR_HOST"),
+    "USE_POOL_PASSWORD": ForeignVariable("PRP", "mount the password as the Secret pool-password", neutral=_OFF),
+    "CCB_ADDRESS": ForeignVariable("PRP", "set USE_CCB, CCB_RANGE_LOW and CCB_RANGE_HIGH"),
+    "OS_IMAGE": ForeignVariable("PRP", _ATTRIBUTE),
+    "NVIDIA_SYMLINK": ForeignVariable("PRP", "remove it; the component gpu needs no links"),
+    "HTCONDOR_USER": ForeignVariable("PRP", _ACCOUNTS),
+    "SLOT_USER": ForeignVariable("PRP", _ACCOUNTS),
+    "SUBMIT_USER": ForeignVariable("PRP", _ACCOUNTS),
+    "INIT_USER": ForeignVariable("PRP", _ACCOUNTS),
+    "NODE_DOMAIN": ForeignVariable("PRP", "remove it; the machine's name is that of resource and pod"),
 }
 
 _BY_FACTORY: Final = (
@@ -114,51 +118,53 @@ _KNOBS: Final = (
     "GLIDECLIENT_Group_PREEMPT", "GLIDEIN_Entry_PREEMPT", "GLIDEIN_Rank", "GLIDECLIENT_Rank", "GLIDECLIENT_Group_Rank",
     "GLIDEIN_Entry_Rank",
 )  # fmt: skip
-_GLIDEIN: Final[Mapping[str, Foreign]] = {
+_GLIDEIN: Final[Mapping[str, ForeignVariable]] = {
     **{
-        name: Foreign("GlideinWMS", _START, refused=True, neutral=frozenset({"true"}))
+        name: ForeignVariable("GlideinWMS", _START, refused=True, neutral=frozenset({"true"}))
         for name in ("GLIDEIN_Start", "GLIDECLIENT_Start", "GLIDECLIENT_Group_Start", "GLIDEIN_Entry_Start")
     },
-    "SINGULARITY_IMAGE_RESTRICTIONS": Foreign(
+    "SINGULARITY_IMAGE_RESTRICTIONS": ForeignVariable(
         "GlideinWMS", "set K8SPILOT_ALLOWED_IMAGES", refused=True, neutral=frozenset({"none", "any"})
     ),
-    "SINGULARITY_IMAGES_DICT": Foreign("GlideinWMS", "set K8SPILOT_DEFAULT_IMAGE or K8SPILOT_IMAGE_MAP"),
-    "GLIDEIN_SINGULARITY_BINDPATH": Foreign("GlideinWMS", "mount the volumes in the container payload"),
-    "GLIDEIN_SINGULARITY_REQUIRE": Foreign("GlideinWMS", _NO_APPTAINER),
-    "GLIDEIN_Singularity_Use": Foreign("GlideinWMS", _NO_APPTAINER),
-    "GLIDEIN_Max_Idle": Foreign("GlideinWMS", _IDLE),
-    "GLIDEIN_Max_Tail": Foreign("GlideinWMS", _IDLE),
-    "GLIDEIN_Retire_Time": Foreign("GlideinWMS", _LIFE),
-    "GLIDEIN_Retire_Time_Spread": Foreign("GlideinWMS", "remove it; pods that start apart end apart"),
-    "GLIDEIN_Job_Max_Time": Foreign("GlideinWMS", "set RETIREMENT_HOURS"),
-    "GLIDEIN_Graceful_Shutdown": Foreign("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
-    "PREEMPT_GRACE_TIME": Foreign("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
-    "HOLD_GRACE_TIME": Foreign("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
-    "GLIDEIN_CPUS": Foreign("GlideinWMS", "set limits.cpu of the container payload, or NUM_CPUS"),
-    "GLIDEIN_MaxMemMBs": Foreign("GlideinWMS", "set limits.memory of the container payload, or MEMORY"),
-    "GLIDEIN_DISK": Foreign("GlideinWMS", "set limits.ephemeral-storage of the container payload"),
-    "GLIDEIN_Resource_Slots": Foreign("GlideinWMS", "remove it; a pod has one slot"),
-    "GLIDEIN_Collector": Foreign("GlideinWMS", "set CONDOR_HOST"),
-    "GLIDEIN_Expose_Grid_Env": Foreign(
+    "SINGULARITY_IMAGES_DICT": ForeignVariable("GlideinWMS", "set K8SPILOT_DEFAULT_IMAGE or K8SPILOT_IMAGE_MAP"),
+    "GLIDEIN_SINGULARITY_BINDPATH": ForeignVariable("GlideinWMS", "mount the volumes in the container payload"),
+    "GLIDEIN_SINGULARITY_REQUIRE": ForeignVariable("GlideinWMS", _NO_APPTAINER),
+    "GLIDEIN_Singularity_Use": ForeignVariable("GlideinWMS", _NO_APPTAINER),
+    "GLIDEIN_Max_Idle": ForeignVariable("GlideinWMS", _IDLE),
+    "GLIDEIN_Max_Tail": ForeignVariable("GlideinWMS", _IDLE),
+    "GLIDEIN_Retire_Time": ForeignVariable("GlideinWMS", _LIFE),
+    "GLIDEIN_Retire_Time_Spread": ForeignVariable("GlideinWMS", "remove it; pods that start apart end apart"),
+    "GLIDEIN_Job_Max_Time": ForeignVariable("GlideinWMS", "set RETIREMENT_HOURS"),
+    "GLIDEIN_Graceful_Shutdown": ForeignVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
+    "PREEMPT_GRACE_TIME": ForeignVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
+    "HOLD_GRACE_TIME": ForeignVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
+    "GLIDEIN_CPUS": ForeignVariable("GlideinWMS", "set limits.cpu of the container payload, or NUM_CPUS"),
+    "GLIDEIN_MaxMemMBs": ForeignVariable("GlideinWMS", "set limits.memory of the container payload, or MEMORY"),
+    "GLIDEIN_DISK": ForeignVariable("GlideinWMS", "set limits.ephemeral-storage of the container payload"),
+    "GLIDEIN_Resource_Slots": ForeignVariable("GlideinWMS", "remove it; a pod has one slot"),
+    "GLIDEIN_Collector": ForeignVariable("GlideinWMS", "set CONDOR_HOST"),
+    "GLIDEIN_Expose_Grid_Env": ForeignVariable(
         "GlideinWMS", "jobs do not get the pilot's environment; set EXTRA_JOB_ENV", neutral=frozenset({"false"})
     ),
-    "GLIDEIN_Country": Foreign("GlideinWMS", _ATTRIBUTE),
-    "X509_CERT_DIR": Foreign("GlideinWMS", "remove it; mount your certificate authority's file in /etc/ssl/certs"),
-    "PROXY_URL": Foreign("GlideinWMS", "set http_proxy for file transfers, or OSG_SQUID_LOCATION"),
-    **{name: Foreign("GlideinWMS", _NO_GLEXEC) for name in ("GLEXEC_JOB", "GLEXEC_BIN", "GLIDEIN_Glexec_Use")},
+    "GLIDEIN_Country": ForeignVariable("GlideinWMS", _ATTRIBUTE),
+    "X509_CERT_DIR": ForeignVariable(
+        "GlideinWMS", "remove it; mount your certificate authority's file in /etc/ssl/certs"
+    ),
+    "PROXY_URL": ForeignVariable("GlideinWMS", "set http_proxy for file transfers, or OSG_SQUID_LOCATION"),
+    **{name: ForeignVariable("GlideinWMS", _NO_GLEXEC) for name in ("GLEXEC_JOB", "GLEXEC_BIN", "GLIDEIN_Glexec_Use")},
     **{
-        name: Foreign("GlideinWMS", _X509)
+        name: ForeignVariable("GlideinWMS", _X509)
         for name in (
             "X509_USER_PROXY", "X509_EXPIRE", "X509_CONDORMAP", "X509_GRIDMAP_DNS", "X509_GRIDMAP_TRUSTED_DNS",
         )
     },
     **{
-        name: Foreign("GlideinWMS", "remove it; the manifest's volumes are used")
+        name: ForeignVariable("GlideinWMS", "remove it; the manifest's volumes are used")
         for name in ("CONDOR_DIR", "GLIDEIN_LOCAL_TMP_DIR", "TMP_DIR")
     },
-    **{name: Foreign("GlideinWMS", _FACTORY) for name in _BY_FACTORY},
-    **{name: Foreign("GlideinWMS", _KNOB) for name in _KNOBS},
+    **{name: ForeignVariable("GlideinWMS", _FACTORY) for name in _BY_FACTORY},
+    **{name: ForeignVariable("GlideinWMS", _KNOB) for name in _KNOBS},
 }  # fmt: skip
 
-FOREIGN: Final[Mapping[str, Foreign]] = {**_OSPOOL, **_PRP, **_GLIDEIN}
+FOREIGN: Final[Mapping[str, ForeignVariable]] = {**_OSPOOL, **_PRP, **_GLIDEIN}
 """Every variable that another pilot knows and k8spilot does not use, by its name."""

@@ -46,7 +46,14 @@ def in_force(environment: Mapping[str, str], place: str = "environment") -> list
         used = spelt.get(name.lower())
         value, fault = _read(one, None if used is None else environment[used])
         source = "default" if used is None else place if used == name else f"{place}, as {used}"
-        found[name] = Setting(name, value, default_of(one), source, meanings[one.name][1], fault)
+        found[name] = Setting(
+            name=name,
+            value=value,
+            default=default_of(one),
+            source=source,
+            meaning=meanings[one.name][1],
+            fault=fault,
+        )
     for name, other in _STAND_INS.items():
         if found[name].source == "default" and found[other].value:
             found[name] = found[name]._replace(value=found[other].value, source=other)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from k8spilot.settings.constants import PREFIX
 from k8spilot.settings.fields import variables
-from k8spilot.settings.other_pilots import FOREIGN, Foreign
+from k8spilot.settings.other_pilots import FOREIGN, ForeignVariable
 
 _OF_THE_PILOT: Final = frozenset({"K8SPILOT_ENGINE_DEATHS", "K8SPILOT_FACTS", "K8SPILOT_BIND", "K8SPILOT_EQUAL_SLOTS"})
 """Variables that parts of k8spilot set for each other."""
@@ -23,7 +23,7 @@ _ALIKE: Final = 0.82
 _ALIKE_OWN: Final = 0.7
 """The same for variables with the project's prefix, which are certainly meant as settings."""
 _ALIKE_SURELY: Final = 0.95
-"""The same for variables without such a prefix, from which a limit is refused and not only told."""
+"""The same for variables without such a prefix, from which a limit is refused and not only reported."""
 _LONG: Final = 10
 """Least length of a name that is taken for a setting without its prefix."""
 
@@ -64,7 +64,7 @@ def _judge(name: str, text: str) -> Ineffective | None:
     )
 
 
-def _judge_foreign(name: str, text: str, known: Foreign) -> Ineffective | None:
+def _judge_foreign(name: str, text: str, known: ForeignVariable) -> Ineffective | None:
     if text.strip().lower() in known.neutral:
         return None
     effect = "would be ignored here and limits the pilot" if known.refused else "has no effect here"

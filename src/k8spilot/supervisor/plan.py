@@ -4,10 +4,11 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-PROGRAM: Final = Path("/opt/k8spilot/libexec/supervisor")
+from k8spilot.common.files import LIBEXEC
+
+PROGRAM: Final = LIBEXEC / "supervisor"
 """Path of the supervisor in the image."""
 GONE: Final = 3
 """Exit status of an engine that has detected the end of its pod: HTCondor should end, too."""

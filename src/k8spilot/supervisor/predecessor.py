@@ -6,17 +6,14 @@ container beside them. Then two HTCondors would take jobs under one name, and th
 """
 
 import os
-import signal
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from k8spilot.common.proc import PROC, Process, own_cgroup, processes
+from k8spilot.common.proc import PROC, Process, kill_until_gone, own_cgroup, processes
 
-_SECONDS: Final = 10.0
-_PAUSE_SECONDS: Final = 0.02
+_KILL_SECONDS: Final = 10.0
 _MODULES: Final = {"engine": "k8spilot.engine", "condor": "k8spilot.condor.agent"}
 _DAEMONS: Final = frozenset({"condor_master", "condor_startd", "condor_starter", "condor_procd", "condor_shared_port"})
 
@@ -39,17 +36,11 @@ def end_predecessor(services: Collection[str], proc: Path = PROC, kill: Callable
         OSError: some processes do not end.
     """
     groups = set(_groups(services, proc))
-    killed: set[int] = set()
-    deadline = time.monotonic() + _SECONDS
-    while left := [one.pid for one in processes(proc) if _group(one) in groups]:
-        if time.monotonic() > deadline:
-            raise OSError(f"processes {', '.join(map(str, left))} of an earlier pilot container do not end")
-        for pid in left:
-            with suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
-                killed.add(pid)
-        time.sleep(_PAUSE_SECONDS)
-    return len(killed)
+
+    def find() -> list[int]:
+        return [one.pid for one in processes(proc) if _group(one) in groups]
+
+    return len(kill_until_gone(find, "of an earlier pilot container", _KILL_SECONDS, kill))
 
 
 def _groups(services: Collection[str], proc: Path) -> Iterator[str]:

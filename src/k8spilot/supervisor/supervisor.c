@@ -1,9 +1,9 @@
 /* supervisor: the first process of the pilot container. It starts the engine and HTCondor, and restarts the engine.
  *
- * `k8spilot run` becomes the supervisor (cli/run.py) after its preparations. The two children share only the Docker sockets,
- * and each survives the death of the other. An engine that dies restarts at once, while HTCondor continues: the job returns to
- * the queue, and the slot stays. The sockets stay open here, so that docker's clients wait for the next engine instead of
- * getting an error. In HTCondor's own container the agent is in the place of the engine.
+ * `k8spilot run` becomes the supervisor (cli/run.py) after its preparations. HTCondor sends its requests to the engine through
+ * the Docker sockets. An engine that dies restarts at once, while HTCondor continues: the job returns to the queue, and the
+ * slot stays. The sockets stay open here, so that docker's clients wait for the next engine instead of getting an error. When
+ * HTCondor ends, the pilot ends. In HTCondor's own container the agent is in the place of the engine.
  *
  * The supervisor's death ends the whole container, so that it does nothing but wait for signals. It is in C because Python would
  * add 10 MiB to each pilot.

@@ -53,7 +53,7 @@ class EventRecorder:
         self._left = float(_BURST)
         self._refilled = asyncio.get_running_loop().time()
 
-    def tell(self, reason: EventReason, message: str, *, key: str = "", always: bool = False) -> None:
+    def record(self, reason: EventReason, message: str, *, key: str = "", always: bool = False) -> None:
         """Record an event; return at once.
 
         Args:
@@ -73,10 +73,10 @@ class EventRecorder:
         else:
             self._suppressed()
 
-    def tell_once(self, reason: EventReason, message: str, key: str) -> None:
+    def record_once(self, reason: EventReason, message: str, key: str) -> None:
         """Record an event only the first time."""
         if (reason, key) not in self._known:
-            self.tell(reason, message, key=key)
+            self.record(reason, message, key=key)
 
     async def run(self) -> None:
         """Create the recorded Events, one after another, until cancelled."""
@@ -99,11 +99,11 @@ class EventRecorder:
         count, new = event.count, event.count - event.published
         event.published = count
         # The API server drops Events, by default after an hour.
-        if event.earlier is not None and await self._events.tell_again(
+        if event.earlier is not None and await self._events.publish_again(
             event.reason, event.message, event.earlier + count, key=event.key
         ):
             return
-        total = await self._events.tell(event.reason, event.message, key=event.key, count=new)
+        total = await self._events.publish(event.reason, event.message, key=event.key, count=new)
         event.earlier = total - count if total else None
 
     def _is_allowed(self) -> bool:

@@ -72,12 +72,12 @@ async def keep_open(port: int, app: web.Application, taken: Callable[[str], None
     await runner.setup()
     manager = runner.server
     assert manager is not None
-    loop, door = asyncio.get_running_loop(), ConnectionLimiter(_CONNECTIONS, _OF_ONE_ADDRESS)
+    loop, limiter = asyncio.get_running_loop(), ConnectionLimiter(_CONNECTIONS, _OF_ONE_ADDRESS)
     idle: dict[LimitedRequestHandler, None] = {}
     is_reported = False
 
     def make() -> _Connection:
-        return _Connection(door, idle, manager, loop=loop, access_log=_QUIET, logger=_QUIET, keepalive_timeout=0)
+        return _Connection(limiter, idle, manager, loop=loop, access_log=_QUIET, logger=_QUIET, keepalive_timeout=0)
 
     try:
         while True:

@@ -16,20 +16,20 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload_init.server import PayloadInitServer
 
-_SECONDS: Final = 10.0
+_PING_SECONDS: Final = 10.0
 
 
 async def dead(path: Path) -> str:
     """Return the fault of the engine that listens at `path`; empty if it answers."""
     try:
         async with (
-            asyncio.timeout(_SECONDS),
+            asyncio.timeout(_PING_SECONDS),
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as session,
             session.get("http://k8spilot/_ping") as answer,
         ):
             return "" if answer.status == HTTPStatus.OK else f"the engine answers {answer.status} on {path}"
     except TimeoutError:
-        return f"the engine does not answer on {path} within {_SECONDS:.0f} s"
+        return f"the engine does not answer on {path} within {_PING_SECONDS:.0f} s"
     except (aiohttp.ClientError, OSError) as error:
         return f"the engine does not answer on {path} ({error})"
 
@@ -38,7 +38,7 @@ def unready(pod: OwnPod, init_server: PayloadInitServer, abandoned_pull: Abandon
     """Return the reason why no job can start now; empty if one can."""
     if pod.gone:
         return "the own pod is gone from the Kubernetes API"
-    if not pod.seen:
+    if not pod.has_pod:
         return "the own pod has not been seen yet"
     if abandoned_pull is not None and abandoned_pull.message:
         return abandoned_pull.message

@@ -16,7 +16,7 @@ class PoolRecorder:
 
     def __init__(self, event_recorder: EventRecorder) -> None:
         self._event_recorder = event_recorder
-        self._told: tuple[bool, str] | None = None
+        self._reported: tuple[bool, str] | None = None
         """State and problem of the last Event."""
         self._is_fit = False
         self.state: PoolState | None = None
@@ -32,15 +32,15 @@ class PoolRecorder:
         except (ValueError, TypeError):
             logger.warning("An invalid report about the pool is ignored: %.80r", text)
             return
-        told = state.in_pool, state.problem
-        if told == self._told or not (state.in_pool or state.problem):
+        current = state.in_pool, state.problem
+        if current == self._reported or not (state.in_pool or state.problem):
             return
-        self._told = told
+        self._reported = current
         if state.in_pool and not self._is_fit:
             self._is_fit = True
-            self._event_recorder.tell("Fit", "All preflight checks passed, and the pool has the slot.", always=True)
+            self._event_recorder.record("Fit", "All preflight checks passed, and the pool has the slot.", always=True)
         sentence = f"{capitalized(state.sentence)}."
-        self._event_recorder.tell("InPool" if state.in_pool else "NotInPool", sentence, always=True)
+        self._event_recorder.record("InPool" if state.in_pool else "NotInPool", sentence, always=True)
 
     @property
     def problem(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 
 import k8spilot
 from k8spilot.common import pilot_api
-from k8spilot.common.aio import restarting
+from k8spilot.common.aio import guarded_task
 from k8spilot.gpu.monitoring.metrics_container import GpuMetrics
 from k8spilot.kube.client import Api
 from k8spilot.kube.events import Events
@@ -58,14 +58,16 @@ class Telemetry:
         self._uids = {slot.uid for slot in settings.slots}
         self._observed = observed
         self._recorders = recorders
-        self.gpu_metrics = GpuMetrics(settings, observed.pod, idle_image, recorders.slot.gpus_unmeasured, self._age)
+        self.gpu_metrics = GpuMetrics(
+            settings, observed.pod, image=idle_image, report=recorders.slot.gpus_unmeasured, age=self._age
+        )
         """Measures the GPUs after the discovery."""
         self._status = Status(observed, recorders.slot, recorders.pool, settings.socket)
         self._text = (0.0, b"")
         self.routes = [
-            web.get(pilot_api.STATUS, self._tell_status),
-            web.get(pilot_api.GPUS, self._tell_gpus),
-            web.get(pilot_api.INVENTORY, self._tell_inventory),
+            web.get(pilot_api.STATUS, self._serve_status),
+            web.get(pilot_api.GPUS, self._serve_gpus),
+            web.get(pilot_api.INVENTORY, self._serve_inventory),
             *self.gpu_metrics.routes,
         ]
         """Routes for the Docker socket, which only root and HTCondor can reach."""
@@ -78,34 +80,35 @@ class Telemetry:
         await self._recorders.slot.handle_line(log, line)
 
     @asynccontextmanager
-    async def telling(self, tasks: asyncio.TaskGroup, reason: Callable[[], str] = lambda: "") -> AsyncIterator[None]:
+    async def serving(self, tasks: asyncio.TaskGroup, reason: Callable[[], str] = lambda: "") -> AsyncIterator[None]:
         """Serve metrics and probes, and create Events, for as long as the context lasts.
 
         At its end, `reason` returns the reason of the pilot's end, a phrase, or an empty string.
         """
         recorder = self._recorders.slot
-        work = [tasks.create_task(restarting(self._recorders.events.run, "the event recorder"), name="Events")]
-        if port := self._settings.metrics_port:
-            app = application(
-                [
-                    web.get("/metrics", self._tell_metrics),
-                    web.get("/healthz", self._tell_health),
-                    web.get("/readyz", self._tell_readiness),
-                ]
-            )
-            serving = partial(keep_open, port, app, recorder.port_taken)
-            work.append(tasks.create_task(restarting(serving, "the metrics server"), name="metrics"))
-        self._observed.pod.connectivity.returned = recorder.returned
-        recorder.recovered(self._observed.restarts)
-        try:
-            yield
-            recorder.drained(reason())
-        finally:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_SECONDS):
-                    await self._recorders.events.flush()
-            for task in work:
-                task.cancel()
+        with ExitStack() as ends:
+            ends.enter_context(guarded_task(tasks, self._recorders.events.run, "the event recorder"))
+            if port := self._settings.metrics_port:
+                serving = partial(keep_open, port, self._application(), recorder.port_taken)
+                ends.enter_context(guarded_task(tasks, serving, "the metrics server"))
+            self._observed.pod.connectivity.returned = recorder.returned
+            recorder.recovered(self._observed.restarts)
+            try:
+                yield
+                recorder.drained(reason())
+            finally:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await self._recorders.events.flush()
+
+    def _application(self) -> web.Application:
+        return application(
+            [
+                web.get("/metrics", self._serve_metrics),
+                web.get("/healthz", self._serve_health),
+                web.get("/readyz", self._serve_readiness),
+            ]
+        )
 
     def _now(self) -> Now:
         pod = self._observed.pod
@@ -143,28 +146,28 @@ class Telemetry:
         times = [since for one in slots if (since := one.payload.running_since) is not None]
         return (datetime.now(UTC) - min(times)).total_seconds() if times else None
 
-    async def _tell_metrics(self, _request: web.Request) -> web.Response:
+    async def _serve_metrics(self, _request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()
         if not self._text[1] or now - self._text[0] >= _SAME_SECONDS:
             self._text = (now, self._recorders.metrics.text(self._now(), self._of_gpus()))
         return web.Response(body=self._text[1], headers={"Content-Type": CONTENT_TYPE})
 
-    async def _tell_health(self, _request: web.Request) -> web.Response:
+    async def _serve_health(self, _request: web.Request) -> web.Response:
         return _verdict(await health.dead(self._settings.socket))
 
-    async def _tell_readiness(self, _request: web.Request) -> web.Response:
+    async def _serve_readiness(self, _request: web.Request) -> web.Response:
         pod, startd_ad = self._observed.pod, self._observed.startd_ad
         faults = [health.unready(pod, one.init_server, one.payload.abandoned_pull) for one in self._observed.slots]
         fault = "" if "" in faults else faults[0]  # ready means that the next job could start in one of the slots
         return _verdict(fault or (self._recorders.pool.problem if startd_ad.expected else ""))
 
-    async def _tell_status(self, _request: web.Request) -> web.Response:
+    async def _serve_status(self, _request: web.Request) -> web.Response:
         return web.json_response(await self._status.json())
 
-    async def _tell_gpus(self, _request: web.Request) -> web.Response:
+    async def _serve_gpus(self, _request: web.Request) -> web.Response:
         return web.json_response(self._observed.gpus.json(evidence=True))
 
-    async def _tell_inventory(self, _request: web.Request) -> web.Response:
+    async def _serve_inventory(self, _request: web.Request) -> web.Response:
         return web.Response(text=self._observed.gpus.inventory)
 
 

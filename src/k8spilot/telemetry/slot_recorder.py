@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _FAULTS: Final = 10
 _AWAY_SECONDS: Final = 30.0
 """Seconds of an outage of the API server that are worth an Event."""
-_TOLD_TO_END: Final = "Got SIGTERM. Performing graceful shutdown."
+_SIGTERM: Final = "Got SIGTERM. Performing graceful shutdown."
 """Message of condor_master's log at that time (condor_daemon_core, main_shutdown_graceful)."""
 
 
@@ -83,7 +83,9 @@ class SlotRecorder(SlotListener):
         """Count a bind. `held` records the failures that affect a job."""
         self._metrics.bind(_bind_result(error), seconds)
         if error is None:
-            self._event_recorder.tell_once("Bound", f"Image {reference} runs, after {seconds:.1f} s.", reference.source)
+            self._event_recorder.record_once(
+                "Bound", f"Image {reference} runs, after {seconds:.1f} s.", reference.source
+            )
         elif isinstance(error, ImageNotNow):
             self._blame("ImageUnavailable", str(error), key=reference.source)
         elif isinstance(error, NotNow):
@@ -166,8 +168,8 @@ class SlotRecorder(SlotListener):
         """Handle a log line of HTCondor's daemons (file, line), and the report of a daemon that hung and was killed."""
         if log in (liveness.LOG, liveness.JOB_LOG):
             self._blame("HTCondorHangs", f"HTCondor's {line}", always=True)
-        elif log == "MasterLog" and _TOLD_TO_END in line:
-            self._event_recorder.tell(
+        elif log == "MasterLog" and _SIGTERM in line:
+            self._event_recorder.record(
                 "Draining",
                 "The pilot begins to end: HTCondor takes no more jobs, and vacates one that runs.",
                 always=True,
@@ -176,7 +178,7 @@ class SlotRecorder(SlotListener):
     def drained(self, reason: str) -> None:
         """Record that the engine ends as requested; `reason` is a phrase, or empty if it is not known."""
         words = f"No job runs here any more; the pilot ends{f': {reason}' if reason else ''}."
-        self._event_recorder.tell("Drained", logs.one_line(words), always=True)
+        self._event_recorder.record("Drained", logs.one_line(words), always=True)
 
     def _blame(
         self, reason: EventReason, words: str, *, key: str = "", always: bool = False, quiet: bool = False
@@ -184,7 +186,7 @@ class SlotRecorder(SlotListener):
         words = f"{words.rstrip('.')}."
         self.faults.append(Fault(datetime.now(UTC), reason, words, logs.subject().job))
         if not quiet:
-            self._event_recorder.tell(reason, logs.one_line(words), key=key, always=always)
+            self._event_recorder.record(reason, logs.one_line(words), key=key, always=always)
 
 
 def _job() -> str:

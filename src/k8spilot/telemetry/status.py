@@ -88,8 +88,8 @@ class Status:
             problems.append("HTCondor's startd does not answer; read its messages in the pilot's log")
         if self._observed.startd_ad.expected and self._pool.problem:
             problems.append(self._pool.problem)
-        if pod.connectivity.words:
-            problems.append(f"no image can be bound: {pod.connectivity.words}")
+        if pod.connectivity.fault:
+            problems.append(f"no image can be bound: {pod.connectivity.fault}")
         if (closure := self._recorder.closure) is not None and closure.lasts:
             problems.append(f"{closure.words}, until {_text(closure.until)}")
         if gpus.problem:
@@ -120,9 +120,9 @@ class Status:
 
     async def _ads(self) -> list[Json] | None:
         """Return the slots' ads; None without HTCondor, and an empty list if the startd does not answer."""
-        if not self._observed.startd_ad.there:
+        if not self._observed.startd_ad.is_connected:
             return None
-        return await self._observed.startd_ad.look((*_WORDS, _SINCE, *_ENDS)) or []
+        return await self._observed.startd_ad.query((*_WORDS, _SINCE, *_ENDS)) or []
 
 
 def _condor(ads: list[Json]) -> Json:

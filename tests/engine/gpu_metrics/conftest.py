@@ -49,7 +49,7 @@ async def node(library: Path) -> AsyncIterator[Node]:
             await parts.enter_async_context(server.serve())
             kubelet = Ephemerals(server, lambda _: stub.environment)
             own = OwnPod(await parts.enter_async_context(Api(Access(server.url))), "pilots", "pilot")
-            for work in (kubelet.run(), own.follow()):
+            for work in (kubelet.run(), own.run()):
                 task = asyncio.create_task(work)
                 parts.push_async_callback(asyncio.wait, [task])
                 parts.callback(task.cancel)

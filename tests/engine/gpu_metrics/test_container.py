@@ -13,7 +13,7 @@ import pytest
 
 from k8spilot.common.errors import ClusterRefused
 from k8spilot.gpu.monitoring import metrics_container as subject
-from k8spilot.gpu.monitoring.device_access import Attempt
+from k8spilot.gpu.monitoring.device_access import DeviceRequest
 from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, driver, eventually, write
@@ -185,7 +185,7 @@ async def test_a_container_that_a_dying_engine_has_added_is_taken_over(node: Nod
     metrics = node.metrics()
 
     async def late(*_: Any) -> None:
-        container = metrics._container(Attempt(",".join(UUIDS[:2]), ""), "gpu-metrics-1", "gpu-metrics")
+        container = metrics._container(DeviceRequest(",".join(UUIDS[:2]), ""), "gpu-metrics-1", "gpu-metrics")
         await node.server.update(lambda pod: pod["spec"].update(ephemeralContainers=[{**container, "image": "old"}]))
         raise ClusterRefused("existing ephemeral containers may not be changed")
 

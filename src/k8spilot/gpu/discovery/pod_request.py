@@ -50,7 +50,7 @@ class PodRequest:
         return bool(self.nvidia) and all(name.startswith(_CLAIM) for name in self.nvidia)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Text such as `nvidia.com/gpu: 2`."""
         return ", ".join([*(f"{name}: {count}" for name, count in self.nvidia.items()), *self.unknown, *self.uncounted])
 

@@ -4,13 +4,13 @@ The record has the evidence, not the verdict. Only root of the pilot container c
 """
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from k8spilot.common.files import write
 from k8spilot.gpu.discovery.evidence import Device, Evidence
 from k8spilot.gpu.discovery.names import names
 from k8spilot.gpu.discovery.pod_request import PodRequest
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 class GpuRecord:
     """The GPUs of this pod: the request, and the evidence."""
 
-    promise: PodRequest = field(default_factory=PodRequest)
+    request: PodRequest = field(default_factory=PodRequest)
     evidence: Evidence = field(default_factory=Evidence)
     failure: str = ""
     """Reason why the probe did not run in the payload container; there is no evidence then."""
@@ -36,9 +36,9 @@ class GpuRecord:
     def verdict(self) -> GpuVerdict:
         """The verdict on the evidence."""
         if not self.failure:
-            return judge(self.evidence, self.promise)
-        request = ", ".join([*self.promise.nvidia, *self.promise.others, *self.promise.uncounted])
-        problem = f"the pod requests {request}, but {self.failure}; jobs get none" if request else ""
+            return judge(self.evidence, self.request)
+        requested = ", ".join([*self.request.nvidia, *self.request.others, *self.request.uncounted])
+        problem = f"the pod requests {requested}, but {self.failure}; jobs get none" if requested else ""
         return GpuVerdict(reasons=(self.failure,), problem=problem)
 
     @property
@@ -47,7 +47,7 @@ class GpuRecord:
         return self.verdict.usable
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The verdict in one line, without a full stop."""
         if self.verdict.problem:
             return self.verdict.problem
@@ -63,12 +63,12 @@ class GpuRecord:
             "strategy": verdict.strategy,
             "meaning": STRATEGIES[verdict.strategy],
             "reasons": list(verdict.reasons),
-            "promised": self.promise.words or None,
+            "promised": self.request.summary or None,
             "expected": list(verdict.expected),
             "observed": [device.uuid for device in verdict.observed],
             "usable": [device.uuid for device in verdict.usable],
             "problem": verdict.problem or None,
-            "words": self.words,
+            "words": self.summary,
             "evidence": self.evidence.json(),
         }
 
@@ -76,15 +76,12 @@ class GpuRecord:
         """Store the record in `folder`."""
         text = {
             _FORMAT: {
-                "promise": self.promise.json(),
+                "promise": self.request.json(),
                 "evidence": self.evidence.json(),
                 "failure": self.failure,
             }
         }
-        aside = folder / f".{FILE}.new"
-        aside.write_text(json.dumps(text))
-        aside.chmod(0o644)
-        os.replace(aside, folder / FILE)  # noqa: PTH105 -- atomic
+        write(folder / FILE, json.dumps(text), 0o644)
 
     @classmethod
     def load(cls, folder: Path) -> "GpuRecord | None":

@@ -49,15 +49,15 @@ class GpuVerdict:
     """Problem as a sentence without its full stop; empty if there is none."""
 
 
-def judge(evidence: Evidence, promise: PodRequest) -> GpuVerdict:
+def judge(evidence: Evidence, request: PodRequest) -> GpuVerdict:
     """Return which devices the container has, how it got them, and what is wrong."""
     observed, blocked = _observed(evidence)
-    way = _way(evidence, observed)
-    verdict = GpuVerdict(way.strategy, (*_reasons(evidence, promise), *blocked), way.ids, observed)
-    usable, problem = _usable(verdict, evidence, promise, way)
-    if not problem and promise.others:
+    assignment = _assignment(evidence, observed)
+    verdict = GpuVerdict(assignment.strategy, (*_reasons(evidence, request), *blocked), assignment.ids, observed)
+    usable, problem = _usable(verdict, evidence, request, assignment)
+    if not problem and request.others:
         problem = (
-            f"the pod requests {', '.join(promise.others)}, and k8spilot supports NVIDIA GPUs only; jobs get none "
+            f"the pod requests {', '.join(request.others)}, and k8spilot supports NVIDIA GPUs only; jobs get none "
             "(docs/explanation/gpus.md says what is missing)"
         )
     if blocked and not problem:
@@ -82,7 +82,7 @@ def _observed(evidence: Evidence) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     return tuple(found), tuple(blocked)
 
 
-class _Way(NamedTuple):
+class _Assignment(NamedTuple):
     """The way in which devices were given to the container."""
 
     strategy: Strategy
@@ -93,28 +93,30 @@ class _Way(NamedTuple):
     """Length of a list. With time slicing and MPS it may have a device more than once."""
 
 
-def _way(evidence: Evidence, observed: tuple[Device, ...]) -> _Way:
+def _assignment(evidence: Evidence, observed: tuple[Device, ...]) -> _Assignment:
     value = evidence.variables.get(VISIBLE, "").strip()
     if evidence.mounts:
-        return _Way("volume-mounts", _unique(_mounted(path) for path in evidence.mounts), entries=len(evidence.mounts))
+        return _Assignment(
+            "volume-mounts", _unique(_mounted(path) for path in evidence.mounts), entries=len(evidence.mounts)
+        )
     if value not in ("", "void", "none") and value.rstrip("/") != _FOLDER:
         return _listed(value)
     if not observed and not _nodes(evidence):
-        return _Way("none")
-    return _Way("privileged" if evidence.unlimited else "cdi")
+        return _Assignment("none")
+    return _Assignment("privileged" if evidence.unlimited else "cdi")
 
 
-def _listed(value: str) -> _Way:
+def _listed(value: str) -> _Assignment:
     """Interpret the variable: ids, indices, or qualified names (vendor/class=name)."""
     entries = [entry.strip() for entry in value.split(",") if entry.strip()]
     names = [entry.rpartition("=")[2] for entry in entries]
     if "all" in names:
-        return _Way("all")
+        return _Assignment("all")
     strategy: Strategy = "variable-cdi" if any("=" in entry for entry in entries) else "variable"
     ids = _unique(names)
     if all(_INDEX.fullmatch(identifier) for identifier in ids):
-        return _Way(strategy, listed=len(ids), entries=len(names))
-    return _Way(strategy, ids, entries=len(names))
+        return _Assignment(strategy, listed=len(ids), entries=len(names))
+    return _Assignment(strategy, ids, entries=len(names))
 
 
 def _mounted(path: str) -> str:
@@ -128,8 +130,8 @@ def _unique(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(identifier.partition("::")[0] for identifier in ids))
 
 
-def _reasons(evidence: Evidence, promise: PodRequest) -> Iterator[str]:
-    yield f"the pod requests {promise.words}" if promise.words else "the pod requests no GPU"
+def _reasons(evidence: Evidence, request: PodRequest) -> Iterator[str]:
+    yield f"the pod requests {request.summary}" if request.summary else "the pod requests no GPU"
     value = evidence.variables.get(VISIBLE)
     yield f"{VISIBLE} is {value!r}" if value is not None else f"{VISIBLE} is not set"
     if evidence.mounts:
@@ -155,11 +157,13 @@ def _nodes(evidence: Evidence) -> list[str]:
     return [node.path for node in evidence.nodes if _NODE.fullmatch(node.path)]
 
 
-def _usable(verdict: GpuVerdict, evidence: Evidence, promise: PodRequest, way: _Way) -> tuple[tuple[Device, ...], str]:
+def _usable(
+    verdict: GpuVerdict, evidence: Evidence, request: PodRequest, assignment: _Assignment
+) -> tuple[tuple[Device, ...], str]:
     """Return the devices that jobs may use, and the problem."""
     if verdict.strategy == "none":
-        expects = promise.count or evidence.variables.get(VISIBLE, "").startswith("/")
-        return (), _nothing(evidence, promise) if expects else ""
+        expects = request.count or evidence.variables.get(VISIBLE, "").startswith("/")
+        return (), _nothing(evidence, request) if expects else ""
     if verdict.strategy in ("all", "privileged"):
         correction = {
             "all": f"Remove {VISIBLE} from the payload container's specification, and let the device plugin set it",
@@ -170,30 +174,36 @@ def _usable(verdict: GpuVerdict, evidence: Evidence, promise: PodRequest, way: _
             f"{correction}"
         )
     if verdict.expected and not verdict.observed and not _nodes(evidence):
-        return (), _nothing(evidence, promise)
-    named = len(verdict.expected) or way.listed or 0
-    if promise.count and named > promise.count:
+        return (), _nothing(evidence, request)
+    named = len(verdict.expected) or assignment.listed or 0
+    if request.count and named > request.count:
         return (), (
-            f"{named} GPUs are named, but the pod requests {promise.count} ({promise.words}); jobs get "
+            f"{named} GPUs are named, but the pod requests {request.count} ({request.summary}); jobs get "
             f"none. Remove {VISIBLE} from the payload container's specification, and let the device plugin set it"
         )
     if verdict.expected or verdict.observed:
-        return _named(verdict, promise, way) if verdict.expected else _counted(verdict.observed, promise, way)
+        return (
+            _named(verdict, request, assignment)
+            if verdict.expected
+            else _counted(verdict.observed, request, assignment)
+        )
     return (), _unseen(evidence)
 
 
-def _counted(observed: tuple[Device, ...], promise: PodRequest, way: _Way) -> tuple[tuple[Device, ...], str]:
+def _counted(
+    observed: tuple[Device, ...], request: PodRequest, assignment: _Assignment
+) -> tuple[tuple[Device, ...], str]:
     """Return the same as `_usable`, where only the number of devices is known."""
     problem, usable = "", observed
-    wanted = promise.count if way.listed is None else way.listed
-    promised = promise.words if wanted == promise.count else VISIBLE
-    if not promise.count and not promise.uncounted:
+    wanted = request.count if assignment.listed is None else assignment.listed
+    promised = request.summary if wanted == request.count else VISIBLE
+    if not request.count and not request.uncounted:
         usable = ()
-        request = "the pod does not request"
-        if promise.unknown:
-            request = f"the pod's requests ({promise.words}) do not explain"
+        requested = "the pod does not request"
+        if request.unknown:
+            requested = f"the pod's requests ({request.summary}) do not explain"
         problem = (
-            f"the payload container sees {_count(observed)} that {request}; jobs get none. Give it a limit such as "
+            f"the payload container sees {_count(observed)} that {requested}; jobs get none. Give it a limit such as "
             "nvidia.com/gpu, so that no other pod gets these GPUs"
         )
     elif wanted and len(observed) > wanted:
@@ -202,31 +212,31 @@ def _counted(observed: tuple[Device, ...], promise: PodRequest, way: _Way) -> tu
             f"the payload container sees {_count(observed)}, but {wanted} were requested ({promised}); the pod's own "
             "GPUs cannot be identified, so jobs get none"
         )
-    elif len(observed) < wanted and not promise.shared:
+    elif len(observed) < wanted and not request.shared:
         problem = (
             f"the payload container sees {_count(observed)} of {wanted} that were requested ({promised}); jobs get "
             "the visible ones"
         )
-    elif _too_few(promise, way):
-        problem = f"{VISIBLE} has {_too_few(promise, way)}; jobs get {_count(usable)}"
+    elif _too_few(request, assignment):
+        problem = f"{VISIBLE} has {_too_few(request, assignment)}; jobs get {_count(usable)}"
     return usable, problem
 
 
-def _too_few(promise: PodRequest, way: _Way) -> str:
+def _too_few(request: PodRequest, assignment: _Assignment) -> str:
     """Return the problem of a list that is shorter than the limit; empty if there is none."""
-    if not way.entries or way.entries >= promise.count or promise.shared:
+    if not assignment.entries or assignment.entries >= request.count or request.shared:
         return ""
-    return f"{way.entries} of {promise.count} GPUs that were requested ({promise.words})"
+    return f"{assignment.entries} of {request.count} GPUs that were requested ({request.summary})"
 
 
-def _named(verdict: GpuVerdict, promise: PodRequest, way: _Way) -> tuple[tuple[Device, ...], str]:
+def _named(verdict: GpuVerdict, request: PodRequest, assignment: _Assignment) -> tuple[tuple[Device, ...], str]:
     """Return the same as `_usable`, where the devices' ids are known."""
     usable = tuple(device for device in verdict.observed if any(_is(device, name) for name in verdict.expected))
     missing = [name for name in verdict.expected if not any(_is(device, name) for device in verdict.observed)]
     others = [device.uuid for device in verdict.observed if device not in usable]
     faults = []
-    if _too_few(promise, way):
-        faults.append(f"these are {_too_few(promise, way)}")
+    if _too_few(request, assignment):
+        faults.append(f"these are {_too_few(request, assignment)}")
     if missing:
         faults.append(f"the payload container does not see {', '.join(missing)}")
     if others:
@@ -244,13 +254,13 @@ def _is(device: Device, name: str) -> bool:
     return name.lower() in (device.uuid.lower(), device.uuid.lower().removeprefix("gpu-"))
 
 
-def _nothing(evidence: Evidence, promise: PodRequest) -> str:
-    request = f"the pod requests {promise.words}" if promise.words else "GPUs were requested"
+def _nothing(evidence: Evidence, request: PodRequest) -> str:
+    requested = f"the pod requests {request.summary}" if request.summary else "GPUs were requested"
     correction = "The node's container runtime may need `runtimeClassName: nvidia` in the pod"
-    if promise.is_claimed:
+    if request.is_claimed:
         correction = "Enable CDI in the node's container runtime, by which the DRA driver gives devices"
     return (
-        f"{request}, but the payload container sees no GPU: no device node, and "
+        f"{requested}, but the payload container sees no GPU: no device node, and "
         f"{evidence.driver.error or 'none in NVML'}; jobs get none. {correction}"
     )
 

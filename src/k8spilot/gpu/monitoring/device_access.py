@@ -18,13 +18,13 @@ _CDI: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One way to request the devices."""
+class DeviceRequest:
+    """One way for a container to request devices."""
 
     visible: str
-    """NVIDIA_VISIBLE_DEVICES; unique among the attempts."""
+    """NVIDIA_VISIBLE_DEVICES; unique among the requests."""
     help: str
-    """Advice to an administrator if the attempt fails: a clause."""
+    """Advice to an administrator if the container does not get them: a clause."""
     mounts: tuple[tuple[str, str], ...] = ()
     """Volumes of the pod, with their mount paths."""
 
@@ -35,16 +35,17 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Hopeless:
-    """Reason why no attempt can work, as a sentence without its full stop."""
+class Unavailable:
+    """Reason why no request can work."""
 
-    words: str
+    reason: str
+    """A sentence without its full stop."""
 
 
-def attempts(
+def device_requests(
     strategy: str, expected: Sequence[str], uuids: Sequence[str], pod: dict[str, Any], payload: str
-) -> list[Attempt] | Hopeless:
-    """Return the attempts, the most promising first.
+) -> list[DeviceRequest] | Unavailable:
+    """Return the possible requests, the most promising first.
 
     Args:
         strategy: how the payload container got its devices (gpu/discovery/verdict.py).
@@ -55,7 +56,7 @@ def attempts(
     """
     names = ",".join(uuids)
     if _claims(pod, payload):
-        return Hopeless(
+        return Unavailable(
             "the pod's GPUs come from a ResourceClaim, which an ephemeral container cannot have; use the component "
             "gpu-dra-metrics, whose sidecar has the same claim"
         )
@@ -70,16 +71,16 @@ def attempts(
             "(accept-nvidia-visible-devices-envvar-when-unprivileged)"
         )
     if strategy == "variable":
-        return [Attempt(names, runtime)]
+        return [DeviceRequest(names, runtime)]
     if strategy == "volume-mounts":
         return _by_mounts(expected, names, pod, runtime)
     # With CDI the runtime accepts CDI names. A bare UUID works with a runtime that generates specifications (jit-cdi,
     # from version 1.18 of the toolkit), or with an older mode. Other runtimes fail with a bare UUID, so it comes
     # second.
-    return [Attempt(",".join(f"{_CDI}={uuid}" for uuid in uuids), runtime), Attempt(names, runtime)]
+    return [DeviceRequest(",".join(f"{_CDI}={uuid}" for uuid in uuids), runtime), DeviceRequest(names, runtime)]
 
 
-def _by_mounts(expected: Sequence[str], names: str, pod: dict[str, Any], runtime: str) -> list[Attempt]:
+def _by_mounts(expected: Sequence[str], names: str, pod: dict[str, Any], runtime: str) -> list[DeviceRequest]:
     volume = next(
         (
             str(item["name"])
@@ -91,7 +92,7 @@ def _by_mounts(expected: Sequence[str], names: str, pod: dict[str, Any], runtime
     if volume is None:
         # By default the runtime accepts the variable from unprivileged containers.
         return [
-            Attempt(
+            DeviceRequest(
                 names,
                 f"add a hostPath volume of {NULL} to the pod, for which its namespace must allow hostPath volumes, as "
                 "Pod Security baseline does not; or set "
@@ -100,7 +101,7 @@ def _by_mounts(expected: Sequence[str], names: str, pod: dict[str, Any], runtime
             )
         ]
     mounts = tuple((volume, f"{_FOLDER}/{item}") for item in expected if _is_plain(item))
-    return [Attempt(_FOLDER, runtime, mounts)]
+    return [DeviceRequest(_FOLDER, runtime, mounts)]
 
 
 def _is_plain(device: str) -> bool:

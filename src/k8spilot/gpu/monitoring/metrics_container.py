@@ -18,11 +18,12 @@ from aiohttp import web
 from k8spilot.common import pilot_api
 from k8spilot.common.errors import ClusterError, ClusterRefused
 from k8spilot.gpu.monitoring import monitor_output
-from k8spilot.gpu.monitoring.device_access import VISIBLE, Attempt, Hopeless, attempts
+from k8spilot.gpu.monitoring.device_access import VISIBLE, DeviceRequest, Unavailable, device_requests
 from k8spilot.gpu.monitoring.meter import Meter
 from k8spilot.gpu.monitoring.protocol import Figures, Hello
 from k8spilot.gpu.monitoring.sampler import UNWANTED
 from k8spilot.gpu.monitoring.sampler_server import UID, SamplerServer
+from k8spilot.gpu.monitoring.sampler_state import ContainerEnd, Sampler, SamplerEvent
 from k8spilot.gpu.monitoring.sampler_volume import SIDECAR, holders, volume_at
 from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.ephemeral import Ephemeral, Forbidden, add, ephemerals
@@ -42,7 +43,7 @@ _START_SECONDS: Final = 180.0
 """Limit of a container's start. The image is on the node already."""
 _SILENT_SECONDS: Final = 600.0
 """Silence after which a container counts as hung, for example in the driver."""
-_LOOK_SECONDS: Final = 30.0
+_CHECK_SECONDS: Final = 30.0
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "RunContainerError"})
 _FAULTY_SECONDS: Final = 600.0
 """Seconds of faults after which the container is replaced: a container keeps the library of the driver at its start."""
@@ -76,7 +77,7 @@ class GpuMetrics:
         settings: Settings,
         pod: OwnPod,
         image: Callable[[], str],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         age: Callable[[str], float | None],
     ) -> None:
         """Initialize without I/O.
@@ -85,36 +86,36 @@ class GpuMetrics:
             settings: settings of the pilot.
             pod: the own pod.
             image: returns the reference of the pilot's image, by digest.
-            tell: receives one sentence if the GPUs cannot be measured.
+            report: receives one sentence if the GPUs cannot be measured.
             age: returns the age of the job on a GPU, in seconds; None without a job.
         """
         self._settings = settings
         self._pod = pod
         self._image = image
-        self._tell = tell
-        self._found: MonitoredGpus | None = None
+        self._report = report
         self.meter: Meter | None = None
         """Figures of the devices; None without devices."""
-        self.up = False
-        """Whether a sampler sends figures now."""
-        self._there = asyncio.Event()
-        self._useless: dict[str, str] = {}
-        """Containers that no longer measure, with the reason."""
-        self._unstarted: set[str] = set()
-        self._verdict = ""
-        """Fault of the latest sampler."""
-        self._faulty_since: float | None = None
+        self._groups: Sequence[Sequence[str]] = ()
+        self._has_devices = asyncio.Event()
+        self._sampler = Sampler()
+        self._ends: dict[str, ContainerEnd] = {}
+        """Containers that no longer measure."""
         self._age = age
         self.routes = [web.get(pilot_api.GPU_MONITOR, self._monitor)]
 
-    async def run(self, found: MonitoredGpus) -> None:
+    @property
+    def up(self) -> bool:
+        """Whether a sampler is connected."""
+        return self._sampler.is_connected
+
+    async def run(self, gpus: MonitoredGpus) -> None:
         """Measure until cancelled, or until measuring turns out to be impossible."""
-        if not found.uuids:
+        if not gpus.uuids:
             return
-        self._found = found
+        self._groups = gpus.groups
         if self.meter is None:  # after a fault this runs again, and readers continue
-            self.meter = Meter(found.uuids, asyncio.get_running_loop().time)
-        self._there.set()
+            self.meter = Meter(gpus.uuids, asyncio.get_running_loop().time)
+        self._has_devices.set()
         folder = self._settings.gpu_metrics
         volume = volume_at(self._pod.pod, folder, self._settings.payload_container)
         if volume is None:
@@ -131,7 +132,7 @@ class GpuMetrics:
             )
             return
         async with SamplerServer(folder, self._judge, self._take, self._lost):
-            await (self._await_sidecar() if is_sidecar else self._keep(found, volume))
+            await (self._await_sidecar() if is_sidecar else self._keep(gpus, volume))
             await asyncio.Event().wait()  # the kubelet may still start a delayed container
 
     async def _await_sidecar(self) -> None:
@@ -141,36 +142,38 @@ class GpuMetrics:
             await asyncio.sleep(_START_SECONDS)
             is_up = self.up
         self._give_up(
-            f"the container {SIDECAR} does not get them ({self._verdict or 'it sends nothing'}); see whether it runs, "
-            "and give it the claims of the payload containers, as the component gpu-dra-metrics does"
+            f"the container {SIDECAR} does not get them ({self._sampler.fault or 'it sends nothing'}); see whether it "
+            "runs, and give it the claims of the payload containers, as the component gpu-dra-metrics does"
         )
 
-    async def _keep(self, found: MonitoredGpus, volume: str) -> None:
+    async def _keep(self, gpus: MonitoredGpus, volume: str) -> None:
         """Keep a container that measures, as long as the pod may have another one."""
         payload = self._settings.slots[-1].container  # the last ones have the GPUs
-        ways = attempts(found.strategy, found.expected, found.uuids, self._pod.pod, payload)
-        if isinstance(ways, Hopeless):
-            self._give_up(ways.words)
+        requests = device_requests(
+            gpus.strategy, expected=gpus.expected, uuids=gpus.uuids, pod=self._pod.pod, payload=payload
+        )
+        if isinstance(requests, Unavailable):
+            self._give_up(requests.reason)
             return
         while True:
             containers = ephemerals(self._pod.pod, PREFIX)
-            if containers and containers[-1].name not in self._useless:
+            if containers and containers[-1].name not in self._ends:
                 await self._follow(containers[-1].name)
                 continue
             hopeless = {container.environment.get(VISIBLE) for container in containers if self._is_hopeless(container)}
-            way = next((attempt for attempt in ways if attempt.visible not in hopeless), None)
-            if way is None or len(containers) >= MOST:
-                self._give_up(self._why(containers, ways[-1]))
+            device_request = next((one for one in requests if one.visible not in hopeless), None)
+            if device_request is None or len(containers) >= MOST:
+                self._give_up(self._why(containers, requests[-1]))
                 return
             if containers and not self._is_hopeless(containers[-1]):
                 await asyncio.sleep(_PAUSES[len(containers)])
-            if not await self._add(way, f"{PREFIX}{len(containers) + 1}", volume):
+            if not await self._add(device_request, f"{PREFIX}{len(containers) + 1}", volume):
                 return
 
-    async def _add(self, way: Attempt, name: str, volume: str) -> bool:
+    async def _add(self, device_request: DeviceRequest, name: str, volume: str) -> bool:
         """Add a container, and wait until it is in the pod. Return whether it was added."""
         back_off = BackOff(2.0, 300.0)
-        request = self._container(way, name, volume)
+        request = self._container(device_request, name, volume)
         while True:
             try:
                 # A repeated request changes nothing: an answer may have been lost.
@@ -194,7 +197,9 @@ class GpuMetrics:
                 pause = back_off.delay(error)
                 logger.warning("The GPU metrics container cannot be added: %s; retrying in %.0f s.", error, pause)
                 await asyncio.sleep(pause)
-        logger.info("Ephemeral container %s measures the GPUs, with NVIDIA_VISIBLE_DEVICES=%s.", name, way.visible)
+        logger.info(
+            "Ephemeral container %s measures the GPUs, with NVIDIA_VISIBLE_DEVICES=%s.", name, device_request.visible
+        )
         await self._pod.until(lambda pod: _named(pod, name))
         return True
 
@@ -204,17 +209,17 @@ class GpuMetrics:
             await self._pod.refresh()
         return _named(self._pod.pod, name) is not None
 
-    def _container(self, way: Attempt, name: str, volume: str) -> dict[str, Any]:
+    def _container(self, device_request: DeviceRequest, name: str, volume: str) -> dict[str, Any]:
         """Return the container to add. Its root file system is writable, because NVIDIA's hooks write there."""
         folder = str(self._settings.gpu_metrics)
-        mounts = [(volume, folder), *way.mounts]
+        mounts = [(volume, folder), *device_request.mounts]
         return {
             "name": name,
             "image": self._image(),
             "imagePullPolicy": "IfNotPresent",
             "command": [sys.executable, "-P", "-m", "k8spilot.gpu.monitoring.sampler", folder],
             "args": [f"{self._settings.gpu_sample_seconds:g}"],
-            "env": [{"name": key, "value": value} for key, value in way.environment.items()],
+            "env": [{"name": key, "value": value} for key, value in device_request.environment.items()],
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": [{"name": name_, "mountPath": path} for name_, path in mounts],
             "securityContext": {
@@ -231,22 +236,22 @@ class GpuMetrics:
         loop = asyncio.get_running_loop()
         state = await self._until(name, _START_SECONDS, lambda container: container.running or container.ended)
         if state is None or not (state.running or state.ended):
-            self._useless[name] = "it did not start: " + (state.words if state is not None else "")
-            self._unstarted.add(name)
-            logger.warning("The GPU metrics container %s does not measure: %s.", name, self._useless[name])
+            reason = "it did not start: " + (state.summary if state is not None else "")
+            self._ends[name] = ContainerEnd(reason, has_started=False)
+            logger.warning("The GPU metrics container %s does not measure: %s.", name, reason)
             return
         last = loop.time()
         while not state.ended:
-            newer = await self._until(name, _LOOK_SECONDS, lambda container: container.ended)
+            newer = await self._until(name, _CHECK_SECONDS, lambda container: container.ended)
             state = newer or state
             last = loop.time() if self.up else last
             if not state.ended and loop.time() - last > _SILENT_SECONDS:
-                self._useless[name] = "it runs, but sends nothing"
+                reason = "it runs, but sends nothing"
                 break
         else:
-            self._useless[name] = self._verdict or state.words or "it has ended"
-            self._verdict = ""
-        logger.warning("The GPU metrics container %s no longer measures: %s.", name, self._useless[name])
+            reason = self._sampler.take_fault() or state.summary or "it has ended"
+        self._ends[name] = ContainerEnd(reason)
+        logger.warning("The GPU metrics container %s no longer measures: %s.", name, reason)
 
     async def _until(self, name: str, seconds: float, wanted: Callable[[Ephemeral], bool]) -> Ephemeral | None:
         """Return the container once it is in the state `wanted`, or at the end of that time."""
@@ -262,13 +267,18 @@ class GpuMetrics:
 
     def _is_hopeless(self, container: Ephemeral) -> bool:
         """Return whether the container's configuration cannot get the devices, so that a repetition would fail, too."""
-        return container.status == UNWANTED or container.reason in _NOT_STARTED or container.name in self._unstarted
+        end = self._ends.get(container.name)
+        did_not_start = container.reason in _NOT_STARTED or (end is not None and not end.has_started)
+        return container.status == UNWANTED or did_not_start
 
-    def _why(self, containers: Sequence[Ephemeral], way: Attempt) -> str:
+    def _why(self, containers: Sequence[Ephemeral], device_request: DeviceRequest) -> str:
         last = containers[-1]
-        message = self._useless.get(last.name) or last.words
+        end = self._ends.get(last.name)
+        message = end.reason if end is not None else last.summary
         if self._is_hopeless(last):
-            return f"the container {last.name} does not get them ({message}); an administrator can {way.help}"
+            return (
+                f"the container {last.name} does not get them ({message}); an administrator can {device_request.help}"
+            )
         return (
             f"{len(containers)} containers that measured them have ended, the last one with: {message}; a new pod "
             "starts again with the first"
@@ -278,20 +288,20 @@ class GpuMetrics:
         """Log and report, once, that the GPUs are not measured."""
         message = f"The GPUs' utilization is not measured, and HTCondor does not know it: {message}."
         logger.warning("%s", message)
-        self._tell(message)
+        self._report(message)
 
     # --- messages of samplers ---
 
     def _judge(self, hello: Hello) -> bool:
         """Return whether the sampler sees all of the pod's GPUs. Figures of other GPUs would belong to other pods."""
-        assert self._found is not None
-        missing = [uuid for uuid in self._found.uuids if uuid not in hello.devices]
+        assert self.meter is not None
+        missing = [uuid for uuid in self.meter.gpus if uuid not in hello.devices]
         if missing:
             sees = f"it sees {len(hello.devices)} devices, but not {', '.join(missing)}"
-            self._verdict = f"{sees}: {hello.fault}" if hello.fault else sees
+            self._sampler.fault = f"{sees}: {hello.fault}" if hello.fault else sees
             return False
-        logger.info("The GPU sampler sees the pod's %d devices, driver %s.", len(self._found.uuids), hello.driver)
-        self.up, self._faulty_since = True, None
+        logger.info("The GPU sampler sees the pod's %d devices, driver %s.", len(self.meter.gpus), hello.driver)
+        self._sampler.handle(SamplerEvent.ACCEPT, asyncio.get_running_loop().time())
         return True
 
     def _take(self, figures: Figures) -> bool:
@@ -299,19 +309,17 @@ class GpuMetrics:
         now = asyncio.get_running_loop().time()
         self.meter.take(figures)
         faults = {device.fault for uuid, device in figures.devices.items() if uuid in self.meter.gpus}
-        broken = bool(figures.fault) or ("" not in faults)
-        if not broken:
-            self._faulty_since = None
-        elif self._faulty_since is None:
-            self._faulty_since = now
+        is_faulty = bool(figures.fault) or ("" not in faults)
+        is_new = self._sampler.handle(SamplerEvent.FAULTS if is_faulty else SamplerEvent.FIGURES, now)
+        if is_faulty and is_new:
             logger.warning("The GPUs cannot be measured at the moment: %s.", figures.fault or ", ".join(sorted(faults)))
-        if broken and self._faulty_since is not None and now - self._faulty_since > _FAULTY_SECONDS:
-            self._verdict = figures.fault or "all its devices are lost"
+        if self._sampler.faulty_seconds(now) > _FAULTY_SECONDS:
+            self._sampler.fault = figures.fault or "all its devices are lost"
             return False
         return True
 
     def _lost(self) -> None:
-        self.up = False
+        self._sampler.handle(SamplerEvent.DISCONNECT, asyncio.get_running_loop().time())
         if self.meter is not None:
             self.meter.lose()
 
@@ -321,11 +329,10 @@ class GpuMetrics:
         """Serve GET /k8spilot/gpu/monitor: the output of HTCondor's monitor, until the client disconnects."""
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        await self._there.wait()
+        await self._has_devices.wait()
         assert self.meter is not None
-        assert self._found is not None
-        reader, groups = self.meter.reader(), self._found.groups
-        paces = [(group, monitor_output.Pace()) for group in groups]
+        reader, groups = self.meter.reader(), self._groups
+        intervals = [(group, monitor_output.BlockInterval()) for group in groups]
         loop = asyncio.get_running_loop()
         text = monitor_output.start(groups)
         with suppress(ConnectionError):  # the startd has ended
@@ -336,8 +343,8 @@ class GpuMetrics:
                 usages = reader.read(self._age)
                 due = [
                     number
-                    for number, (group, pace) in enumerate(paces)
-                    if pace.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
+                    for number, (group, interval) in enumerate(intervals)
+                    if interval.due([one for one in usages if one.uuid in group], self._age(group[0]), loop.time())
                 ]
                 text = monitor_output.blocks(usages, groups, due)
         return response

@@ -30,7 +30,7 @@ def blocks(usages: Sequence[GpuUsage], groups: Sequence[Sequence[str]], due: Col
             updates of the collector. A job that ends gets the last written usage.
     """
     lines = []
-    # The startd writes for the slot of the ad that asks for it, and the last ad of a slot has all figures.
+    # Only the last ad of a slot has update:true, because the figures are complete then.
     asking = {
         max((place for place, one in enumerate(usages) if one.uuid in groups[number]), default=-1) for number in due
     }
@@ -69,7 +69,7 @@ def start(groups: Sequence[Sequence[str]]) -> str:
     return blocks(usages, groups)
 
 
-class Pace:
+class BlockInterval:
     """Decides when the startd should write its job's usage at once.
 
     The startd writes by itself with every update of the collector, every two minutes, and a job that ends gets the last

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from k8spilot.common.aio import restarting
+from k8spilot.common.files import replaced
 from k8spilot.common.peer_credentials import peer_of
 from k8spilot.gpu.monitoring.protocol import SIZE, Figures, Hello, Nonsense, figures, hello
 from k8spilot.gpu.monitoring.sampler import END, GO, RENEW, SOCKET
@@ -77,20 +78,17 @@ class SamplerServer:
         self._socket.close()
 
     def _listen(self) -> None:
-        path, is_root = self._folder / SOCKET, os.geteuid() == 0
-        aside = path.with_name(f".{path.name}.new")
-        aside.unlink(missing_ok=True)
-        before = os.umask(
-            0o177 if is_root else 0o111
-        )  # without root the owner cannot change; no other uid reaches the folder
-        try:
-            self._socket.bind(str(aside))
-        finally:
-            os.umask(before)
-        if is_root:
-            os.chown(aside, self._uid, -1)
-        self._socket.listen(2)
-        aside.rename(path)
+        is_root = os.geteuid() == 0
+        with replaced(self._folder / SOCKET) as aside:
+            # Without root the owner cannot change; no other uid reaches the folder.
+            before = os.umask(0o177 if is_root else 0o111)
+            try:
+                self._socket.bind(str(aside))
+            finally:
+                os.umask(before)
+            if is_root:
+                os.chown(aside, self._uid, -1)
+            self._socket.listen(2)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -115,11 +113,12 @@ class SamplerServer:
             logger.warning("Process %d of uid %d is not a GPU sampler.", pid, uid)
             return
         async with asyncio.timeout(_HELLO_SECONDS):
-            wanted = self._judge(hello(await loop.sock_recv(connection, SIZE)))
-        connection.send(GO if wanted else END)
-        if not wanted:
+            message = hello(await loop.sock_recv(connection, SIZE))
+        if not self._judge(message):
+            connection.send(END)
             return
         try:
+            connection.send(GO)
             while True:
                 async with asyncio.timeout(_SILENT_SECONDS):
                     data = await loop.sock_recv(connection, SIZE)

@@ -20,12 +20,13 @@ from typing import Final
 
 from k8spilot.common.aio import shielded
 from k8spilot.common.errors import PayloadLost, PilotError
+from k8spilot.common.files import LIBEXEC
 from k8spilot.payload.scrub import processes
 from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, clear, stays_locked
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
 
-TIDY_OF_ROOT: Final = Path("/opt/k8spilot/libexec/tidy")
+TIDY_OF_ROOT: Final = LIBEXEC / "tidy"
 """Path of tidy in the image: root runs no program from a volume of the pod."""
 
 PILOT_TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"), Path("/run/lock"))  # noqa: S108 -- the point is to clean them

@@ -7,16 +7,15 @@ containers of the pod share one process namespace. The control group of a proces
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from k8spilot.common.proc import processes
+from k8spilot.common.proc import kill_until_gone, processes
 
-_KILL_ROUNDS: Final = 250
-_ROUND_SECONDS: Final = 0.02
+_END_SECONDS: Final = 10.0
+"""Limit of the end of killed processes."""
 _KILL_SECONDS: Final = 120.0
 
 
@@ -82,15 +81,7 @@ def end_strays(uid: int, cgroup: str) -> None:
 
 
 def _end(find: Callable[[], list[int]]) -> None:
-    for _ in range(_KILL_ROUNDS):
-        left = find()
-        if not left:
-            return
-        for pid in left:
-            with suppress(ProcessLookupError, PermissionError):  # a pilot without root can only wait
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_ROUND_SECONDS)
-    raise OSError(f"processes {', '.join(map(str, left))} of the jobs' account do not end")
+    kill_until_gone(find, "of the jobs' account", _END_SECONDS)  # a pilot without root can only wait
 
 
 @dataclass(frozen=True, slots=True)
