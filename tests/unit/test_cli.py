@@ -39,6 +39,16 @@ def test_bad_settings_are_told_to_people_and_to_the_kubelet(
     assert termination_log.read_text().startswith("NUM_CPUS is 'many', but ")
 
 
+def test_of_a_long_message_the_kubelet_gets_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, termination_log: Path
+) -> None:
+    monkeypatch.setenv("NUM_CPUS", "ü" * 5000)
+    assert call(monkeypatch, "run") == 2
+    message = termination_log.read_bytes()
+    assert 4090 < len(message) <= 4096
+    assert message.decode().startswith("NUM_CPUS is 'ü")
+
+
 def test_install_puts_payload_init_into_the_exchange(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = tmp_path / "payload-init"
     source.write_bytes(b"program")

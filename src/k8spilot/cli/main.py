@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 """File of the container's termination message, which `kubectl describe pod` shows; the kubelet mounts it."""
-
+_TERMINATION_BYTES: Final = 4096
+"""The kubelet shows the end of a longer message alone (kubecontainer.MaxContainerTerminationMessageLength)."""
 PAYLOAD_INIT: Final = LIBEXEC / "payload-init"
 """Path of payload-init in the image."""
 
@@ -261,9 +262,9 @@ def main() -> None:
 def _fail(sentence: str, status: int) -> NoReturn:
     last_word(sentence)
     if TERMINATION_LOG.exists():
-        # The kubelet keeps 4096 bytes. An error here must not hide the sentence.
+        # An error here must not hide the sentence.
         try:
-            TERMINATION_LOG.write_text(sentence[:2000])
+            TERMINATION_LOG.write_bytes(sentence.encode()[:_TERMINATION_BYTES].decode(errors="ignore").encode())
         except OSError as error:
             last_word(f"{TERMINATION_LOG}: {error.strerror}")
     sys.exit(status)
