@@ -6,9 +6,10 @@ from rich.console import Console
 from lab import demo, pilot
 from lab.api import Lab
 from lab.levels import NAMESPACES, Level
+from tests.runner.nightly import each_day
 
 
-@pytest.mark.parametrize("level", NAMESPACES)
+@pytest.mark.parametrize("level", each_day(("baseline",), NAMESPACES))
 def test_all_of_the_demonstrations_jobs_come_out_right(lab: Lab, owner: str, level: Level) -> None:
     here, name = lab.at(level), f"e2e-{owner}-demo-{level}"
     demo.deploy(here, name)

@@ -21,6 +21,7 @@ from lab.s3 import S3
 from lab.settings import NODE_ADDRESS
 from tests.e2e.pool import Pool, hold_reason, result
 from tests.e2e.test_files import INPUT_HOLD, OUTPUT_HOLD
+from tests.runner.nightly import each_day
 
 ID, SECRET = "id", "secret"
 """Files with the user's keys, on the access point."""
@@ -49,7 +50,7 @@ def store(lab: Lab) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(scope="module", params=NAMESPACES)
+@pytest.fixture(scope="module", params=each_day(("baseline",), NAMESPACES))
 def site(lab: Lab, owner: str, store: S3, request: pytest.FixtureRequest) -> Iterator[tuple[Lab, str]]:
     """A pilot of each level that trusts the authority of `store`: the lab at that level, and the pod's name."""
     level: Level = request.param

@@ -11,6 +11,7 @@ from lab.oci import Entry, Pusher, layer
 from lab.pilot import BASE_IMAGE
 from tests.e2e.pool import Pool, result
 from tests.e2e.test_files import INPUT_HOLD, web  # noqa: F401 -- the fixture is a web server on the access point
+from tests.runner.nightly import each_day
 
 PLUGIN = "/usr/local/libexec/site_plugin"
 SOURCE = b"""#!/usr/bin/python3
@@ -41,7 +42,7 @@ sys.exit(status)
 """The protocol of plugins for several files (HTCondor manual, File Transfer Plugins)."""
 
 
-@pytest.fixture(scope="module", params=NAMESPACES)
+@pytest.fixture(scope="module", params=each_day(("baseline",), NAMESPACES))
 def site(lab: Lab, owner: str, request: pytest.FixtureRequest) -> Iterator[tuple[Lab, str]]:
     """A pilot of each level whose image has the plugin: the lab at that level, and the pod's name."""
     level: Level = request.param
