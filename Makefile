@@ -85,8 +85,9 @@ demo-recording: lab  ## record `make demo` in docs/images/demo.cast and render i
 # TESTS= chooses files or options of pytest, PART= a marker expression, WORKERS= how many run at a time.
 PART ?=
 RUNNER = $(BIN)/python -m tests.runner
-CHOSEN = $(if $(WORKERS),--workers $(WORKERS)) $(if $(PART),--part "$(PART)") -- $(TESTS)
-test: check  ## all tests: unit, the engine on simulator and node, end to end, attacks
+ALL ?=
+CHOSEN = $(if $(ALL),--everything) $(if $(WORKERS),--workers $(WORKERS)) $(if $(PART),--part "$(PART)") -- $(TESTS)
+test: check  ## all kinds of tests: unit, the engine on simulator and node, end to end, attacks; ALL=1: what CI runs
 	@$(RUNNER) all $(CHOSEN)
 
 test-quick: check  ## what to run before each commit, in three minutes: checks, unit, the engine on the simulator, ten stories

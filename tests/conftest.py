@@ -19,7 +19,7 @@ from lab.errors import LabError
 from lab.levels import Level
 from lab.patience import SLOWNESS, scaled
 from tests.e2e.pool import Pool
-from tests.runner import plugin
+from tests.runner import plugin, tiers
 from tests.runner.pilots import Configuration, Lease, Pilots
 from tests.runner.plugin import PREFIX
 from tests.simulator.programs import Programs, build, obstacle
@@ -106,6 +106,12 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
             report.sections.append((title, "\n".join(lines)))
 
 
+@pytest.hookimpl(specname="pytest_collection_modifyitems")
+def mark_tiers(items: list[pytest.Item]) -> None:
+    """Mark tests before -m selects by marks."""
+    tiers.mark(items)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Watch coroutines' tasks. Leave out what is marked `nightly`, unless the expression of `-m` names it."""
@@ -119,9 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.fixturenames.insert(0, no_task_is_left_running.__name__)  # the first to be set up ends last
     if "nightly" in (config.getoption("markexpr") or ""):
         return
-    left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
+    items[:], left_out = tiers.without_nightly(items)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,7 +6,7 @@ from rich.console import Console
 from lab import demo, pilot
 from lab.api import Lab
 from lab.levels import NAMESPACES, Level
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 
 @pytest.mark.parametrize("level", each_day(("baseline",), NAMESPACES))

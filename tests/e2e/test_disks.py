@@ -11,7 +11,7 @@ from lab import jobs, pilot, pod_faults
 from lab.api import Lab
 from lab.jobs import BAD_NEWS
 from tests.e2e.pool import Pool, result, runs, slot_takes_a_job_of_bob, until
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""

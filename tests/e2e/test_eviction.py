@@ -19,7 +19,7 @@ from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, until
 from tests.e2e.test_checkpoint import SAVER
 from tests.e2e.test_end import SAVES
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 pytestmark = pytest.mark.apart
 

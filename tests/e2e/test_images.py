@@ -6,7 +6,7 @@ import pytest
 
 from lab.oci import OciImage, Pusher, shell
 from tests.e2e.pool import IMAGE_HOLD, Pool, hold_reason, result, slot_takes_a_job_of_bob
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 
 def test_an_image_with_one_static_program_and_nothing_else(pool: Pool) -> None:

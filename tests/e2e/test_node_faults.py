@@ -23,7 +23,7 @@ from lab.registries import faulty_registry
 from lab.settings import Settings
 from tests.e2e.on_signal import CODE, OUTPUT, OnSignal
 from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, until
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.timeout(400)]
 

@@ -16,7 +16,7 @@ from lab.errors import NothingToHitError
 from lab.jobs import BAD_NEWS, Jobs
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, ads, result, runs, slot_takes_a_job_of_bob, until
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 AGAIN_SECONDS = 60.0
 """Within this time after a fault the slot runs jobs again."""

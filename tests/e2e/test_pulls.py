@@ -14,7 +14,7 @@ from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import Pusher
 from lab.settings import Settings
 from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, hold_reason, result, slot_takes_a_job_of_bob, until
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 PATIENCE_SECONDS = 75
 """K8SPILOT_PATIENCE_SECONDS of the pod: the kubelet's pauses between pulls are 10, 20 and 40 s."""

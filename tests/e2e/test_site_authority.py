@@ -21,7 +21,7 @@ from lab.s3 import S3
 from lab.settings import NODE_ADDRESS
 from tests.e2e.pool import Pool, hold_reason, result
 from tests.e2e.test_files import INPUT_HOLD, OUTPUT_HOLD
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 ID, SECRET = "id", "secret"
 """Files with the user's keys, on the access point."""

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from tests.e2e.pool import MATCHED_SECONDS, Pool, result, until
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 ODD_ENDS = r"""
 case $1 in

@@ -11,7 +11,7 @@ from lab.oci import Entry, Pusher, layer
 from lab.pilot import BASE_IMAGE
 from tests.e2e.pool import Pool, result
 from tests.e2e.test_files import INPUT_HOLD, web  # noqa: F401 -- the fixture is a web server on the access point
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 
 PLUGIN = "/usr/local/libexec/site_plugin"
 SOURCE = b"""#!/usr/bin/python3

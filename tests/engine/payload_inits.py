@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from k8spilot.payload_init.channel import Channel
-from k8spilot.payload_init.server import SOCKET, PayloadInitServer
+from k8spilot.payload_init.install import SOCKET
+from k8spilot.payload_init.server import PayloadInitServer
 from tests.simulator.container import LocalContainer, own_uid
 from tests.simulator.programs import CHECKOUT, Programs
 

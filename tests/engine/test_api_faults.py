@@ -17,7 +17,7 @@ from tests.engine.conftest import on_node
 from tests.engine.faulty import FAULTS, JOB, SCRIPT, Place, ends_well, faulty_simulator, lost, running, so
 from tests.engine.node import NodePod
 from tests.engine.rings import eventually
-from tests.runner.nightly import each_day
+from tests.runner.tiers import each_day
 from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 

@@ -20,7 +20,8 @@ from k8spilot.payload.scrub.from_payload import PayloadScrubber
 from k8spilot.payload.scrub.scrubber import ScrubRunner
 from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
-from k8spilot.payload_init.server import SOCKET, PayloadInitServer
+from k8spilot.payload_init.install import SOCKET
+from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.payload_init.terminals import Terminals
 from tests.engine.payload_inits import Containers, containers
 from tests.simulator.container import own_uid

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from k8spilot.common.errors import PayloadLost
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload_init.server import SOCKET, PayloadInitServer
+from k8spilot.payload_init.install import SOCKET
+from k8spilot.payload_init.server import PayloadInitServer
 from tests.fuzz.drawing import drawn
 
 WORDS = st.sampled_from(

@@ -19,6 +19,7 @@ from typing import Final
 
 from lab.patience import scaled
 from tests.runner import ORDERS, plugin, table, times
+from tests.runner.tiers import LANDING
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = CHECKOUT / "build"
@@ -44,6 +45,7 @@ def main() -> int:
         command.add_argument("--workers", type=int, default=WORKERS)
         command.add_argument("--part", default="", help="a marker expression, such as `disruptive`")
         command.add_argument("--times", type=int, default=10, help="of `many`: how often")
+        command.add_argument("--everything", action="store_true", help="of `all`: what CI runs before a change lands, too")
         command.add_argument("options", nargs="*", help="of pytest, after `--`")
     commands.add_parser("times", help="where the time of the last run went").add_argument(
         "file", nargs="?", type=Path, default=plugin.TIMES
@@ -57,10 +59,12 @@ def main() -> int:
         os.environ.setdefault(ORDERS, str(QUICK_ORDERS))
         own = ["-m", QUICK, "--ignore=tests/fuzz", _times_in(BUILD / "test-quick-times.json")]
         return _session(asked.workers, QUICK_SECONDS, [*own, *asked.options])
-    # The scheduler reads the times of the last whole run: a part of it must not replace them.
-    target = BUILD / "test-part-times.json" if asked.options or asked.part else plugin.TIMES
-    if target == plugin.TIMES:
+    # The scheduler reads the times of the last whole runs: a part of one must not replace them.
+    target = BUILD / "test-part-times.json"
+    if not (asked.options or asked.part):
         os.environ[plugin.WHOLE] = "1"
+        target = plugin.ALL_TIMES if asked.everything else plugin.TIMES
+        asked.part = "" if asked.everything else f"not {LANDING}"
     own = [*_only(asked.part), _times_in(target)]
     return _session(asked.workers, SESSION_SECONDS, [*own, *asked.options])
 
@@ -97,10 +101,11 @@ def _many(asked: argparse.Namespace) -> int:
     folder.mkdir(parents=True)
     failed: defaultdict[str, list[int]] = defaultdict(list)
     statuses = []
+    part = asked.part or ("" if asked.everything or asked.options else f"not {LANDING}")
     for run in range(1, asked.times + 1):
         log, junit = folder / f"{run}.log", folder / f"{run}.xml"
         own = [f"--junitxml={junit}", _times_in(folder / f"{run}.json"), *asked.options]
-        statuses.append(_session(asked.workers, SESSION_SECONDS, [*_only(asked.part), *own], log))
+        statuses.append(_session(asked.workers, SESSION_SECONDS, [*_only(part), *own], log))
         for test in _failures(junit):
             failed[test].append(run)
         last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]

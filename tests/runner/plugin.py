@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 TIMES: Final = CHECKOUT / "build/test-times.json"
+ALL_TIMES: Final = CHECKOUT / "build/test-all-times.json"
+"""Of `make test ALL=1`."""
 LAB_OUTCOME: Final = "K8SPILOT_TEST_LAB"
 """Names a file that says when the lab is up, or could not be brought up; `python -m tests.runner` sets it.
 
@@ -104,7 +106,8 @@ class Distribution:
         """Use the suite's own scheduler, unless another one is asked for."""
         if config.getoption("dist") != "load":
             return None
-        seconds = {name: float(test["wall"]) for name, test in times.read(TIMES)["tests"].items()}
+        tests = {**times.read(ALL_TIMES)["tests"], **times.read(TIMES)["tests"]}
+        seconds = {name: float(test["wall"]) for name, test in tests.items()}
         return Scheduler(len(config.getoption("tx")), self._read_facts, seconds)
 
     def _read_facts(self) -> dict[str, groups.Facts]:

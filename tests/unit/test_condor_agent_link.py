@@ -12,14 +12,14 @@ import pytest
 from aiohttp import web
 
 from k8spilot.common import pilot_api
-from k8spilot.condor import agent_link, pool_watch
+from k8spilot.condor import pool_watch
 from k8spilot.condor.agent import HTCondorAgent, facts
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
-from k8spilot.supervisor.plan import DONE
+from k8spilot.supervisor.plan import DONE, FACTS
 from tests.unit.condor_reads import settings as known_settings
 from tests.waiting import eventually
 
@@ -248,7 +248,7 @@ async def test_an_invalid_request_of_the_engine_does_not_end_the_agent(
 async def test_htcondors_container_asks_the_engine_what_it_cannot_see(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(agent_link.FACTS, '{"K8SVersion": "v1.2.3"}')
+    monkeypatch.setenv(FACTS, '{"K8SVersion": "v1.2.3"}')
     async with engine(RemoteStartdAd(), settings.socket):
         assert await facts(settings.socket) == {
             "started": "2026-01-02T03:04:05Z",

@@ -6,7 +6,8 @@ import pytest
 
 from k8spilot.engine import startup
 from k8spilot.gpu.discovery.record import GpuRecord
-from k8spilot.payload_init.server import SOCKET, PayloadInitServer
+from k8spilot.payload_init.install import SOCKET
+from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.settings import Settings
 from k8spilot.supervisor.plan import DEATHS
 

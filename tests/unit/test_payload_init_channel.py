@@ -12,7 +12,8 @@ import pytest
 
 from k8spilot.common.errors import PayloadLost
 from k8spilot.payload_init.channel import Channel
-from k8spilot.payload_init.server import SOCKET, PayloadInitServer
+from k8spilot.payload_init.install import SOCKET
+from k8spilot.payload_init.server import PayloadInitServer
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """`k8spilot run`: the start of a pilot, before this process becomes the supervisor (supervisor/supervisor.c).
 
-exec releases the memory of code that only the start needs, such as HTCondor's libraries.
+exec releases the memory of code that only the start needs, such as HTCondor's libraries. What this module imports is
+loaded once more by the engine, and costs each pilot processor time; so it imports no module that serves requests.
 """
 
 import asyncio
@@ -17,22 +18,19 @@ from typing import Any, Final, NoReturn
 
 from k8spilot.common import logs
 from k8spilot.common.errors import PilotError, PreflightError
-from k8spilot.condor import agent
-from k8spilot.condor.agent_link import FACTS
 from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.install import prepare
 from k8spilot.docker.lines.create import check_extra
-from k8spilot.docker.server import listen
+from k8spilot.docker.listening import listen
 from k8spilot.engine.memory import MEMORY
-from k8spilot.engine.startup import EQUAL_SLOTS
 from k8spilot.kube.pod import start_of_life
 from k8spilot.preflight import checks
 from k8spilot.preflight.cluster import Cluster
 from k8spilot.preflight.resizing import equal_slots
 from k8spilot.preflight.writable_volumes import make_fresh, shut_termination_log
 from k8spilot.settings import SLOT_SIZES, Settings
-from k8spilot.supervisor.plan import PLAN, PROGRAM, SOCKETS, Child, Plan
+from k8spilot.supervisor.plan import EQUAL_SLOTS, FACTS, PLAN, PROGRAM, SOCKETS, Child, Plan
 from k8spilot.supervisor.predecessor import end_predecessor
 
 logger = logging.getLogger(__name__)
@@ -83,6 +81,8 @@ def _prepared(settings: Settings, cluster: Cluster, equal: str) -> Plan:
         facts: dict[str, Any] = {"started": start_of_life(cluster.pod), "attributes": attributes}
         name, module, sockets = "engine", "k8spilot.engine", len(settings.sockets)
     else:
+        from k8spilot.condor import agent  # noqa: PLC0415 -- 40 ms of each pilot's start, which most pilots do not need
+
         facts = asyncio.run(agent.facts(settings.socket))
         settings = replace(settings, slot_sizes=facts["attributes"].get(_SIZES) or settings.slot_sizes)
         name, module, sockets = "agent", "k8spilot.condor.agent", 0

@@ -21,11 +21,10 @@ from k8spilot.common.aio import named, side_by_side
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.startd_ad import StartdAd, Value
 from k8spilot.model.pool_state import LOG as POOL_LOG
+from k8spilot.supervisor.plan import FACTS
 
 logger = logging.getLogger(__name__)
 
-FACTS: Final = "K8SPILOT_FACTS"
-"""Environment variable: attributes of the cluster as JSON, found by the preflight checks."""
 HEARTBEAT_SECONDS: Final = 20.0
 
 _ANSWER_SECONDS: Final = 15.0

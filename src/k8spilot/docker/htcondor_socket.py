@@ -13,14 +13,12 @@ from typing import Any, Final
 from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker.container import Container
-from k8spilot.docker.create.options import short
+from k8spilot.docker.create.options import LABEL, short
 from k8spilot.docker.removal import remove
 from k8spilot.docker.store import JOB_NAME, ContainerStore
 
 logger = logging.getLogger(__name__)
 
-LABEL: Final = "org.htcondorproject"
-"""HTCondor's label of its containers, with the value True (docker-api.cpp, HTCondorLabel)."""
 COMMAND: Final = "/htcondor/command"
 """Path of HTCondor's command lines, which this socket alone serves (lines/handler.py)."""
 SERVED: Final[Mapping[str, frozenset[str]]] = {

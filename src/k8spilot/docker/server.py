@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -31,7 +29,6 @@ _BODY_LIMIT: Final = 16 * 1024 * 1024
 """Limit of a body: Linux accepts at most 6 MiB of arguments and environment (execve(2)), and JSON's escapes need
 more."""
 _CLOSE_SECONDS: Final = 2.0
-_BACKLOG: Final = 128
 _CONNECTIONS: Final = 128
 _OF_ONE_USER: Final = 96
 """Connections of one user to one socket. A job of HTCondor has a handful. At the limit, idle connections are closed
@@ -163,27 +160,6 @@ def application(endpoints: Mapping[str, Endpoint], more: Sequence[web.RouteDef] 
             app.router.add_route(route.method, prefix + route.path, route.handler)
     app.add_routes(more)
     return app
-
-
-def listen(path: Path, group: int | None = None) -> socket.socket:
-    """Listen on a Unix socket that only root and `group` can reach.
-
-    The kernel accepts clients as long as a process holds the socket, and they wait for an engine that serves it
-    (`serve`).
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    before = os.umask(0o177)
-    try:
-        listening.bind(str(path))
-    finally:
-        os.umask(before)
-    if group is not None:
-        os.chown(path, -1, group)
-        path.chmod(0o660)
-    listening.listen(_BACKLOG)
-    return listening
 
 
 @asynccontextmanager

@@ -26,8 +26,9 @@ from k8spilot.common.proc import own_cgroup
 from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
 from k8spilot.condor.end_reason import EndReason
 from k8spilot.condor.folders import Folders
+from k8spilot.docker.listening import listen
 from k8spilot.docker.pre_job import next_job
-from k8spilot.docker.server import listen, serve
+from k8spilot.docker.server import serve
 from k8spilot.engine.components import Components, build
 from k8spilot.engine.condor_work import supervised_condor
 from k8spilot.engine.slots import EngineContext

@@ -20,7 +20,6 @@ from k8spilot.engine.slots import (
     listen_for_payload_init,
 )
 from k8spilot.engine.startup import (
-    EQUAL_SLOTS,
     await_payload_init,
     await_pod,
     deaths,
@@ -33,6 +32,7 @@ from k8spilot.model.killed_containers import KilledContainers
 from k8spilot.payload.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, report_outages
 from k8spilot.registry.skopeo import Registry
+from k8spilot.supervisor.plan import EQUAL_SLOTS
 from k8spilot.telemetry.service import Recorders, Telemetry
 from k8spilot.telemetry.status import Observed
 

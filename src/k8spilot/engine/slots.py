@@ -37,8 +37,8 @@ from k8spilot.payload.listeners import Fanout
 from k8spilot.payload.scrub.from_payload import PayloadScrubber
 from k8spilot.payload.scrub.from_pilot import PILOT_TEMPORARY, Leftovers, PilotScrubber
 from k8spilot.payload.scrub.scrubber import SHARED, Scrubber
-from k8spilot.payload_init.install import TIDY
-from k8spilot.payload_init.server import SOCKET, PayloadInitServer
+from k8spilot.payload_init.install import SOCKET, TIDY
+from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.payload_init.terminals import Terminals
 from k8spilot.registry.skopeo import Registry
 from k8spilot.settings import Settings, SlotSettings

@@ -24,9 +24,6 @@ _POD_SECONDS: Final = 60.0
 _PAYLOAD_SECONDS: Final = 5.0
 _CLAIMS_SECONDS: Final = 30.0
 
-EQUAL_SLOTS: Final = "K8SPILOT_EQUAL_SLOTS"
-"""Environment variable with the sentence about slots of equal size instead of a partitionable slot (cli/run.py)."""
-
 
 def deaths() -> int:
     """Return the number of engines that died in this container before this one, as counted by the supervisor."""

@@ -17,6 +17,8 @@ PROGRAM: Final = Path("bin/payload-init")
 TIDY: Final = Path("bin/tidy")
 """Path of tidy in the exchange folder."""
 
+SOCKET: Final = "payload.sock"
+"""Name of the socket in the exchange volume."""
 TERMINATION_LOG: Final = Path("bin/kubelet/termination-log")
 """Path on which the kubelet mounts the payload container's termination log: a file on the node's disk that no limit
 counts, and writable for everybody. No job can reach it: only the user of the install container can enter the folder."""

@@ -21,9 +21,6 @@ from k8spilot.payload_init.channel import Channel
 
 logger = logging.getLogger(__name__)
 
-SOCKET: Final = "payload.sock"
-"""Name of the socket in the exchange volume."""
-
 _PAUSE_SECONDS: Final = 0.02
 _HELLO_SECONDS: Final = 1.0
 

@@ -12,8 +12,7 @@ from k8spilot.gpu.discovery.claims import NO_CLAIMS, Claims
 from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.kube.pod import security_context
 from k8spilot.kube.relist import why_not
-from k8spilot.payload_init.install import PROGRAM, TERMINATION_LOG
-from k8spilot.payload_init.server import SOCKET
+from k8spilot.payload_init.install import PROGRAM, SOCKET, TERMINATION_LOG
 from k8spilot.preflight.gpus import gpu_warnings, shared_claims, unused_claims
 from k8spilot.preflight.pod_volumes import by_name, mounts_of, volume_faults
 from k8spilot.preflight.slot_size import size_faults, size_warnings

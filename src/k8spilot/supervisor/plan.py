@@ -22,6 +22,10 @@ DONE: Final = signal.SIGHUP
 ends."""
 DEATHS: Final = "K8SPILOT_ENGINE_DEATHS"
 """Environment variable with the number of engines that died before this one in this container."""
+EQUAL_SLOTS: Final = "K8SPILOT_EQUAL_SLOTS"
+"""Environment variable with the sentence about slots of equal size instead of a partitionable slot (cli/run.py)."""
+FACTS: Final = "K8SPILOT_FACTS"
+"""Environment variable: attributes of the cluster as JSON, found by the preflight checks."""
 REASON_SECONDS: Final = 300.0
 """Age after which a reason of the pilot's end that was only read in a log does not count."""
 

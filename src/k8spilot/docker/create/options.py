@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from k8spilot.common.errors import Refused
 
+LABEL: Final = "org.htcondorproject"
+"""HTCondor's label of its containers, with the value True (docker-api.cpp, HTCondorLabel)."""
 IGNORED: Final = {
     "User": "jobs run under the payload container's uid, which the pod fixes",
     "GroupAdd": "as User",

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from k8spilot.docker.create.options import short
-from k8spilot.docker.htcondor_socket import LABEL
+from k8spilot.docker.create.options import LABEL, short
 from k8spilot.docker.lines.grammar import Create, UnknownLine, is_image, is_job, is_number, unknown
 from k8spilot.docker.lines.options import SETTERS, SHORT, Body
 
