@@ -106,8 +106,8 @@ def _show(report: pytest.TestReport, lab: Lab, pool: Pool | None) -> None:
             report.sections.append((title, "\n".join(lines)))
 
 
-@pytest.hookimpl(specname="pytest_collection_modifyitems")
-def mark_tiers(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(specname="pytest_collection_modifyitems", tryfirst=True)
+def pytest_mark_tiers(items: list[pytest.Item]) -> None:
     """Mark tests before -m selects by marks."""
     tiers.mark(items)
 

@@ -105,6 +105,7 @@ def test_a_job_gains_nothing_of_its_neighbour_by(gained: dict[str, list[str]], n
     assert gained[name] == []
 
 
+@pytest.mark.landing
 @BASELINE_FIRST  # the kernel and the kubelet are the same
 @pytest.mark.timeout(900)
 def test_a_neighbour_computes_on_whatever_noise_a_job_makes(street: Ground) -> None:

@@ -3,12 +3,16 @@
 import json
 import time
 
+import pytest
+
 from lab.faulty import BLOBS, Fault
 from lab.oci import Pusher
 from lab.registries import faulty_registry
 from lab.settings import Settings
 from tests.attacks.ground import BASELINE_FIRST, Ground
 from tests.e2e.pool import MATCHED_SECONDS, Images, until
+
+pytestmark = pytest.mark.landing
 
 NODE = Settings.from_environment().runtime_agent
 

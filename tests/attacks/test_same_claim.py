@@ -9,7 +9,7 @@ from lab.jobs import BAD_NEWS
 from tests.attacks.arsenal import ATTACKS
 from tests.attacks.ground import ARSENAL, MARK, RESTRICTED, WITNESS, Ground, packed, python
 
-pytestmark = [RESTRICTED]
+pytestmark = [pytest.mark.landing, RESTRICTED]
 
 EMPTY: Mapping[str, bytes] = {}
 

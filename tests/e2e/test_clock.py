@@ -11,6 +11,8 @@ from lab.jobs import BAD_NEWS
 from tests.e2e.pool import Pool, ads, result, runs, slot_takes_a_job_of_bob, until
 from tests.runner.tiers import each_day
 
+pytestmark = pytest.mark.landing
+
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
 

@@ -6,10 +6,9 @@ from rich.console import Console
 from lab import demo, pilot
 from lab.api import Lab
 from lab.levels import NAMESPACES, Level
-from tests.runner.tiers import each_day
 
 
-@pytest.mark.parametrize("level", each_day(("baseline",), NAMESPACES))
+@pytest.mark.parametrize("level", NAMESPACES)
 def test_all_of_the_demonstrations_jobs_come_out_right(lab: Lab, owner: str, level: Level) -> None:
     here, name = lab.at(level), f"e2e-{owner}-demo-{level}"
     demo.deploy(here, name)

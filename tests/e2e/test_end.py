@@ -109,6 +109,7 @@ def test_after_the_accepting_hours_a_job_runs_to_its_end_and_no_other_begins(
     assert "its time to take jobs is over" in _reason(lab, pods["retired"])
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(500)
 def test_a_job_that_runs_past_the_end_of_its_pilot_goes_on_elsewhere_with_its_state(
     lab: Lab, owner: str, deploy: Deploy, cleanup: ExitStack
@@ -129,6 +130,7 @@ def test_a_job_that_runs_past_the_end_of_its_pilot_goes_on_elsewhere_with_its_st
     assert b"began at 42\n" in submitted.files()["out.0"]
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(600)
 def test_each_order_of_the_pools_operators_ends_a_pilot_and_gives_its_job_what_it_promises(
     lab: Lab, owner: str, deploy: Deploy, cleanup: ExitStack
@@ -162,6 +164,7 @@ def test_each_order_of_the_pools_operators_ends_a_pilot_and_gives_its_job_what_i
     assert "(by root)" in reasons["drain-fast"]
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(400)
 def test_condor_restart_starts_htcondor_anew_in_a_pilot_that_goes_on(
     lab: Lab, deploy: Deploy, cleanup: ExitStack

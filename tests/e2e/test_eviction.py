@@ -166,6 +166,7 @@ def test_a_job_that_saves_its_state_when_it_is_asked_to_end_goes_on_elsewhere(
     assert b"began at 42\n" in files["out.0"]
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_a_job_that_checkpoints_by_itself_goes_on_elsewhere_from_its_last_checkpoint(
     lab: Lab, pods: tuple[str, str], stories: Callable[..., Jobs]
@@ -258,6 +259,7 @@ def test_a_grace_period_that_is_too_short_costs_a_job_its_last_seconds_and_no_mo
     jobs.command("condor_rm")
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(400)
 def test_a_pod_that_is_killed_without_a_word_gives_its_job_back_when_the_lease_ends(
     lab: Lab, pods: tuple[str, str], stories: Callable[..., Jobs]

@@ -202,6 +202,7 @@ def test_two_jobs_side_by_side_have_the_figures_of_their_own_gpus(lab: Lab, owne
         }
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("gpus where nobody is root")
 def test_where_nobody_is_root_gpus_are_found_and_given_and_measured_as_well(lab: Lab, owner: str) -> None:
@@ -219,6 +220,7 @@ def test_where_nobody_is_root_gpus_are_found_and_given_and_measured_as_well(lab:
         assert two.pool.faults(180) == []
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize(
     ("resource", "runtime"),
     [

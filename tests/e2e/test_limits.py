@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+import pytest
+
 from tests.e2e.pool import Pool, result
 
 MOST = 131_071
@@ -27,6 +29,7 @@ def test_arguments_and_environment_as_long_as_linux_takes_them(pool: Pool) -> No
     assert _sizes(result(parts).text) == [count, 9, 10 * count - 1, MOST // 100, MOST // 100 * 100]
 
 
+@pytest.mark.landing
 def test_longer_ones_are_held_and_the_slot_takes_the_next_job(pool: Pool) -> None:
     for more in cast(
         "list[dict[str, Any]]", [{"arguments": f'"{"x" * (MOST + 1)}"'}, {"environment": f'"BIG={"e" * (MOST - 3)}"'}]

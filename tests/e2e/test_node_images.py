@@ -13,7 +13,7 @@ from lab.registries import faulty_registry
 from tests.e2e.on_signal import OUTPUT, OnSignal
 from tests.e2e.pool import Pool, result, slot_takes_a_job_of_bob, until
 
-pytestmark = pytest.mark.disruptive
+pytestmark = [pytest.mark.landing, pytest.mark.disruptive]
 
 AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""

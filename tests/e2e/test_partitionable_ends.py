@@ -64,6 +64,7 @@ def starts(submitted: Jobs) -> list[int]:
     return [int(ad["NumJobStarts"]) for ad in ads(submitted)]
 
 
+@pytest.mark.landing
 def test_consecutive_jobs_of_a_cluster_share_claims(pool: Pool) -> None:
     count = 3 * CONTAINERS
     submitted = small_jobs(pool, "sleep 1; echo done", count)
@@ -74,6 +75,7 @@ def test_consecutive_jobs_of_a_cluster_share_claims(pool: Pool) -> None:
     assert starts(submitted) == [1] * count
 
 
+@pytest.mark.landing
 def test_a_drained_pod_gets_whole_again_and_runs_the_job_that_needs_all_of_it(pool: Pool) -> None:
     small = small_jobs(pool, "sleep 20; echo done")
     until_processes_run(pool, CONTAINERS)

@@ -120,6 +120,7 @@ def test_a_job_that_has_stopped_payload_init_does_not_outlive_the_engine_either(
     ended_the_second_time(jobs)
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("daemon", ["condor_startd", "condor_starter"])
 def test_a_daemon_of_htcondors_that_is_killed_ends_by_htcondors_own_rules(pool: Pool, daemon: str) -> None:
     jobs = pool.shell(SLOW, job_lease_duration="60")
@@ -160,6 +161,7 @@ class TestHungEngine:
         yield name
         pilot.discard(lab, name)
 
+    @pytest.mark.landing
     def test_it_is_ended_by_the_kubelet_and_the_slot_is_fit_again(self, pool: Pool) -> None:
         kill(pool, "k8spilot[.]engine", "STOP")
         until(lambda: restarts(pool) == 1, "the kubelet has started the pilot again", 90)

@@ -15,6 +15,8 @@ from tests.e2e.pool import Pool, result
 from tests.e2e.thief import JSON_PATCH, Answer, Thief, guarded
 from tests.runner.pilots import Configuration
 
+pytestmark = pytest.mark.landing
+
 SHORT: Final = Configuration("relist", {}, {"components": ["relist"]})
 COUNT: Final = 8
 

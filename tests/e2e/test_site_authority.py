@@ -21,7 +21,8 @@ from lab.s3 import S3
 from lab.settings import NODE_ADDRESS
 from tests.e2e.pool import Pool, hold_reason, result
 from tests.e2e.test_files import INPUT_HOLD, OUTPUT_HOLD
-from tests.runner.tiers import each_day
+
+pytestmark = pytest.mark.landing
 
 ID, SECRET = "id", "secret"
 """Files with the user's keys, on the access point."""
@@ -50,7 +51,7 @@ def store(lab: Lab) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture(scope="module", params=each_day(("baseline",), NAMESPACES))
+@pytest.fixture(scope="module", params=NAMESPACES)
 def site(lab: Lab, owner: str, store: S3, request: pytest.FixtureRequest) -> Iterator[tuple[Lab, str]]:
     """A pilot of each level that trusts the authority of `store`: the lab at that level, and the pod's name."""
     level: Level = request.param

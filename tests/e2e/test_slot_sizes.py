@@ -91,6 +91,7 @@ def test_a_job_that_needs_more_memory_than_it_requested_is_held_and_its_neighbou
     assert {int(ad["NumJobStarts"]) for ad in ads(neighbours)} == {1}
 
 
+@pytest.mark.landing
 def test_after_the_accepting_hours_the_pilot_ends_when_its_last_job_has_ended(lab: Lab, owner: str, pool: Pool) -> None:
     name = f"e2e-{owner}-sizes-retire"
     deploy(lab, name, ACCEPT_JOBS_FOR_HOURS="0.015")

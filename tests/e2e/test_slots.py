@@ -94,6 +94,7 @@ def test_a_pod_that_is_deleted_gives_back_the_jobs_of_all_its_slots(lab: Lab, ow
     assert "JobHeldEvent" not in {event.kind for event in submitted.events}
 
 
+@pytest.mark.landing
 def test_after_the_accepting_hours_a_pilot_with_an_idle_slot_runs_its_other_jobs_to_their_ends(
     lab: Lab, owner: str, pool: Pool
 ) -> None:

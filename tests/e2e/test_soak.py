@@ -12,6 +12,7 @@ LONG = pytest.param(300, 100, 40.0, 1, marks=[pytest.mark.nightly, pytest.mark.t
 SEVERAL = pytest.param(1000, 200, 60.0, 8, marks=[pytest.mark.nightly, pytest.mark.timeout(5400)])
 
 
+@pytest.mark.landing
 @pytest.mark.cluster
 @pytest.mark.parametrize(("jobs", "faults", "minutes", "slots"), [SMALL, LONG, SEVERAL])
 def test_no_job_is_lost_wrong_doubled_or_stuck_whatever_fails(

@@ -12,7 +12,7 @@ from lab.levels import Level
 from tests.e2e.pool import Pool, result, slot_takes_a_job_of_bob
 from tests.runner.pilots import Configuration
 
-pytestmark = pytest.mark.both_levels
+pytestmark = [pytest.mark.landing, pytest.mark.both_levels]
 
 ACCOUNTS: Final = {"baseline": {"0", "101", "65534"}, "restricted": {"101", "64100", "65534"}}
 """What processes of the pod run as, as its containers see it: root, HTCondor, the engine, the jobs."""

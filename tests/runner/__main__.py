@@ -45,7 +45,7 @@ def main() -> int:
         command.add_argument("--workers", type=int, default=WORKERS)
         command.add_argument("--part", default="", help="a marker expression, such as `disruptive`")
         command.add_argument("--times", type=int, default=10, help="of `many`: how often")
-        command.add_argument("--everything", action="store_true", help="of `all`: what CI runs before a change lands, too")
+        command.add_argument("--everything", action="store_true", help="what is left to CI, too")
         command.add_argument("options", nargs="*", help="of pytest, after `--`")
     commands.add_parser("times", help="where the time of the last run went").add_argument(
         "file", nargs="?", type=Path, default=plugin.TIMES

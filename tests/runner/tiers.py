@@ -4,26 +4,27 @@ The marker `landing` has what shows the same as another test in another place. T
 have it in their files. `make test-nightly` has the marker `nightly`, too: cases that show more of the same.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pytest
 
 LANDING: Final = "landing"
-FIRST_LEVEL: Final = "baseline"
-"""The level of Pod Security that `make test` has of a test that runs at each."""
+LEVELS: Final = ("baseline", "restricted")
+"""Levels of Pod Security. Of a test that runs at each, `make test` has the first."""
 
 
-def each_day(daily: Collection[Any], cases: Iterable[Any]) -> list[Any]:
-    """Parameters of a test: those in `daily` as they are, the others marked `nightly`.
+def each_day(daily: Collection[Any], cases: Iterable[Any], landing: Collection[Any] = ()) -> list[Any]:
+    """Parameters of a test: those in `daily` as they are, those in `landing` marked so, the others marked `nightly`.
 
     Raises:
-        ValueError: `daily` names what is no case.
+        ValueError: `daily` or `landing` names what is no case.
     """
     cases = list(cases)
-    if unknown := [one for one in daily if one not in cases]:
+    if unknown := [one for one in (*daily, *landing) if one not in cases]:
         raise ValueError(f"no such cases: {unknown}")
-    return [one if one in daily else pytest.param(one, marks=pytest.mark.nightly) for one in cases]
+    marks = {False: pytest.mark.nightly, True: pytest.mark.landing}
+    return [one if one in daily else pytest.param(one, marks=marks[one in landing]) for one in cases]
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
@@ -32,10 +33,10 @@ def mark(items: Sequence[pytest.Item]) -> None:
     - The engine's tests on the node that run on the simulator, too, unless their result depends on the kind of cluster.
     - Of tests at both levels of Pod Security, those at the second level.
     """
-    first = {_without_level(item) for item in items if _parameter(item, "level") == FIRST_LEVEL and _is_daily(item)}
+    first = {_without_level(item) for item in items if _level(item) == LEVELS[0] and _is_daily(item)}
     for item in items:
-        is_second_place = _parameter(item, "engine") == "node" and item.get_closest_marker("cluster") is None
-        is_second_level = _parameter(item, "level") not in (None, FIRST_LEVEL) and _without_level(item) in first
+        is_second_place = _parameters(item).get("engine") == "node" and item.get_closest_marker("cluster") is None
+        is_second_level = _level(item) == LEVELS[1] and _without_level(item) in first
         if is_second_place or is_second_level:
             item.add_marker(LANDING)
 
@@ -49,13 +50,22 @@ def _is_daily(item: pytest.Item) -> bool:
     return item.get_closest_marker("nightly") is None
 
 
-def _parameter(item: pytest.Item, name: str) -> Any:
+def _parameters(item: pytest.Item) -> Mapping[str, Any]:
     known = getattr(item, "callspec", None)
-    return None if known is None else known.params.get(name)
+    return {} if known is None else known.params
+
+
+def _is_level(value: Any) -> bool:
+    return isinstance(value, str) and value in LEVELS
+
+
+def _level(item: pytest.Item) -> Any:
+    return next(filter(_is_level, _parameters(item).values()), None)
 
 
 def _without_level(item: pytest.Item) -> tuple[str, str]:
     """Return what a test has in common with itself at another level."""
-    assert isinstance(item, pytest.Function)
-    others = {name: value for name, value in item.callspec.params.items() if name != "level"}
+    others = {
+        name: value for name, value in _parameters(item).items() if not (isinstance(value, str) and value in LEVELS)
+    }
     return item.nodeid.partition("[")[0], repr(others)

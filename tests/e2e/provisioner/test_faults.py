@@ -15,8 +15,9 @@ from lab.jobs import Jobs
 from lab.pod_processes import hit
 from tests.e2e.pool import until
 from tests.e2e.provisioner.pilots import MOST, SMALL, Submit, alive, told
+from tests.runner.tiers import each_day
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.landing, pytest.mark.timeout(400)]
 
 PATIENCE_S = 240.0
 """For a job's end once all is back: six tests at a time share the node."""
@@ -53,10 +54,8 @@ def test_a_provisioner_that_is_killed_at_each_step_goes_on(site: Factory, submit
 @pytest.mark.parametrize(
     ("cut", "fault"),
     [
-        pytest.param(
-            pod_faults.network_cut, "the demand is unknown, so that nothing is changed", marks=pytest.mark.nightly
-        ),
-        pytest.param(pod_faults.access_point_cut, "the access point", marks=pytest.mark.nightly),
+        (pod_faults.network_cut, "the demand is unknown, so that nothing is changed"),
+        (pod_faults.access_point_cut, "the access point"),
         (pod_faults.api_server_cut, ""),  # it cannot write that
     ],
     ids=["the pool", "the access point", "the API server"],
@@ -119,8 +118,7 @@ def test_jobs_of_pilots_that_are_deleted_by_hand_get_others(site: Factory, submi
         time.sleep(0.5)
 
 
-@pytest.mark.nightly  # two minutes; tests/unit/provisioner/test_backoff.py has the rules
-@pytest.mark.parametrize("seconds", [FAR_S, -FAR_S])
+@pytest.mark.parametrize("seconds", each_day([FAR_S], [FAR_S, -FAR_S]))
 def test_a_clock_that_jumps_makes_no_pilot_too_many(site: Factory, submit: Submit, seconds: int) -> None:
     with clock.operations(site.here, "provisioner", "/spec/template") as operations:
         run = {"name": "run", "emptyDir": {}}

@@ -30,6 +30,8 @@ from lab.factory import Factory, factory
 from tests.e2e.pool import until
 from tests.e2e.provisioner.pilots import SMALL
 
+pytestmark = pytest.mark.landing
+
 JOBS = 3
 CLOSING_S = 0.5
 """For TLS connections to close after their session (aiohttp's manual, Graceful Shutdown)."""

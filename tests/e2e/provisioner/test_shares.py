@@ -53,6 +53,7 @@ def test_each_of_twenty_jobs_waits_for_one_of_two_clusters(lab: Lab, sites: Site
         assert min(each()) >= MANY // 2 - 1
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(400)
 def test_two_clusters_do_not_both_make_pilots_for_the_same_jobs(lab: Lab, sites: Sites) -> None:
     allow(sites, JOBS)

@@ -91,7 +91,7 @@ def test_a_template_that_cannot_be_used_is_told_and_the_others_work(site: Factor
     site.kubectl("delete", "cronjob", "wrong")
 
 
-@pytest.mark.nightly  # test_faults.py kills it at each step
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_a_provisioner_that_is_killed_goes_on_and_makes_no_pilot_twice(site: Factory, submit: Submit) -> None:
     site.apply(SMALL)
@@ -105,6 +105,7 @@ def test_a_provisioner_that_is_killed_goes_on_and_makes_no_pilot_twice(site: Fac
     assert max(names.values()) == 1
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_two_provisioners_at_once_make_no_more_pilots_than_one(site: Factory, submit: Submit) -> None:
     site.apply(replace(SMALL, annotations={**SMALL.annotations, "max-pilots": "9"}))
