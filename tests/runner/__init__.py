@@ -1,8 +1,8 @@
 """The runner of the test suite: one pytest session for all parts, its order, and the account of its time.
 
-Enter by `plugin`, which tests/conftest.py registers. `tiers` says which tests run when, `groups` which of them belong
-together and what they need,
-`scheduler` hands groups to workers, `pilots` shares pilot pods between them, `times` measures, `__main__` runs it all.
+Enter by `plugin`, which tests/conftest.py registers. `tiers` says which tests run when, and `groups` which of them
+belong together and what they need. `scheduler` hands groups to workers, `pilots` shares pilot pods between them,
+`times` measures, and `__main__` runs it all.
 """
 
 from typing import Final
