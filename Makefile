@@ -103,7 +103,7 @@ test-many: venv  ## all tests N times, or a PART of them, with a table of failur
 test-times: venv  ## where the time of the last `make test` went (FILE=build/test-part-times.json: of a part of it)
 	@$(RUNNER) times $(FILE)
 
-attacks: venv  ## jobs that try to break out of the payload container, as ordinary users; a part of `make test`
+attacks: venv  ## jobs that try to break out of the payload container, as ordinary users; a part of `make test ALL=1`
 	@$(RUNNER) all --part attack $(if $(WORKERS),--workers $(WORKERS)) -- $(TESTS)
 
 bench: venv  ## the figures, measured in one run, in build/bench.json and build/bench/*.svg (BENCH="--only bind --add")
@@ -140,7 +140,7 @@ test-vm: venv  ## the demo and some tests in such a machine; the report is in bu
 	@$(BIN)/python -m lab.vm test -- $(TESTS)
 
 # The smallest useful part of it: the engine's tests whose results depend on the version of cgroups.
-test-vm-quick: venv  ## in such a machine: usage, memory limit and out of memory of a job, as CI does after `make test`
+test-vm-quick: venv  ## in such a machine: usage, memory limit and out of memory of a job, as CI does after `make test ALL=1`
 	@$(BIN)/python -m lab.vm test -- tests/engine/test_stats.py tests/engine/test_faults.py -m node
 
 sbom: venv  ## what the project's image is made of, as CycloneDX, in build/sbom.cdx.json

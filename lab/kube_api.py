@@ -141,7 +141,7 @@ class KubeApi:
             try:
                 response = request()
             except ProtocolError:  # the server ended a kept connection at this very moment
-                if method != "GET":
+                if method not in ("GET", "PATCH"):  # a second apply changes nothing
                     raise
                 response = request()
             try:

@@ -34,8 +34,12 @@ def mark(items: Sequence[pytest.Item]) -> None:
     - Of tests at both levels of Pod Security, those at the second level.
     """
     first = {_without_level(item) for item in items if _level(item) == LEVELS[0] and _is_daily(item)}
+    simulated = {_test(item) for item in items if _parameters(item).get("engine") == "simulator" and _is_daily(item)}
     for item in items:
-        is_second_place = _parameters(item).get("engine") == "node" and item.get_closest_marker("cluster") is None
+        is_of_the_cluster = item.get_closest_marker("cluster") is not None
+        is_second_place = (
+            _parameters(item).get("engine") == "node" and _test(item) in simulated and not is_of_the_cluster
+        )
         is_second_level = _level(item) == LEVELS[1] and _without_level(item) in first
         if is_second_place or is_second_level:
             item.add_marker(LANDING)
@@ -68,4 +72,8 @@ def _without_level(item: pytest.Item) -> tuple[str, str]:
     others = {
         name: value for name, value in _parameters(item).items() if not (isinstance(value, str) and value in LEVELS)
     }
-    return item.nodeid.partition("[")[0], repr(others)
+    return _test(item), repr(others)
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]

@@ -69,3 +69,15 @@ def test_install_says_what_it_cannot_copy(
 ) -> None:
     assert call(monkeypatch, "install", "--source", str(tmp_path / "none"), "--exchange", str(tmp_path)) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_missing_package_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], termination_log: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "asyncinotify", None)
+    for name in [name for name in sys.modules if name.startswith(("k8spilot.preflight", "k8spilot.cli.run"))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert call(monkeypatch, "run") == 1
+    sentence = "the Python package of asyncinotify is missing: use the pilot's image, or install k8spilot[pilot]"
+    assert capsys.readouterr().err == f"k8spilot: {sentence}\n"
+    assert termination_log.read_text() == sentence

@@ -255,6 +255,10 @@ def main() -> None:
         app()
     except PilotError as error:
         _fail(str(error), 2 if isinstance(error, SettingsError | PreflightError) else 1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", k8spilot.__name__):
+            raise
+        _fail(f"the Python package of {error.name} is missing: use the pilot's image, or install k8spilot[pilot]", 1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -264,7 +268,9 @@ def _fail(sentence: str, status: int) -> NoReturn:
     if TERMINATION_LOG.exists():
         # An error here must not hide the sentence.
         try:
-            TERMINATION_LOG.write_bytes(sentence.encode()[:_TERMINATION_BYTES].decode(errors="ignore").encode())
+            TERMINATION_LOG.write_bytes(
+                sentence.encode(errors="backslashreplace")[:_TERMINATION_BYTES].decode(errors="ignore").encode()
+            )
         except OSError as error:
             last_word(f"{TERMINATION_LOG}: {error.strerror}")
     sys.exit(status)

@@ -8,6 +8,7 @@ from typing import Final
 
 LIBEXEC: Final = Path("/opt/k8spilot/libexec")
 """Folder of k8spilot's compiled programs in the image."""
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 @contextmanager
@@ -24,9 +25,9 @@ def replaced(target: Path) -> Iterator[Path]:
 
 def write(target: Path, text: str, mode: int) -> None:
     """Replace a file atomically."""
-    with replaced(target) as aside:
-        aside.write_text(text)
-        aside.chmod(mode)
+    with replaced(target) as aside, os.fdopen(os.open(aside, _NEW, 0o600), "w") as file:
+        file.write(text)
+        os.fchmod(file.fileno(), mode)
 
 
 def link(place: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from k8spilot.common.proc import kill_until_gone, processes
 
-_END_SECONDS: Final = 10.0
+_END_SECONDS: Final = 5.0
 """Limit of the end of killed processes."""
 _KILL_SECONDS: Final = 120.0
 
