@@ -1,4 +1,4 @@
-"""What mkdocs calls when it builds the site: adds the pages of evidence, and links tables to them."""
+"""Hooks of MkDocs: they add the pages of evidence to the site, and link tables to these pages."""
 
 from typing import Any
 

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import pytest
 
+from lab.levels import NAMESPACES
+
 LANDING: Final = "landing"
-LEVELS: Final = ("baseline", "restricted")
+LEVELS: Final = tuple(NAMESPACES)
 """Levels of Pod Security. Of a test that runs at each, `make test` has the first."""
 
 

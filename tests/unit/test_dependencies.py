@@ -1,4 +1,4 @@
-"""What is declared is imported, and what is imported is declared: no image has a package that nothing in it imports."""
+"""The declared dependencies are the imported packages, for each image, for the lab, and for the other programs."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What an error of `docker create` does to a job: the documented table is what the code does with each class."""
+"""The documented table of errors of `docker create` agrees with the code: their effects on a job, class by class."""
 
 import inspect
 from collections.abc import Iterator

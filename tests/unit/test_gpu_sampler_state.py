@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from k8spilot.gpu.monitoring.sampler_state import TRANSITIONS, IllegalEvent, Sampler, SamplerEvent, SamplerState
+from k8spilot.gpu.monitoring.sampler_state import TRANSITIONS, Sampler, SamplerEvent, SamplerState
+from k8spilot.model.payload_state import IllegalEvent
 from tests.unit.state_tables import reachable
 
 ACCEPT, FIGURES, FAULTS, DISCONNECT = SamplerEvent

@@ -15,7 +15,7 @@ CONFIG = {
 
 
 def run(folder: Path, *arguments: str) -> str:
-    """What runc is given by the program."""
+    """Return the arguments that the program passes to runc."""
     for name, text in (
         ("crio-bin/runc", (HERE / "config/crio-runc.sh").read_text()),
         ("bin/runc", '#!/bin/sh\necho "$@"\n'),

@@ -1,4 +1,4 @@
-"""What the objects of a job show of themselves in a log line: name and state, and no secret of the job."""
+"""The representations of a job's objects have the name and the state, and none of the job's secrets."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -63,7 +63,7 @@ class Container:
     returner: Callable[[], None] | None = None
     """Makes HTCondor vacate the job when the container is lost; None if that is not possible, or has been tried."""
     is_returning: bool = False
-    """Whether it is lost, and HTCondor is being made to vacate its job. It keeps its state meanwhile
+    """Whether the container is lost and HTCondor vacates its job. The state stays the same meanwhile
     (model/container_state.py has the reason). Only `lose`, `end_return` and `kill_lost` set it."""
     loss: PayloadLost | None = None
     """Reason why its command has no result."""

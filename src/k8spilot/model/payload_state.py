@@ -135,7 +135,7 @@ ALIVE: Final = frozenset({PayloadState.STARTING, PayloadState.RUNNING, PayloadSt
 
 
 class IllegalEvent(Exception):
-    """Raised when the table has no row for an event in a state: a defect of k8spilot, and never of a job."""
+    """Raised when the table has no row for an event in a state: a defect of k8spilot, and of no job or sampler."""
 
 
 def advance(state: PayloadState, event: PayloadEvent) -> PayloadState:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from k8spilot.model.payload_state import IllegalEvent
+
 
 class SamplerState(Enum):
     """The state of the connection to the sampler."""
@@ -49,10 +51,6 @@ TRANSITIONS: Final[dict[SamplerState, dict[SamplerEvent, SamplerState]]] = {
         SamplerEvent.DISCONNECT: SamplerState.AWAY,
     },
 }
-
-
-class IllegalEvent(Exception):
-    """Raised when the table has no row for an event in a state: a defect of k8spilot, and never of a sampler."""
 
 
 class Sampler:
@@ -101,4 +99,4 @@ class ContainerEnd:
     reason: str
     """A clause."""
     has_started: bool = True
-    """Whether it has run. A container that has not started shows that its configuration cannot work."""
+    """Whether the container has run. If it has not, its configuration cannot work."""
