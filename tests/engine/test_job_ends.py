@@ -70,8 +70,9 @@ def leashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     async def clean_and_leash(self: PilotScrubber, channel: Channel) -> None:
         await clean(self, channel)
-        channel.leash(terminals.take())
-        assert await channel.leashed == 0
+        if not channel.leash.is_attached:
+            channel.offer_leash(terminals.take())
+            assert await channel.leash.answer == 0
 
     monkeypatch.setattr(PilotScrubber, "clean", clean_and_leash)
     yield

@@ -55,9 +55,9 @@ async def place(programs: Programs) -> AsyncIterator[Containers]:
 
 
 async def _leashed(channel: Channel, terminals: Terminals) -> int:
-    channel.leash(terminals.take())
+    channel.offer_leash(terminals.take())
     async with asyncio.timeout(5):
-        return await channel.leashed
+        return await channel.leash.answer
 
 
 async def test_payload_init_ends_by_it_even_if_it_was_stopped(place: Containers, terminals: Terminals) -> None:
@@ -99,7 +99,7 @@ async def test_payload_init_that_cannot_receive_it_says_so(place: Containers, te
     lowered = await asyncio.create_subprocess_exec(*lower, user=own_uid(), group=own_uid(), extra_groups=[])
     assert await lowered.wait() == 0
     assert await _leashed(channel, terminals) == errno.EBADF
-    assert not channel.is_leashed
+    assert not channel.leash.is_attached
 
 
 async def test_one_that_another_process_has_still_is_refused_and_another_is_taken(
@@ -117,7 +117,7 @@ async def test_one_that_another_process_has_still_is_refused_and_another_is_take
     second.give_back()
     _, channel = await place.start()
     await _scrubber(place, terminals)._leash(channel)
-    assert channel.is_leashed
+    assert channel.leash.is_attached
     assert terminals.take() is first
     channel.kill()
     await asyncio.wait_for(channel.gone, 5)

@@ -72,3 +72,10 @@ async def test_a_renewed_container_can_be_swept_again_and_a_worn_one_says_why(tm
         peer.close()
         with pytest.raises(PayloadLost):
             await channel.renew()
+
+
+@pytest.mark.parametrize("text", ["hello 4 fresh scoped -", "exit 7 256", "cleared", "leash 0", "nonsense"])
+async def test_a_message_at_the_wrong_time_ends_the_connection(tmp_path: Path, text: str) -> None:
+    async with greeted(tmp_path) as (peer, channel):
+        peer.send(text.encode())
+        await channel.closed

@@ -239,7 +239,9 @@ class Binder:
         return await self._arrived(change), identity
 
     async def _arrived(self, change: ImageChange) -> Channel:
-        channel = await self._init_server.until(lambda candidate: candidate.bind == change.name and candidate.fresh)
+        channel = await self._init_server.until(
+            lambda candidate: candidate.hello.result().fresh and candidate.hello.result().bind == change.name
+        )
         self.unfinished = None
         # Unless the pod's supplementalGroupsPolicy is Strict, the image's own /etc/group adds groups.
         if others := sorted(channel.groups - self._groups()):
@@ -251,7 +253,7 @@ class Binder:
 
     async def next_container(self, last: Channel | None) -> Channel:
         """Wait for the container after that of `last` in which nothing has run yet."""
-        return await self._init_server.until(lambda candidate: candidate is not last and candidate.fresh)
+        return await self._init_server.until(lambda candidate: candidate is not last and candidate.hello.result().fresh)
 
     def assume_unfinished(self) -> None:
         """Treat the pod's present change as unfinished: another engine started it."""

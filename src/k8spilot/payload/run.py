@@ -320,7 +320,8 @@ class Run:
             PayloadKilled: nobody but the job can have killed payload-init.
             PayloadLost: the container ended for another reason.
         """
-        end = await self._termination.find(self.abandoned, self._last_usage.oom_kills, self.channel.deadly_signals)
+        deadly_signals = self.channel.leash.deadly_signals
+        end = await self._termination.find(self.abandoned, self._last_usage.oom_kills, deadly_signals)
         if end.out_of_memory:
             return Outcome.killed_for_memory()
         if self._excess:

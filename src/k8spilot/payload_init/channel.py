@@ -5,9 +5,9 @@ that process ends. So neither a lost container nor a forged message counts as th
 process gets a channel.
 
 The life of a channel is three futures, each done once and in this order: `hello`, `closed`, `gone`. They take the place
-of a state table, because callers wait for each of them. The other attributes are no states of the channel: `fresh`,
-`scoped`, `bind`, `cgroup` and `root` are the content of the hello. `swept`, `leashed`, `_cleared` and `_renewed` are
-answers to requests, which do not exclude each other. `killed`, `_leash` and `_hanging_up` belong to `kill`.
+of a state table, because callers wait for each of them. The other attributes are no states of the channel: `swept`,
+`_cleared` and `_renewed` are answers to requests, which do not exclude each other. `killed` and `_hanging_up` belong to
+`kill`. messages.py has the grammar of the messages, process.py the state of a command, leash.py that of the leash.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from typing import Final
 from k8spilot.common.aio import first_of, is_set, set_once
 from k8spilot.common.errors import PayloadLost
 from k8spilot.common.peer_credentials import supplementary_groups
+from k8spilot.payload_init.leash import Leash
+from k8spilot.payload_init.messages import Answer, Cleared, Hello, LeashAnswer, Message, Renewal, Swept, parse
 from k8spilot.payload_init.process import Process, is_stopped
 from k8spilot.payload_init.terminals import Terminal
 
@@ -47,25 +49,15 @@ class Channel:
         self._socket = connection
         self.pid = pid
         self._process = os.pidfd_open(pid)
-        self.fresh = False
-        self.scoped: bool | None = None
-        """Whether the kernel isolates its processes from abstract sockets of other containers; None before the
-        hello."""
-        self.bind = ""
-        """Id of the change of image for which the container was created (kube/own_pod.py), as the kubelet received
-        it."""
+        self.hello: asyncio.Future[Hello] = loop.create_future()
         self.cgroup: dict[str, int] = {}
-        """Open files of the container's cgroup, by name."""
+        """Open files of the container's cgroup, by name; empty before the hello."""
         self.root: int | None = None
         """Open root folder of the container; None before the hello and after the process's end."""
-        self.hello: asyncio.Future[None] = loop.create_future()
         self._processes: dict[int, Process] = {}
         """Commands by number, until they end: the measurement of the disk starts one every few seconds."""
         self.swept: asyncio.Future[None] = loop.create_future()
-        self.leashed: asyncio.Future[int] = loop.create_future()
-        """payload-init's answer to the last `leash`: an errno, or 0 if it has accepted the terminal."""
-        self._leash: Terminal | None = None
-        """The terminal of its leash; None if it could not accept one."""
+        self.leash = Leash()
         self._hanging_up: asyncio.TimerHandle | None = None
         """Hangs up the leash, unless payload-init ends before, as `kill` has asked it to."""
         self._cleared: asyncio.Future[None] | None = None
@@ -184,44 +176,24 @@ class Channel:
             seconds = 0.0 if is_stopped(self.pid) else _END_SECONDS
             self._hanging_up = asyncio.get_running_loop().call_later(seconds, self._let_go)
 
-    def leash(self, terminal: Terminal) -> None:
-        """Attach payload-init to `terminal`, whose end kills it, for a pilot that may not signal it.
+    def offer_leash(self, terminal: Terminal) -> None:
+        """Offer payload-init a terminal whose end kills it, for a pilot that may not signal it.
 
-        `leashed` has the result. The terminal is returned when payload-init has ended, or could not accept it.
+        `leash.answer` has the result. The terminal is returned when payload-init has ended, or could not accept it.
 
         Raises:
             PayloadLost: the container has ended.
         """
-        self.leashed = asyncio.get_running_loop().create_future()
-        self._leash = terminal
+        self.leash.offer(terminal)
         try:
             self._send(b"leash", [terminal.slave])
         except PayloadLost:
-            self._unleash()
+            self.leash.give_back()
             raise
-
-    @property
-    def is_leashed(self) -> bool:
-        """Whether `kill` works for a pilot that may not signal payload-init."""
-        return self._leash is not None and self.leashed.done() and not self.leashed.cancelled()
-
-    @property
-    def deadly_signals(self) -> tuple[int, ...]:
-        """Signals that end payload-init: with a leash it does not block SIGHUP, which a job may send as well."""
-        was_leashed = self.leashed.done() and not self.leashed.cancelled() and self.leashed.result() == 0
-        return (signal.SIGKILL, signal.SIGHUP) if was_leashed else (signal.SIGKILL,)
-
-    def _unleash(self) -> None:
-        if self._leash is not None:
-            terminal, self._leash = self._leash, None
-            terminal.give_back()
 
     def _let_go(self) -> None:
         self._hanging_up = None
-        if self._leash is not None:
-            terminal, self._leash = self._leash, None
-            terminal.hang_up()
-        else:
+        if not self.leash.hang_up():
             logger.warning("%r cannot be killed: it has no leash. The kubelet kills it after the grace period.", self)
 
     def close(self) -> None:
@@ -233,14 +205,14 @@ class Channel:
         self.closed.set_result(None)
         for process in self._processes.values():
             process.lose()
-        for future in (self.hello, self.swept, self.leashed):
+        self.leash.cancel()
+        for future in (self.hello, self.swept):
             future.cancel()
 
     def release(self) -> None:
         """Close the cgroup's files, which outlive the connection because their last figures are read after the end."""
-        if self._leash is not None and not self._has_ended():
+        if not self._has_ended() and self.leash.hang_up():
             self.killed = True
-            self._let_go()
         self._lose()
         while self.cgroup:
             os.close(self.cgroup.popitem()[1])
@@ -264,7 +236,7 @@ class Channel:
             while self.open and self._read():
                 pass
             self.close()
-            self._unleash()
+            self.leash.give_back()
             if self.root is not None:  # it would keep the container's file system
                 os.close(self.root)
                 self.root = None
@@ -292,40 +264,42 @@ class Channel:
             data, descriptors = b"", []
         if not data:
             self.close()
-        elif not self._handle(data.decode("ascii", "replace").split(" "), descriptors):
+        elif (message := parse(data)) is None or not self._handle(message, descriptors):
             logger.warning("%r sent an invalid message (%r); it is disconnected.", self, data[:80])
             self.close()
         for descriptor in descriptors:
             os.close(descriptor)
         return True
 
-    def _handle(self, fields: list[str], descriptors: list[int]) -> bool:
-        """Handle a message and its descriptors. Return whether the message is valid now."""
-        is_valid = False
-        match fields:
-            case ["hello", "4", "fresh" | "used" as word, "scoped" | "open" as reach, bind, *names] if (
-                len(set(names)) == len(descriptors) == len(names) and not self.hello.done()
-            ):
-                self.fresh, self.scoped = word == "fresh", reach == "scoped"
-                self.bind = bind
-                self.cgroup = dict(zip(names, descriptors, strict=True))
-                self.root = self.cgroup.pop("root", None)
-                descriptors.clear()
-                is_valid = set_once(self.hello, None)
-            case ["leash", error] if error.isdecimal() and self._leash is not None:
-                is_valid = set_once(self.leashed, int(error))
-                if int(error):
-                    self._unleash()
-            case ["swept"]:
-                is_valid = set_once(self.swept, None)
-            case ["cleared"]:
-                is_valid = self._cleared is not None and set_once(self._cleared, None)
-            case ["renewed"]:
-                is_valid = self._renewed is not None and set_once(self._renewed, "")
-            case ["worn", what] if what:
-                is_valid = self._renewed is not None and set_once(self._renewed, what)
-            case [report, number, *values] if number.isdecimal() and int(number) in self._processes:
-                is_valid = self._processes[int(number)].handle(report, values, descriptors)
-                if is_valid and report == "exit":  # the last message of a command
-                    del self._processes[int(number)]
-        return is_valid
+    def _handle(self, message: Message, descriptors: list[int]) -> bool:
+        """Handle a message, and take its descriptors. Return whether the message is valid now."""
+        match message:
+            case Hello():
+                return self._handle_hello(message, descriptors)
+            case Swept() | Cleared() | LeashAnswer() | Renewal():
+                return self._handle_answer(message)
+        process = self._processes.get(message.number)
+        if process is None or not process.handle(message, descriptors):
+            return False
+        if process.exited.done():  # its last message
+            del self._processes[message.number]
+        return True
+
+    def _handle_answer(self, answer: Answer) -> bool:
+        match answer:
+            case Swept():
+                return set_once(self.swept, None)
+            case Cleared():
+                return self._cleared is not None and set_once(self._cleared, None)
+            case LeashAnswer(error):
+                return self.leash.handle(error)
+            case Renewal(worn):
+                return self._renewed is not None and set_once(self._renewed, worn)
+
+    def _handle_hello(self, hello: Hello, descriptors: list[int]) -> bool:
+        if len(hello.names) != len(descriptors) or not set_once(self.hello, hello):
+            return False
+        self.cgroup = dict(zip(hello.names, descriptors, strict=True))
+        self.root = self.cgroup.pop("root", None)
+        descriptors.clear()
+        return True

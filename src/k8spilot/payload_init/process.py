@@ -1,18 +1,14 @@
-"""A command of payload-init by its messages (payload-init.c), and the test whether a process is stopped."""
+"""A command of payload-init by its messages (messages.py), and the test whether a process is stopped."""
 
 import asyncio
 import logging
-import os
-from typing import Final
 
 import psutil
 
 from k8spilot.common.aio import set_once
+from k8spilot.payload_init.messages import Exited, Failed, Report, Started, TerminalOpened
 
 logger = logging.getLogger(__name__)
-
-_LAST_STATUS: Final = 0xFFFF
-"""Highest status of waitpid(2)."""
 
 
 class Process:
@@ -32,30 +28,26 @@ class Process:
         self.failed_stage = ""
         """Stage in which it failed, as payload-init names it."""
 
-    def handle(self, word: str, values: list[str], descriptors: list[int]) -> bool:
+    def handle(self, report: Report, descriptors: list[int]) -> bool:
         """Handle a message about the command, and take its descriptor. Return whether the message is valid now."""
-        match word, values:
-            case "terminal", [] if len(descriptors) == 1 and not self.terminal.done():
+        match report:
+            case TerminalOpened():
+                if len(descriptors) != 1 or self.terminal.done():
+                    return False
                 return set_once(self.terminal, descriptors.pop())
-            case "started", [_]:
+            case Started():
                 return set_once(self.started, None)
-            case "failed", [error, stage] if error.isdecimal():
-                self.error, self.failed_stage = int(error), stage
-                logger.info("Command %d could not run: %s failed with errno %s.", self.number, stage, error)
+            case Failed(_, error, stage):
+                self.error, self.failed_stage = error, stage
+                logger.info("Command %d could not run: %s failed with errno %d.", self.number, stage, error)
                 return set_once(self.started, None)
-            case "exit", [status] if status.isdecimal() and _is_end(int(status)):
-                return set_once(self.exited, int(status))
-        return False
+            case Exited(_, status):
+                return set_once(self.exited, status)
 
     def lose(self) -> None:
         """Cancel the futures: no more messages will arrive."""
         for future in (self.terminal, self.started, self.exited):
             future.cancel()
-
-
-def _is_end(status: int) -> bool:
-    """Return whether a wait status is that of an ended process. Others are of a stopped process."""
-    return status <= _LAST_STATUS and (os.WIFEXITED(status) or os.WIFSIGNALED(status))
 
 
 def is_stopped(pid: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import psutil
 
-from k8spilot.common.aio import named
+from k8spilot.common.aio import is_set, named
 from k8spilot.common.files import replaced
 from k8spilot.common.peer_credentials import peer_of
 from k8spilot.payload_init.channel import Channel
@@ -72,7 +72,7 @@ class PayloadInitServer:
         async with self._arrived:
             while True:
                 channel = self.current
-                if channel is not None and channel.hello.done() and channel.still_open() and wanted(channel):
+                if channel is not None and is_set(channel.hello) and channel.still_open() and wanted(channel):
                     return channel
                 await self._arrived.wait()
 
@@ -122,9 +122,9 @@ class PayloadInitServer:
     async def _greet(self, channel: Channel) -> None:
         """Notify waiting tasks of a channel's hello. Close a channel without one."""
         await asyncio.wait([channel.hello, channel.closed], timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if not channel.hello.done():
+        if not is_set(channel.hello):
             channel.close()
-        elif channel.scoped is False and not self._is_reported:
+        elif not channel.hello.result().scoped and not self._is_reported:
             self._is_reported = True
             logger.warning(
                 "Jobs can reach abstract Unix sockets of this pod's other containers: the node's kernel is older than "

@@ -117,15 +117,16 @@ class PayloadScrubber:
             PilotError: payload-init takes no terminal.
             Shortage: the node has no free terminal.
         """
+        leash = channel.leash
         for _ in range(_TERMINALS):
-            if channel.is_leashed:
+            if leash.is_attached:
                 return
-            channel.leash(self._terminals.take())
-            await first_of(channel.leashed, channel.closed, seconds=_LEASH_SECONDS)
-            if not is_set(channel.leashed):
+            channel.offer_leash(self._terminals.take())
+            await first_of(leash.answer, channel.closed, seconds=_LEASH_SECONDS)
+            if not is_set(leash.answer):
                 break
-        if not channel.is_leashed:
-            why = os.strerror(channel.leashed.result()) if is_set(channel.leashed) else "it does not answer"
+        if not leash.is_attached:
+            why = os.strerror(leash.answer.result()) if is_set(leash.answer) else "it does not answer"
             raise PilotError(f"payload-init takes no terminal whose hang-up could kill it: {why}")
 
     async def unlock(self, channel: Channel) -> None:
