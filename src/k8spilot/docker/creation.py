@@ -179,14 +179,8 @@ async def _create(
     """
     payload, reference = store.payload, Reference.parse(request.image)
     stdio = Stdio(terminal=request.terminal, reads=request.reads)
-    inert = Container(
-        name=name,
-        image=Image(reference, None),
-        specification=request,
-        payload=payload,
-        command=_NEVER,
-        stdio=stdio,
-    )
+    new = partial(Container, name=name, specification=request, payload=payload, stdio=stdio)
+    inert = new(image=Image(reference, None), command=_NEVER)
     bound = named(payload.bound(reference, request.size if request.is_job else None))
     container: Container | None = None
     try:
@@ -195,27 +189,13 @@ async def _create(
             inert.kill_early(signalled.result())
             return inert
         bind = bound.result()
-        container = Container(
-            name=name,
-            image=bind.image,
-            specification=request,
-            payload=payload,
-            command=request.resolve(bind.image),
-            stdio=stdio,
-            bind=bind,
-            subject=bind.subject,
-        )
+        container = new(image=bind.image, command=request.resolve(bind.image), bind=bind, subject=bind.subject)
     except BindError as error:
         if not request.is_job or not store.requeues(error):
             if store.unused_credentials == reference.source and isinstance(error, ImageError | ImageNotHere):
                 raise ImageError(f"{error}; {_UNUSED_CREDENTIALS}") from error
             raise
-        # The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
-        logger.warning("%s goes back to the queue: %s.", name, error)
-        if isinstance(error, NotHere):
-            store.background.start(partial(store.listener.left, reference, error), f"refusal of {reference}")
-        elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
-            store.background.start(store.job_ends.lost, f"loss of {name}")
+        _report_loss(store, name, reference, error)
         inert.loss = PayloadLost(str(error))
         return inert
     finally:
@@ -225,3 +205,15 @@ async def _create(
         if container is None and not bound.cancelled() and bound.exception() is None:
             await completed(payload.remove(bound.result()))  # no container owns this bind
     return container
+
+
+def _report_loss(store: ContainerStore, name: str, reference: Reference, error: BindError) -> None:
+    """Report that a job goes back to the queue, as HTCondor does with one whose container is lost.
+
+    The job is not at fault, so that it must not be held.
+    """
+    logger.warning("%s goes back to the queue: %s.", name, error)
+    if isinstance(error, NotHere):
+        store.background.start(partial(store.listener.left, reference, error), f"refusal of {reference}")
+    elif not isinstance(error, ImageNotNow | ClusterError):  # these keep the next jobs away themselves
+        store.background.start(store.job_ends.lost, f"loss of {name}")

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import psutil
 
-from k8spilot.common.aio import is_set, named
+from k8spilot.common.aio import first_of, is_set, named
 from k8spilot.common.files import replaced
 from k8spilot.common.peer_credentials import peer_of
 from k8spilot.payload_init.channel import Channel
@@ -121,7 +121,7 @@ class PayloadInitServer:
 
     async def _greet(self, channel: Channel) -> None:
         """Notify waiting tasks of a channel's hello. Close a channel without one."""
-        await asyncio.wait([channel.hello, channel.closed], timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await first_of(channel.hello, channel.closed, seconds=_HELLO_SECONDS)
         if not is_set(channel.hello):
             channel.close()
         elif not channel.hello.result().scoped and not self._is_reported:
