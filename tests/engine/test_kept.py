@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common.errors import PilotError
-from k8spilot.kube import reflector
+from k8spilot.kube import watch_pace
 from tests.engine.faulty import FAULTS, Place
 from tests.engine.rings import eventually
 
@@ -25,7 +25,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     By `logging.disable`, which makes loggers forget what they know: one that has logged before, in another test of this
     process, would go on.
     """
-    monkeypatch.setattr(reflector, "_BACK_OFF_SECONDS", (0.1, 0.4))
+    monkeypatch.setattr(watch_pace, "_BACK_OFF_SECONDS", (0.1, 0.4))
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -125,7 +125,7 @@ async def test_without_a_scope_payload_init_works_and_says_so_and_it_is_logged_o
     async with containers(programs) as place:
         for _ in range(2):
             container, channel = await place.start([scoped] * LAYERS)  # the kernel refuses one more
-            assert not channel.hello.result().scoped
+            assert channel.scoped is False
             stdio = Stdio()
             session = ExecSession(channel, 1, Command((b"/hello",), directory=b"/"), stdio)
             await session.follow()
@@ -134,4 +134,4 @@ async def test_without_a_scope_payload_init_works_and_says_so_and_it_is_logged_o
             await asyncio.wait_for(channel.gone, 5)
         assert sum("reach abstract Unix sockets" in one for one in caplog.messages) == 1
         _, channel = await place.start()
-        assert channel.hello.result().scoped
+        assert channel.scoped is True

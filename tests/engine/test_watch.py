@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from k8spilot.kube import backoff, reflector
+from k8spilot.kube import backoff, watch_pace
 from k8spilot.payload import listeners
 from lab.faulty import Fault
 from tests.engine.faulty import Place, so
@@ -86,7 +86,7 @@ async def test_a_silent_watch_of_a_server_with_bookmarks_is_opened_again(place: 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch is a good one after a moment, and pilots come back over a time that no test waits for."""
-    monkeypatch.setattr(reflector, "_STEADY_SECONDS", 0.2)
+    monkeypatch.setattr(watch_pace, "_STEADY_SECONDS", 0.2)
     monkeypatch.setattr(backoff, "SPREAD_SECONDS", 10_000.0)
 
 

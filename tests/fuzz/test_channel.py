@@ -118,7 +118,7 @@ async def _listen_to(packets: list[tuple[bytes, int]], *, ends: bool) -> None:
                 peer.connect(str(path))
                 peer.send(b"hello 4 fresh scoped -")
                 async with asyncio.timeout(5):
-                    await init_server.until(lambda found: found.fresh and found is not channel)
+                    await init_server.until(lambda found: found.hello.result().fresh and found is not channel)
             for greeting in list(init_server._greetings):
                 await greeting
     assert not faults, faults

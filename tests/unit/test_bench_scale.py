@@ -16,9 +16,9 @@ from bench.scale.kubelets import status
 from bench.scale.pilots import CountedApi, Request
 from bench.scale.server import API, ETCD
 from k8spilot.common.errors import ClusterError
-from k8spilot.kube import reflector
 from k8spilot.kube.client import Access, Api, ApiRefusal
 from k8spilot.kube.pod import container
+from k8spilot.kube.watch_pace import NEED_SECONDS
 
 
 def test_what_was_not_measured_of_many_pilots_is_none_and_no_nought() -> None:
@@ -122,7 +122,7 @@ def test_goals_about_many_pilots_are_about_sizes_that_are_measured() -> None:
     assert [size for size, plan in PLANS.items() if plan.restart] == [1000, 10_000]
     assert PLANS[max(PLANS)].idle_seconds >= 300
     # Who has bound within the last minute comes back to an API server at once.
-    assert all(plan.idle_seconds > reflector._NEED_SECONDS for plan in PLANS.values() if plan.restart)
+    assert all(plan.idle_seconds > NEED_SECONDS for plan in PLANS.values() if plan.restart)
 
 
 def test_a_faked_kubelet_says_what_pilots_read_in_a_pods_status() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from k8spilot.kube import reflector
+from k8spilot.kube import watch_pace
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.reflector import PodReflector
 
@@ -51,7 +51,7 @@ class Server:
 @pytest.fixture
 async def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Server:
     """One whose first watch ends with a line, followed by a reflector."""
-    monkeypatch.setattr(reflector, "_BACK_OFF_SECONDS", (0.05, 0.1))
+    monkeypatch.setattr(watch_pace, "_BACK_OFF_SECONDS", (0.05, 0.1))
     server = Server(request.param)
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/pilots/pods", server.answer)

@@ -19,20 +19,15 @@ import aiohttp
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube import watch_stream
-from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.kube.connectivity import Connectivity
 from k8spilot.kube.pod import version_of
+from k8spilot.kube.watch_pace import NEED_SECONDS, WatchPace, is_expired
 
 logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS: Final = (240, 300)
 """Range of a watch's length in seconds. It is random, so that pilots do not return all at once."""
-_BACK_OFF_SECONDS: Final = (1.0, 30.0)
-_STEADY_SECONDS: Final = 30.0
-"""Seconds after which a watch was successful: if the server ended it, the next one starts at once."""
-_NEED_SECONDS: Final = 60.0
-"""Seconds after a change in which its outcome matters, so that a lost watch restarts soon."""
 REQUEST_SECONDS: Final = 30.0
 """Limit of one request, in seconds."""
 _OF_THE_SERVER: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
@@ -63,7 +58,7 @@ class PodReflector:
         """Notifies changes of the pod."""
         self._answered = asyncio.Event()
         """Set when the API server has answered, which is a reason to restart the watch now."""
-        self._asked = -_NEED_SECONDS
+        self._asked = -NEED_SECONDS
         """Time of the last request for a change (the event loop's clock, seconds)."""
 
     @property
@@ -120,8 +115,7 @@ class PodReflector:
     async def run(self) -> None:
         """List and watch until the pod is gone. Repeat after every failure, with growing pauses."""
         loop = asyncio.get_running_loop()
-        back_off = BackOff(*_BACK_OFF_SECONDS)
-        expired = steady = False
+        pace = WatchPace()
         while not self.gone:
             began = loop.time()
             fault: Exception | None = None
@@ -137,24 +131,14 @@ class PodReflector:
                 logger.warning("The Kubernetes API sent an invalid event of a pod's watch.", exc_info=error)
                 self._version = ""
                 fault = error
-            # A server that has just started remembers nothing, but is available again.
-            again, expired = expired, fault is not None and _is_expired(fault)
-            lasted = loop.time() - began >= _STEADY_SECONDS
-            steady = steady or lasted
-            if lasted or (expired and not again):
-                back_off.reset()
-                if fault is None:
-                    continue
-            # A server's end ends the watches of all pilots, which must return one after another.
-            calm = steady and not expired and loop.time() - self._asked >= _NEED_SECONDS
-            steady = False
-            await self._pause(fault, back_off.spread() if calm else back_off.delay(fault))
+            now = loop.time()
+            seconds = pace.pause(fault, lasted=now - began, since_change=now - self._asked)
+            if seconds and not self.gone:
+                await self._pause(fault, seconds)
 
     async def _pause(self, fault: Exception | None, seconds: float) -> None:
         """Wait before the next watch; shorten the wait when another request shows that the server is available."""
-        if self.gone:
-            return
-        if fault is None or _is_expired(fault):
+        if fault is None or is_expired(fault):
             logger.info("The watch of the own pod has ended; watching again in %.1f s.", seconds)
         else:
             logger.warning("The own pod cannot be watched (%s); trying again in %.1f s.", _words(fault), seconds)
@@ -244,11 +228,6 @@ def _is_of_the_version(error: ApiRefusal) -> bool:
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _FROM_THE_FUTURE in str(error)
     return error.status not in _OF_THE_SERVER
-
-
-def _is_expired(fault: Exception) -> bool:
-    """Return whether the server no longer knows our resource version."""
-    return isinstance(fault, ApiRefusal) and fault.status == HTTPStatus.GONE
 
 
 def _words(error: BaseException) -> str:

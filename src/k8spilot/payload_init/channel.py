@@ -79,6 +79,11 @@ class Channel:
         """Whether the process still has its end of the socket open."""
         return not self.closed.done()
 
+    @property
+    def scoped(self) -> bool | None:
+        """Whether the container's processes are isolated from abstract sockets of others; None before the hello."""
+        return self.hello.result().scoped if is_set(self.hello) else None
+
     def still_open(self) -> bool:
         """Return the same as `open`, but check with the kernel: the end of the stream may be unread."""
         if self.open:

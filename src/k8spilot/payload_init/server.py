@@ -124,7 +124,7 @@ class PayloadInitServer:
         await first_of(channel.hello, channel.closed, seconds=_HELLO_SECONDS)
         if not is_set(channel.hello):
             channel.close()
-        elif not channel.hello.result().scoped and not self._is_reported:
+        elif not channel.scoped and not self._is_reported:
             self._is_reported = True
             logger.warning(
                 "Jobs can reach abstract Unix sockets of this pod's other containers: the node's kernel is older than "
