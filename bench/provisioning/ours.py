@@ -7,9 +7,9 @@ from bench.provisioning.demand import Size
 from bench.provisioning.pods import Phase, Pod, Shape
 from bench.provisioning.pool import Life
 from bench.provisioning.world import Orders, Sight
-from k8spilot.provisioner import backoff, scaling
-from k8spilot.provisioner.limits import Limits
-from k8spilot.provisioner.model import (
+from k8spilot.provisioner.planning import backoff, scaling
+from k8spilot.provisioner.planning.limits import Limits
+from k8spilot.provisioner.planning.model import (
     Demand,
     JobGroup,
     Pilot,
@@ -19,8 +19,8 @@ from k8spilot.provisioner.model import (
     Template,
     TemplateClosure,
 )
-from k8spilot.provisioner.plan import plan
-from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.planning.plan import plan
+from k8spilot.provisioner.planning.resources import Resources
 
 TURN_SECONDS = 5.0
 """Default of K8SPILOT_INTERVAL_SECONDS."""

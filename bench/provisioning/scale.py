@@ -16,7 +16,7 @@ import yaml
 from bench.figures import say
 from bench.scale.server import Server, server
 from k8spilot.provisioner.actuator import pod_of
-from k8spilot.provisioner.templates import version_of
+from k8spilot.provisioner.templates.pod_template import version_of
 from lab.api import Lab
 from lab.errors import LabError
 from lab.factory import Factory, TemplateOf

@@ -18,13 +18,14 @@ from kubernetes.aio import client
 
 from bench.figures import say
 from bench.provisioning import scale_pool
-from k8spilot.provisioner import pool_worker, report
+from k8spilot.provisioner import report
 from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
-from k8spilot.provisioner.model import PoolQuery, PoolView
-from k8spilot.provisioner.pool import PoolClient
-from k8spilot.provisioner.pool_configuration import PoolConfiguration
+from k8spilot.provisioner.planning.model import PoolQuery, PoolView
+from k8spilot.provisioner.pool import worker
+from k8spilot.provisioner.pool.client import PoolClient
+from k8spilot.provisioner.pool.configuration import PoolConfiguration
 from k8spilot.provisioner.settings import ProvisionerSettings
 
 GROUPS, JOBS = 500, 100_000
@@ -40,7 +41,7 @@ class SimulatedPool(PoolClient):
         super().__init__(PoolConfiguration(Path("/nonexistent"), ""))
         suspects = str(Path(tempfile.mkdtemp(prefix="k8spilot-scale-")) / "suspect")
         self._simulator = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), pool_worker.set_up, ("/dev/null", suspects)
+            1, multiprocessing.get_context("spawn"), worker.set_up, ("/dev/null", suspects)
         )
         self._pods = pods
 

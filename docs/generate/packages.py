@@ -38,7 +38,8 @@ def page() -> str:
     """The page."""
     parts = [INTRODUCTION, "```", *layers(), "```\n", "## Packages\n"]
     for name, words in packages():
-        parts += [f"{'####' if '/' in name else '###'} `{name}/`\n", f"{words}\n"]
+        paragraphs = [" ".join(paragraph.split()) for paragraph in words.split("\n\n")]
+        parts += [f"{'####' if '/' in name else '###'} `{name}/`\n", *(f"{one}\n" for one in paragraphs)]
     return "\n".join([*parts, OTHERS])
 
 

@@ -84,7 +84,7 @@ def test_a_pilot_that_the_pool_does_not_take_is_not_fit_and_ends_with_the_reason
         assert any(WORDS[key] in one["message"] for one in _of(lab, name, "Drained"))
         log = until(partial(_log_of_the_ended, lab, name, ended["message"]), "the message is the last line of the log")
         errors = {line.split()[2] for line in log.splitlines() if " ERROR " in line}
-        assert {"condor.startd:", "k8spilot.condor.pool_watch:", "k8spilot.supervisor:"} <= errors
+        assert {"condor.startd:", "k8spilot.condor.daemons.pool_watch:", "k8spilot.supervisor:"} <= errors
 
 
 def _of(lab: Lab, name: str, reason: str) -> list[dict[str, Any]]:

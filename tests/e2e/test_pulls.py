@@ -29,7 +29,7 @@ AVOIDED_SECONDS = 600
 """How long a registry is avoided (docs/reference/failures/)."""
 
 FIRST_UPDATE_SECONDS = 3
-"""STARTER_INITIAL_UPDATE_INTERVAL of the pilot (condor/template.py)."""
+"""STARTER_INITIAL_UPDATE_INTERVAL of the pilot (condor/configuration/template.py)."""
 
 IDLE = 1
 """JobStatus."""

@@ -10,7 +10,7 @@ from tests.e2e.pool import Pool, result, until
 SET = """/opt/k8spilot/bin/python -c '
 import asyncio, json, sys
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.startd_ad import LocalStartdAd
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
 from k8spilot.settings import Settings
 settings = Settings.from_environment()
 assert asyncio.run(LocalStartdAd(Folders.of(settings), settings).set(json.loads(sys.argv[1])))

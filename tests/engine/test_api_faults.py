@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.kube import watch_stream
-from k8spilot.payload import binder
+from k8spilot.payload.binding import binder
 from lab import pki
 from lab.api import Lab
 from lab.faulty import Fault

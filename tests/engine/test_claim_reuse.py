@@ -8,7 +8,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from k8spilot.payload import reuse
 from tests.engine.client import Client, Job, Result
 from tests.engine.rings import Simulated, eventually, set_image, several_slots, simulated

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.payload import binder
+from k8spilot.payload.binding import binder
 from tests.engine.client import Answer
 from tests.engine.rings import Engine, Simulated, set_image, simulated
 from tests.simulator.api_server import ApiServer

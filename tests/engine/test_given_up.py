@@ -9,7 +9,8 @@ import pytest
 
 from k8spilot.cli import status
 from k8spilot.engine import startup
-from k8spilot.payload import abandoned_pull, listeners
+from k8spilot.payload import listeners
+from k8spilot.payload.binding import abandoned_pull
 from tests.engine.observed import events, get, metrics, observed, told
 from tests.engine.rings import Simulated, simulated
 from tests.engine.test_disturbances import _goes_back_to_the_queue

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from k8spilot.cli import status
-from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from k8spilot.docker.container import Container
 from k8spilot.docker.job_ends import JobEnds
-from k8spilot.payload import binder, usage
+from k8spilot.payload import usage
+from k8spilot.payload.binding import binder
 from k8spilot.payload.scrub.from_pilot import PilotScrubber
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.terminals import Terminals

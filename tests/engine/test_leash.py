@@ -14,11 +14,11 @@ import pytest
 
 from k8spilot.common.errors import PayloadLost
 from k8spilot.model.command import Command
-from k8spilot.payload.exec_session import ExecSession
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload.listeners import SHORTAGE_SECONDS
 from k8spilot.payload.scrub.from_payload import PayloadScrubber
 from k8spilot.payload.scrub.scrubber import ScrubRunner
-from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.install import SOCKET
 from k8spilot.payload_init.server import PayloadInitServer

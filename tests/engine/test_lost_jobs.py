@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from k8spilot.docker import store
 from tests.engine.client import Client
 from tests.engine.rings import Simulated, eventually

@@ -3,8 +3,8 @@
 import asyncio
 
 from k8spilot.model.command import Command
-from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 from tests.engine.payload_inits import containers
 from tests.simulator.programs import Programs
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from k8spilot.cli import status
-from k8spilot.condor.agent_link import RemoteStartdAd
+from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from tests.engine.client import Answer
 from tests.engine.faulty import lost
 from tests.engine.rings import Simulated, eventually, patched, simulated

@@ -12,8 +12,8 @@ import pytest
 
 from k8spilot.cli import status
 from k8spilot.model.command import Command
-from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 from tests.engine.payload_inits import build_scoped, containers
 from tests.engine.rings import Engine, Simulated
 from tests.simulator.programs import Programs

@@ -10,7 +10,7 @@ from k8spilot.common import pilot_api
 from k8spilot.common.errors import ClusterRefused
 from k8spilot.kube import kubelet_work
 from k8spilot.kube.own_pod import Sidecar
-from k8spilot.payload import binder
+from k8spilot.payload.binding import binder
 from tests.engine.client import Client
 from tests.engine.rings import Simulated, eventually, several_slots
 from tests.simulator.node import Timing

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from k8spilot.common import logs
 from k8spilot.common.errors import ImageError, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
-from k8spilot.condor.daemon_logs import end_of_startd
+from k8spilot.condor.daemons.logs import end_of_startd
 from k8spilot.docker.create.options import IGNORED
 from k8spilot.docker.create.specification import SlotLimits, check_name, execution_command, specification
 from k8spilot.docker.logs import _whole_lines
@@ -20,7 +20,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.image_errors import cause_of
 from k8spilot.model.reference import Reference
-from k8spilot.payload.output_buffer import OutputBuffer
+from k8spilot.payload.command.output_buffer import OutputBuffer
 from k8spilot.registry.image_index import choose
 from k8spilot.registry.skopeo import _image, _message
 from tests.fuzz.drawing import JSON, drawn

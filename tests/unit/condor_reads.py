@@ -10,7 +10,7 @@ from typing import Any
 import classad2
 import htcondor2  # noqa: F401 -- gives ClassAds the functions that HTCondor adds, as in its daemons
 
-from k8spilot.condor.config import render
+from k8spilot.condor.configuration.values import render
 from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
 

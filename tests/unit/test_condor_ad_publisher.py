@@ -9,8 +9,8 @@ import pytest
 
 from k8spilot.common import logs
 from k8spilot.common.errors import ClusterRefused, ImageNotHere, ImageNotNow, NotHere
-from k8spilot.condor.ad_publisher import AdPublisher, PublishedAds
-from k8spilot.condor.startd_ad import StartdAd, Value
+from k8spilot.condor.ads.publisher import AdPublisher, PublishedAds
+from k8spilot.condor.ads.startd_ad import StartdAd, Value
 from k8spilot.model import avoided_images
 from k8spilot.model.reference import Reference
 

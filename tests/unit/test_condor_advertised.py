@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import SettingsError
-from k8spilot.condor.config import render
+from k8spilot.condor.ads.node_images import NodeImages, listed
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
+from k8spilot.condor.configuration.values import render
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.node_images import NodeImages, listed
-from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.kube.client import Access, Api
 from k8spilot.kube.node import image_names
 from k8spilot.model.reference import Reference

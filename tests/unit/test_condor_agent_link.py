@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from k8spilot.common import pilot_api
-from k8spilot.condor import pool_watch
+from k8spilot.condor.ads.agent_link import RemoteStartdAd, facts_route
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
 from k8spilot.condor.agent import HTCondorAgent, facts
-from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
+from k8spilot.condor.daemons import pool_watch
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
 from k8spilot.supervisor.plan import DONE, FACTS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor import collectors as subject
-from k8spilot.condor.collectors import Collectors, unreachable
+from k8spilot.condor.daemons import collectors as subject
+from k8spilot.condor.daemons.collectors import Collectors, unreachable
 from k8spilot.condor.folders import Folders
 from tests.unit.condor_reads import settings as known_settings
 from tests.unit.test_condor_tokens import CLAIMS, token

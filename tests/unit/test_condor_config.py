@@ -11,10 +11,10 @@ import htcondor2  # noqa: F401 -- gives ClassAds the functions that HTCondor add
 import pytest
 
 from k8spilot.common.errors import SettingsError
-from k8spilot.condor.classads import quoted
-from k8spilot.condor.config import machine_name, pod_of, render
+from k8spilot.condor.configuration.classads import quoted
+from k8spilot.condor.configuration.pools import resolve
+from k8spilot.condor.configuration.values import machine_name, pod_of, render
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.pools import resolve
 from k8spilot.model.reference import FILE_IMAGE
 from k8spilot.settings.parsers import image_rules
 from tests.unit.condor_reads import BROKERS, STARTED, accepts, evaluated, image, parsed, settings, written

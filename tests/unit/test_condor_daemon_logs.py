@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from k8spilot.condor import daemon_logs
-from k8spilot.condor.daemon_logs import copy_logs, end_of_startd, masked, startd_has_ended, startd_runs
+from k8spilot.condor.daemons import logs
+from k8spilot.condor.daemons.logs import copy_logs, end_of_startd, masked, startd_has_ended, startd_runs
 from k8spilot.condor.folders import Folders
 
 END = "The STARTD (pid 36) exited with status"
@@ -174,7 +174,7 @@ async def test_what_is_logged_while_no_thread_can_be_started_is_read_later(
         lines.put_nowait(line)
 
     monkeypatch.setattr(loop, "run_in_executor", run_in_executor)
-    monkeypatch.setattr(daemon_logs, "_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(logs, "_RETRY_SECONDS", 0.2)
     task = asyncio.create_task(copy_logs(folders, handle_line))
     async with asyncio.timeout(10):
         await refused.wait()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from k8spilot.common import aio
-from k8spilot.condor import daemon_watch
-from k8spilot.condor.daemon_watch import DaemonWatch
-from k8spilot.condor.end_reason import EndReason
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
+from k8spilot.condor.daemons import watch as subject
+from k8spilot.condor.daemons.end_reason import EndReason
+from k8spilot.condor.daemons.watch import DaemonWatch
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from tests.unit.condor_reads import settings as known_settings
 
@@ -70,7 +70,7 @@ async def test_a_defect_in_the_check_of_the_daemons_ends_nothing(
         calls.put_nowait(None)
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(daemon_watch, "end_hanging_daemons", fail)
+    monkeypatch.setattr(subject, "end_hanging_daemons", fail)
     daemons = watch(folders, Reports())
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks, daemons.running(tasks, include_existing=False):
         for _ in range(2):

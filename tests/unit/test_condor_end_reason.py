@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor.end_reason import EndReason
-from k8spilot.condor.log_lines import LogLine
+from k8spilot.condor.daemons.end_reason import EndReason
+from k8spilot.condor.daemons.log_lines import LogLine
 from k8spilot.kube.deletion import deletion
 from k8spilot.model.pool_state import LOG, PoolState
 

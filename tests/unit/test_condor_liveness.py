@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor import liveness
+from k8spilot.condor.daemons import liveness
+from k8spilot.condor.daemons.liveness import JOB_LOG, LOG, SilenceLimits, end_hanging_daemons
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.liveness import JOB_LOG, LOG, SilenceLimits, end_hanging_daemons
 
 DAEMON = "import socket, sys, time\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n"
 ADDRESS = (
@@ -60,7 +60,7 @@ async def test_a_daemon_that_answers_is_left_alone(folders: Folders, master: "su
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is waited for for a moment."""
-    monkeypatch.setattr("k8spilot.condor.liveness._ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("k8spilot.condor.daemons.liveness._ANSWER_SECONDS", 0.3)
 
 
 @pytest.mark.usefixtures("short")

@@ -13,8 +13,8 @@ from typing import IO, Any
 import pytest
 from asyncinotify import Inotify
 
-from k8spilot.condor import log_follower
-from k8spilot.condor.log_follower import LogFollower
+from k8spilot.condor.daemons import log_follower
+from k8spilot.condor.daemons.log_follower import LogFollower
 
 NAME = "StartLog"
 Lines = asyncio.Queue[bytes]

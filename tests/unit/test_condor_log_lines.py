@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from k8spilot.condor.log_lines import JobLines, LogLine
+from k8spilot.condor.daemons.log_lines import JobLines, LogLine
 
 HEAD = "11/25/26 13:39:32.820 (pid:35) "
 

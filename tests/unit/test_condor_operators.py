@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from k8spilot.common.errors import SettingsError
-from k8spilot.condor.config import render
+from k8spilot.condor.configuration.pools import resolve
+from k8spilot.condor.configuration.values import render
 from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.pools import resolve
 from k8spilot.settings.parsers import POOLS, JobVariable
 from lab.settings import CHECKOUT
 from tests.unit.condor_reads import STARTED, parsed, settings, written
@@ -101,7 +101,7 @@ def test_an_expression_can_be_checked_before_that_file_is_written(tmp_path: Path
     """In a process of its own: HTCondor's bindings read the configuration once."""
     program = """
 import os
-from k8spilot.condor.classads import check
+from k8spilot.condor.configuration.classads import check
 check("1 + 1", "no")
 print(os.environ["CONDOR_CONFIG"])
 """

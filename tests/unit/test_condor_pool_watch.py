@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.condor import pool_watch as subject
-from k8spilot.condor.collectors import Answer
+from k8spilot.condor.daemons import pool_watch as subject
+from k8spilot.condor.daemons.collectors import Answer
+from k8spilot.condor.daemons.log_lines import LogLine
+from k8spilot.condor.daemons.pool_watch import PoolWatch
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.log_lines import LogLine
-from k8spilot.condor.pool_watch import PoolWatch
 from k8spilot.model.pool_state import LOG, PoolState
 from tests.unit.condor_reads import settings as known_settings
 from tests.waiting import eventually

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from k8spilot.condor import process_watch
-from k8spilot.condor.log_lines import LogLine
-from k8spilot.condor.process_watch import ProcessWatch
+from k8spilot.condor.daemons import process_watch
+from k8spilot.condor.daemons.log_lines import LogLine
+from k8spilot.condor.daemons.process_watch import ProcessWatch
 from tests.waiting import eventually
 
 LINE = (

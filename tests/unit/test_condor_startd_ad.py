@@ -7,8 +7,8 @@ from pathlib import Path
 import classad2
 import pytest
 
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.startd_ad import LocalStartdAd
 from tests.unit.condor_reads import settings
 
 
@@ -67,7 +67,7 @@ async def test_the_startd_is_made_to_look_at_its_ad_again(folders: Folders) -> N
 async def test_a_tool_that_hangs_is_ended(
     folders: Folders, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8spilot.condor.startd_ad._TOOL_SECONDS", 0.2)
+    monkeypatch.setattr("k8spilot.condor.ads.startd_ad._TOOL_SECONDS", 0.2)
     assert not await slot(folders, "exec sleep 60").set({"A": 1})
     assert "did not answer within" in caplog.text
 

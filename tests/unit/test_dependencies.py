@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).parents[2]
 SOURCE = CHECKOUT / "src"
 PROVISION = "k8spilot.cli.provision"
 """The command `k8spilot provision`. The other commands are for the pilot's image, and for an operator's machine."""
-PROGRAMS = ("k8spilot.condor.expand",)
+PROGRAMS = ("k8spilot.condor.configuration.expand",)
 """Modules that the provisioner runs as programs."""
 
 
@@ -100,7 +100,7 @@ def test_the_provisioners_image_has_what_its_command_imports_and_nothing_else() 
 
 def test_manifests_are_checked_and_changed_without_an_extra() -> None:
     commands = ("k8spilot.cli.manifests", "k8spilot.cli.settings", "k8spilot.cli.slots", "k8spilot.preflight.manifest")
-    assert _reached([*commands, "k8spilot.provisioner.manifest_findings"]) <= _declared()
+    assert _reached([*commands, "k8spilot.provisioner.templates.manifest_findings"]) <= _declared()
 
 
 def test_the_lab_declares_what_it_imports_beside_that() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from k8spilot.condor.config import gpu_monitor
+from k8spilot.condor.configuration.values import gpu_monitor
 from k8spilot.condor.folders import Folders
 
 COMPONENT = Path(__file__).parents[2] / "components/gpu-metrics"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from k8spilot.docker.logs import Follower
-from k8spilot.payload.output_buffer import KEPT_BYTES, OutputBuffer
+from k8spilot.payload.command.output_buffer import KEPT_BYTES, OutputBuffer
 
 
 def _memory_of(build: Callable[[], object]) -> int:

@@ -12,9 +12,9 @@ from k8spilot.common.errors import BindError, ClusterError
 from k8spilot.kube.own_pod import Sidecar
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
-from k8spilot.payload.binder import Binder
-from k8spilot.payload.image_change import ImageChange
-from k8spilot.payload.image_requests import ImageRequests
+from k8spilot.payload.binding.binder import Binder
+from k8spilot.payload.binding.image_change import ImageChange
+from k8spilot.payload.binding.image_requests import ImageRequests
 from k8spilot.payload_init.channel import Channel
 
 _REFERENCE = Reference.parse("registry.test/image:1")

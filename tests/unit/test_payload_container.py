@@ -14,7 +14,7 @@ from k8spilot.model.command import Command
 from k8spilot.model.image import Image
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.model.reference import Reference
-from k8spilot.payload.bind import Timeouts
+from k8spilot.payload.binding.bind import Timeouts
 from k8spilot.payload.container import PayloadContainer
 from k8spilot.payload.listeners import SlotListener
 

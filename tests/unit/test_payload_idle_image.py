@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import ClusterError
-from k8spilot.payload.idle_image import IdleImage
+from k8spilot.payload.binding.idle_image import IdleImage
 
 DIGEST = "sha256:" + "d" * 64
 

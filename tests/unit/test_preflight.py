@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from k8spilot.common.errors import PreflightError
 from k8spilot.common.proc import Process, processes
 from k8spilot.condor import credentials
-from k8spilot.condor.collectors import Answer, Collectors
+from k8spilot.condor.daemons.collectors import Answer, Collectors
 from k8spilot.condor.folders import Folders
 from k8spilot.kube.client import Access
 from k8spilot.preflight import checks, late_credentials

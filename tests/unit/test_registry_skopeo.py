@@ -10,7 +10,7 @@ from k8spilot.common.errors import ImageError, ImageNotHere, ImageNotNow, Regist
 from k8spilot.model.image import Image
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
-from k8spilot.payload.image_lookup import ImageLookup
+from k8spilot.payload.binding.image_lookup import ImageLookup
 from k8spilot.registry.skopeo import Registry
 
 REFERENCE = Reference.parse("registry.test/a:1")

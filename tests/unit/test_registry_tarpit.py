@@ -17,7 +17,7 @@ import pytest
 from k8spilot.common.errors import ImageError, ImageNotNow, RegistryUnreachable
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
-from k8spilot.payload.image_lookup import ImageLookup
+from k8spilot.payload.binding.image_lookup import ImageLookup
 from k8spilot.registry import skopeo
 from k8spilot.registry.skopeo import Registry
 from tests.engine.rings import eventually

@@ -11,8 +11,8 @@ from k8spilot.docker.create.specification import SlotLimits, specification
 from k8spilot.docker.lines.grammar import Create
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
-from k8spilot.payload.image_change import ImageChange
-from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.binding.image_change import ImageChange
+from k8spilot.payload.command.stdio import Stdio
 
 HIDDEN = "hunter2"
 BODY = {

@@ -233,7 +233,7 @@ def _in_pod() -> "list[Finding]":
 
 def _in_manifest(name: str) -> "list[Finding]":
     from k8spilot.preflight.manifest import manifest_findings  # noqa: PLC0415
-    from k8spilot.provisioner.manifest_findings import template_findings  # noqa: PLC0415
+    from k8spilot.provisioner.templates.manifest_findings import template_findings  # noqa: PLC0415
 
     text = _text_of(name)
     return list(dict.fromkeys([*manifest_findings(text), *template_findings(text)]))

@@ -2,8 +2,8 @@
 
 In a pod where both share a container, the engine does this work. The agent changes the slot's ad, follows the daemons'
 logs, and detects the startd's end. It connects to the Docker socket, and the engine sends its requests over that
-connection (condor/agent_link.py). The supervisor restarts the agent when it dies, and ends it after HTCondor. While the
-engine is unavailable, the slot takes no job.
+connection (condor/ads/agent_link.py). The supervisor restarts the agent when it dies, and ends it after HTCondor. While
+the engine is unavailable, the slot takes no job.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from k8spilot.common import logs, pilot_api
 from k8spilot.common.aio import run
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
-from k8spilot.condor.agent_link import HEARTBEAT_SECONDS
-from k8spilot.condor.daemon_watch import DaemonWatch
-from k8spilot.condor.end_reason import EndReason
+from k8spilot.condor.ads.agent_link import HEARTBEAT_SECONDS
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
+from k8spilot.condor.daemons.end_reason import EndReason
+from k8spilot.condor.daemons.watch import DaemonWatch
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.startd_ad import LocalStartdAd
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from k8spilot.settings import Settings
 from k8spilot.supervisor.plan import DEATHS, DONE

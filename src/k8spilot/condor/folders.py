@@ -69,12 +69,12 @@ class Folders:
 
     @property
     def end_reason(self) -> Path:
-        """Reason of the pilot's end, for the supervisor (condor/end_reason.py)."""
+        """Reason of the pilot's end, for the supervisor (condor/daemons/end_reason.py)."""
         return self.private / "end-reason"
 
     @property
     def was_in_pool(self) -> Path:
-        """Mark of a slot that has been in the pool, for an engine after a dead one (condor/pool_watch.py)."""
+        """Mark of a slot that has been in the pool, for an engine after a dead one (condor/daemons/pool_watch.py)."""
         return self.private / "was-in-pool"
 
     @property

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from k8spilot.common.errors import PreflightError
 from k8spilot.common.files import write
-from k8spilot.condor import config, credentials, programs
+from k8spilot.condor import credentials, programs
+from k8spilot.condor.configuration import values
 from k8spilot.condor.folders import Folders
 from k8spilot.settings import Settings
 
@@ -38,7 +39,7 @@ def prepare(
         left.unlink(missing_ok=True)
     passwords = credentials.install(settings, folders)
     users = [_account(slot.uid) for slot in settings.slots]
-    text = config.render(
+    text = values.render(
         settings, folders, started=started, passwords=passwords, slot_users=users, facts=facts, rootless=not is_root
     )
     write(folders.config, text, 0o644)

@@ -20,7 +20,7 @@ from k8spilot.docker.hijack import MULTIPLEXED_STREAM, RAW_STREAM, Connection, I
 from k8spilot.docker.json_http import BadRequest, flag
 from k8spilot.docker.logs import Follower, Lines, last_lines
 from k8spilot.model.container_state import ContainerState
-from k8spilot.payload.stdio import Sink, Stdio
+from k8spilot.payload.command.stdio import Sink, Stdio
 
 _CLOSE_SECONDS: Final = 2.0
 _WRITE_BYTES: Final = 64 * 1024
@@ -157,7 +157,7 @@ async def _follow(
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """Serve GET /containers/ID/logs: the kept output (payload/output_buffer.py), and later output."""
+    """Serve GET /containers/ID/logs: the kept output (payload/command/output_buffer.py), and later output."""
     container = find(request)
     if not (wanted := _wanted(request)):
         raise BadRequest("choose at least one stream: stdout=1 or stderr=1")

@@ -16,11 +16,11 @@ from k8spilot.model.container_state import RUNNING, SETTLED, ContainerEvent, Con
 from k8spilot.model.image import Image
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import PayloadState
-from k8spilot.payload.bind import Bind
+from k8spilot.payload.binding.bind import Bind
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload.container import PayloadContainer
-from k8spilot.payload.exec_session import ExecSession
 from k8spilot.payload.run import Run
-from k8spilot.payload.stdio import Stdio
 
 
 @dataclass(slots=True, kw_only=True)

@@ -36,8 +36,8 @@ from k8spilot.model.command import Command
 from k8spilot.model.disk import DiskLimits
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload.disk_watch import DiskShare
-from k8spilot.payload.stdio import Stdio
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from k8spilot.docker.create.specification import execution_command
 from k8spilot.docker.hijack import take_over
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.store import store_of
-from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 
 _SUPPORTED: Final = frozenset({"Cmd", "Env", "WorkingDir", "Tty"} | {"AttachStdin", "AttachStdout", "AttachStderr"})
 _CLIENT_ONLY: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Container"})

@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.docker.json_http import BadRequest, flag
-from k8spilot.payload.output_buffer import PIECE_BYTES, Piece
+from k8spilot.payload.command.output_buffer import PIECE_BYTES, Piece
 
 _BEHIND_BYTES: Final = 4 * 1024 * 1024
 

@@ -23,8 +23,8 @@ from k8spilot.common import logs, pilot_api
 from k8spilot.common.aio import guarded_task, restarting, run, side_by_side
 from k8spilot.common.errors import PilotError, first_cause
 from k8spilot.common.proc import own_cgroup
-from k8spilot.condor.agent_link import RemoteStartdAd, facts_route
-from k8spilot.condor.end_reason import EndReason
+from k8spilot.condor.ads.agent_link import RemoteStartdAd, facts_route
+from k8spilot.condor.daemons.end_reason import EndReason
 from k8spilot.condor.folders import Folders
 from k8spilot.docker.listening import listen
 from k8spilot.docker.pre_job import next_job

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from k8spilot.common.aio import guarded_task
-from k8spilot.condor.ad_publisher import AdPublisher, PublishedAds
+from k8spilot.condor.ads.node_images import NodeImages
+from k8spilot.condor.ads.publisher import AdPublisher, PublishedAds
+from k8spilot.condor.ads.startd_ad import LocalStartdAd, StartdAd
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.node_images import NodeImages
-from k8spilot.condor.startd_ad import LocalStartdAd, StartdAd
 from k8spilot.engine.slots import (
     EngineContext,
     EngineSlot,
@@ -29,7 +29,7 @@ from k8spilot.engine.startup import (
 )
 from k8spilot.gpu.pod_gpus import PodGpus
 from k8spilot.model.killed_containers import KilledContainers
-from k8spilot.payload.idle_image import IdleImage
+from k8spilot.payload.binding.idle_image import IdleImage
 from k8spilot.payload.listeners import Fanout, report_outages
 from k8spilot.registry.skopeo import Registry
 from k8spilot.supervisor.plan import EQUAL_SLOTS

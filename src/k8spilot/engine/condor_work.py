@@ -10,12 +10,12 @@ from typing import Final
 
 from k8spilot.common.aio import guarded_task
 from k8spilot.common.errors import PilotError
-from k8spilot.condor.agent_link import RemoteStartdAd
-from k8spilot.condor.daemon_watch import DaemonWatch
-from k8spilot.condor.end_reason import EndReason
-from k8spilot.condor.liveness import JOB_LOG, LineHandler
-from k8spilot.condor.log_lines import LogLine
-from k8spilot.condor.startd_ad import LocalStartdAd
+from k8spilot.condor.ads.agent_link import RemoteStartdAd
+from k8spilot.condor.ads.startd_ad import LocalStartdAd
+from k8spilot.condor.daemons.end_reason import EndReason
+from k8spilot.condor.daemons.liveness import JOB_LOG, LineHandler
+from k8spilot.condor.daemons.log_lines import LogLine
+from k8spilot.condor.daemons.watch import DaemonWatch
 from k8spilot.docker.removal import clear_slot
 from k8spilot.docker.store import ContainerStore
 from k8spilot.engine.components import Components

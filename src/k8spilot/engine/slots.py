@@ -10,10 +10,10 @@ from typing import Final
 
 import psutil
 
-from k8spilot.condor.ad_publisher import AdPublisher, PublishedAds
-from k8spilot.condor.agent_link import RemoteStartdAd
-from k8spilot.condor.config import pod_of
-from k8spilot.condor.startd_ad import StartdAd
+from k8spilot.condor.ads.agent_link import RemoteStartdAd
+from k8spilot.condor.ads.publisher import AdPublisher, PublishedAds
+from k8spilot.condor.ads.startd_ad import StartdAd
+from k8spilot.condor.configuration.values import pod_of
 from k8spilot.docker.create.specification import SlotLimits
 from k8spilot.docker.job_ends import JobEnds
 from k8spilot.docker.store import ContainerStore, Endpoint
@@ -26,13 +26,13 @@ from k8spilot.kube.resize import room
 from k8spilot.model.disk import MIB, LastRun
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.killed_containers import KilledContainers
-from k8spilot.payload.bind import Timeouts
-from k8spilot.payload.binder import Binder
+from k8spilot.payload.binding.bind import Timeouts
+from k8spilot.payload.binding.binder import Binder
+from k8spilot.payload.binding.idle_image import IdleImage
+from k8spilot.payload.binding.image_lookup import ImageLookup
 from k8spilot.payload.container import JobDifferences, PayloadContainer
 from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.disk_meter import DiskMeter, InsideDiskMeter
-from k8spilot.payload.idle_image import IdleImage
-from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import Fanout
 from k8spilot.payload.scrub.from_payload import PayloadScrubber
 from k8spilot.payload.scrub.from_pilot import PILOT_TEMPORARY, Leftovers, PilotScrubber

@@ -5,8 +5,8 @@ from functools import partial
 
 from k8spilot.common.background import Background
 from k8spilot.model.outcome import Outcome
-from k8spilot.payload.abandoned_pull import AbandonedPull
-from k8spilot.payload.binder import Binder
+from k8spilot.payload.binding.abandoned_pull import AbandonedPull
+from k8spilot.payload.binding.binder import Binder
 from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.run import Run

@@ -19,19 +19,19 @@ from k8spilot.model.image import Image
 from k8spilot.model.payload_state import ALIVE, UNCLAIMED, UNRELEASED, PayloadEvent, PayloadState
 from k8spilot.model.reference import Reference, is_same
 from k8spilot.model.slot_sizes import Size
-from k8spilot.payload.abandoned_pull import AbandonedPull
 from k8spilot.payload.after_run import AfterRun
-from k8spilot.payload.bind import Bind, BindSteps, Timeouts
-from k8spilot.payload.binder import Binder
+from k8spilot.payload.binding.abandoned_pull import AbandonedPull
+from k8spilot.payload.binding.bind import Bind, BindSteps, Timeouts
+from k8spilot.payload.binding.binder import Binder
+from k8spilot.payload.binding.image_lookup import ImageLookup
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload.container_sizes import ContainerSizes
 from k8spilot.payload.disk_watch import DiskShare, DiskWatch
-from k8spilot.payload.image_lookup import ImageLookup
 from k8spilot.payload.listeners import SlotListener
 from k8spilot.payload.reuse import ContainerReuse, Whose
 from k8spilot.payload.run import Run, RunTarget
 from k8spilot.payload.scrub.scrubber import Scrubber, ScrubRunner
 from k8spilot.payload.state_machine import PayloadMachine
-from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.usage import Usage
 from k8spilot.payload_init.channel import Channel
 

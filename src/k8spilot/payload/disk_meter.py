@@ -16,8 +16,8 @@ from typing import Final
 
 from k8spilot.common.aio import output_of
 from k8spilot.model.command import Command
-from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.stdio import Stdio
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
 
 logger = logging.getLogger(__name__)

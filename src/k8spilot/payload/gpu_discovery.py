@@ -19,8 +19,8 @@ from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.kube.pod import container
 from k8spilot.model.command import Command
-from k8spilot.payload.exec_session import ExecSession
-from k8spilot.payload.stdio import STDERR, STDOUT, Stdio
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import STDERR, STDOUT, Stdio
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.settings import PILOT
 

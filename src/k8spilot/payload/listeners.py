@@ -36,7 +36,7 @@ Spawn = Callable[[Callable[[], Coroutine[Any, Any, None]], str], asyncio.Future[
 class SlotListener:
     """Base class of listeners for the events of a slot. Each method does nothing here; a listener overrides some.
 
-    condor/ad_publisher.py publishes them to the pool, telemetry/slot_recorder.py counts and records them. Methods that
+    condor/ads/publisher.py publishes them to the pool, telemetry/slot_recorder.py counts and records them. Methods that
     are not coroutines return at once. logs.subject() is the job of the event.
     """
 

@@ -16,9 +16,9 @@ from k8spilot.common.background import Background
 from k8spilot.common.errors import PayloadLost
 from k8spilot.model.image import Image
 from k8spilot.model.reuse import Tenant
-from k8spilot.payload.bind import Bind, KeptContainer
-from k8spilot.payload.binder import Binder
-from k8spilot.payload.image_change import ImageChange
+from k8spilot.payload.binding.bind import Bind, KeptContainer
+from k8spilot.payload.binding.binder import Binder
+from k8spilot.payload.binding.image_change import ImageChange
 from k8spilot.payload.run import Run
 from k8spilot.payload.usage import read_usage
 from k8spilot.payload_init.channel import Channel

@@ -18,11 +18,11 @@ from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.command import Command
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import ALIVE, PayloadEvent, PayloadState
+from k8spilot.payload.command.exec_session import ExecSession, launch
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload.disk_watch import DiskWatch
-from k8spilot.payload.exec_session import ExecSession, launch
 from k8spilot.payload.scrub.scrubber import Scrubber
 from k8spilot.payload.state_machine import PayloadMachine
-from k8spilot.payload.stdio import Stdio
 from k8spilot.payload.termination import TerminationObserver
 from k8spilot.payload.usage import Traffic, Usage, read_traffic, read_usage
 from k8spilot.payload_init.channel import Channel

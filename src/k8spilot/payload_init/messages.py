@@ -52,7 +52,7 @@ class Renewal:
     """The answer to the request to run another job."""
 
     worn: str
-    """What the last job has changed or left, so that the container cannot run another job; empty if it can."""
+    """Why the container cannot run another job: the leftover or change of the last one; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Failed:
     error: int
     """An errno."""
     stage: str
-    """What failed, as payload-init names it."""
+    """The stage that failed, as payload-init names it."""
 
 
 @dataclass(frozen=True, slots=True)

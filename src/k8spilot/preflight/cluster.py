@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError, PreflightError
 from k8spilot.common.proc import processes
-from k8spilot.condor.node_images import ATTRIBUTE as NODE_IMAGES
-from k8spilot.condor.node_images import listed
+from k8spilot.condor.ads.node_images import ATTRIBUTE as NODE_IMAGES
+from k8spilot.condor.ads.node_images import listed
 from k8spilot.gpu.discovery.claims import Claims, object_names, read_claims, shared_words
 from k8spilot.kube.client import Api, ApiRefusal
 from k8spilot.kube.node import image_names, read_node
@@ -159,7 +159,7 @@ def relist_warnings(settings: Settings, version: str) -> Iterator[str]:
 def image_warnings(pod: Json) -> Iterator[str]:
     """Yield a warning if the pilot's image is on the node without a digest: then no reference to it is ever new.
 
-    A reference that a container has used before has to wait for the kubelet's back-off (payload/idle_image.py).
+    A reference that a container has used before has to wait for the kubelet's back-off (payload/binding/idle_image.py).
     """
     view = container(pod, PILOT)
     if view is not None and view.image_id and "@" not in view.image_id and "@" not in view.wanted:

@@ -9,9 +9,9 @@ import asyncio
 from typing import Any, Final
 
 from k8spilot.common.errors import BindError, RegistryUnreachable
-from k8spilot.condor.collectors import Collectors, unreachable
+from k8spilot.condor.configuration.pools import resolve
+from k8spilot.condor.daemons.collectors import Collectors, unreachable
 from k8spilot.condor.folders import Folders
-from k8spilot.condor.pools import resolve
 from k8spilot.kube.pod import container
 from k8spilot.model.reference import Reference
 from k8spilot.preflight.finding import Finding, fault, good, warning
@@ -50,7 +50,7 @@ async def pool_finding(settings: Settings, *, runs: bool = False) -> Finding:
     """Check the way to the pool.
 
     Before HTCondor has a configuration, this is a TCP connection to a central manager: the pilot starts in any case,
-    and its watch of the pool authenticates (condor/pool_watch.py).
+    and its watch of the pool authenticates (condor/daemons/pool_watch.py).
 
     Args:
         settings: settings of the pilot.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from k8spilot.common.errors import BindError, PilotError
-from k8spilot.condor import config
+from k8spilot.condor.configuration import values
 from k8spilot.condor.folders import Folders
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
@@ -33,7 +33,7 @@ def _faults(settings: Settings) -> Iterator[str]:
     yield from placeholder_faults(settings)
     if "condor" in settings.services:
         try:
-            config.render(settings, Folders.of(settings), started=0)  # it parses the operator's expressions
+            values.render(settings, Folders.of(settings), started=0)  # it parses the operator's expressions
         except PilotError as error:
             yield str(error)
 

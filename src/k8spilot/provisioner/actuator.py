@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import ApiRefusal
-from k8spilot.provisioner import scaling, supply
+from k8spilot.provisioner import supply
 from k8spilot.provisioner.cluster import NamespaceClient, Reflector, owner_of
-from k8spilot.provisioner.model import NOT_STARTED, Pilot
-from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
+from k8spilot.provisioner.planning import scaling
+from k8spilot.provisioner.planning.model import NOT_STARTED, Pilot
+from k8spilot.provisioner.planning.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.supply import PilotPod
-from k8spilot.provisioner.templates import pod_in
+from k8spilot.provisioner.templates.pod_template import pod_in
 
 logger = logging.getLogger(__name__)
 

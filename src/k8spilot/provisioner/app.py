@@ -18,7 +18,7 @@ from k8spilot.provisioner import report
 from k8spilot.provisioner.cluster import connect
 from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
-from k8spilot.provisioner.pool import pool_of
+from k8spilot.provisioner.pool.client import pool_of
 from k8spilot.provisioner.report import Turn
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.telemetry.exporter import keep_open

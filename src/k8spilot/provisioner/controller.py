@@ -10,20 +10,21 @@ from typing import Any, Final
 
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import ApiRefusal
-from k8spilot.provisioner import backoff, report
+from k8spilot.provisioner import report
 from k8spilot.provisioner.actuator import Actuator, Done
 from k8spilot.provisioner.cluster import NamespaceClient, Reflector
-from k8spilot.provisioner.demand import share_of
 from k8spilot.provisioner.leader import Leadership
 from k8spilot.provisioner.metrics import ProvisionerMetrics
-from k8spilot.provisioner.model import Demand, Pilot, PoolQuery, TemplateClosure, Waiting
-from k8spilot.provisioner.plan import TurnPlan, plan
-from k8spilot.provisioner.pool import PoolAway, PoolClient
+from k8spilot.provisioner.planning import backoff
+from k8spilot.provisioner.planning.demand import share_of
+from k8spilot.provisioner.planning.model import Demand, Pilot, PoolQuery, TemplateClosure, Waiting
+from k8spilot.provisioner.planning.plan import TurnPlan, plan
+from k8spilot.provisioner.pool.client import PoolAway, PoolClient
 from k8spilot.provisioner.report import CONFIG_MAP, KEY, Turn
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.supply import TEMPLATE, CollectorMemory, History, PilotPod, join, pod_facts
-from k8spilot.provisioner.template_events import TemplateEvents
-from k8spilot.provisioner.template_store import TemplateStore
+from k8spilot.provisioner.templates.events import TemplateEvents
+from k8spilot.provisioner.templates.store import TemplateStore
 
 logger = logging.getLogger(__name__)
 

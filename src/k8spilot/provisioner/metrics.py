@@ -9,10 +9,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from k8spilot.provisioner.model import PilotState
+from k8spilot.provisioner.planning.model import PilotState
 
 if TYPE_CHECKING:
-    from k8spilot.provisioner.plan import TurnPlan
+    from k8spilot.provisioner.planning.plan import TurnPlan
 
 _TEMPLATE: Final = ("template",)
 

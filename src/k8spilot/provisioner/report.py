@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from k8spilot.provisioner import scaling
-from k8spilot.provisioner.model import EXISTING, JobGroup, PilotState, TemplateClosure
-from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
+from k8spilot.provisioner.planning import scaling
+from k8spilot.provisioner.planning.model import EXISTING, JobGroup, PilotState, TemplateClosure
+from k8spilot.provisioner.planning.plan import TemplatePlan, TurnPlan
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.common.logs import Format
-from k8spilot.condor import pools
-from k8spilot.condor.classads import check
+from k8spilot.condor.configuration import pools
+from k8spilot.condor.configuration.classads import check
 from k8spilot.settings import Settings, parsers
 
 

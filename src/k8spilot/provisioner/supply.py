@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from k8spilot.provisioner.model import EXISTING, IN_POOL, Pilot, PilotSlot, PilotState, SlotSpace, Template
+from k8spilot.provisioner.planning.model import EXISTING, IN_POOL, Pilot, PilotSlot, PilotState, SlotSpace, Template
 from k8spilot.settings import ENGINE, PILOT
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ _WORKED_SECONDS: Final = 600.0
 """Run time of a pilot after which its failure does not count against its template."""
 _FEW_LOST: Final = 2
 _FORGOTTEN_SECONDS: Final = 300.0
-"""Time after which each startd has sent its ad again (condor/config.py, UPDATE_SECONDS)."""
+"""Time after which each startd has sent its ad again (condor/configuration/values.py, UPDATE_SECONDS)."""
 _JOINED_SECONDS: Final = 120.0
 """Age of a pilot that certainly was in the pool, if an earlier process has seen nothing wrong with it."""
 _CRASHES: Final = 3

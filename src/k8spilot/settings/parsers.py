@@ -21,7 +21,7 @@ IMAGE: Final = re.compile(r"(docker://)?[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 POOLS: Final = (
     "ospool", "prod-ospool", "itb", "itb-ospool", "path-facility", "prod-path-facility", "dev-path-facility"
 )  # fmt: skip
-"""Names of pools, with OSPool's synonyms (condor/pools.py)."""
+"""Names of pools, with OSPool's synonyms (condor/configuration/pools.py)."""
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=((?:[^\s'\"]|'(?:[^'\"]|'')*')*)(?:\s+|$)")
 _YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO: Final = frozenset({"0", "false", "f", "no", "n", "off"})

@@ -60,7 +60,7 @@ class Plan:
     sockets: int
     """Number of the engine's sockets."""
     reason: str = ""
-    """File with the reason of the end (condor/end_reason.py); empty where HTCondor does not run."""
+    """File with the reason of the end (condor/daemons/end_reason.py); empty where HTCondor does not run."""
     termination_log: str = "/dev/termination-log"
     """File that the kubelet reads after the container's end."""
     most_deaths: int = 20

@@ -48,7 +48,7 @@ struct child {
 
 static struct {
     int sockets;
-    const char *reason_file; /* condor/end_reason.py; empty where HTCondor does not run */
+    const char *reason_file; /* condor/daemons/end_reason.py; empty where HTCondor does not run */
     double reason_seconds;
     const char *termination_log;
     int most_deaths;

@@ -13,7 +13,7 @@ from typing import Final
 import aiohttp
 
 from k8spilot.kube.own_pod import OwnPod
-from k8spilot.payload.abandoned_pull import AbandonedPull
+from k8spilot.payload.binding.abandoned_pull import AbandonedPull
 from k8spilot.payload_init.server import PayloadInitServer
 
 _PING_SECONDS: Final = 10.0

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class PoolRecorder:
-    """Receives the reports of the watch (condor/pool_watch.py)."""
+    """Receives the reports of the watch (condor/daemons/pool_watch.py)."""
 
     def __init__(self, event_recorder: EventRecorder) -> None:
         self._event_recorder = event_recorder

@@ -23,7 +23,7 @@ from k8spilot.common.errors import (
     Refused,
     Untimely,
 )
-from k8spilot.condor import liveness
+from k8spilot.condor.daemons import liveness
 from k8spilot.model.event_reasons import EventReason
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference

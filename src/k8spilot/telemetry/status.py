@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import k8spilot
-from k8spilot.condor.startd_ad import StartdAd
+from k8spilot.condor.ads.startd_ad import StartdAd
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.gpu.pod_gpus import PodGpus
 from k8spilot.kube.own_pod import OwnPod

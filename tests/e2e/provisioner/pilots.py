@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from k8spilot.condor.config import UPDATE_SECONDS
+from k8spilot.condor.configuration.values import UPDATE_SECONDS
 from lab.api import Lab
 from lab.factory import Factory, TemplateOf
 from lab.jobs import Jobs

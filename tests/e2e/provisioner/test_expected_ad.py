@@ -8,7 +8,7 @@ from typing import Any
 import classad2
 import pytest
 
-from k8spilot.provisioner.templates import source_names, template_of
+from k8spilot.provisioner.templates.pod_template import source_names, template_of
 from lab.api import Lab
 from tests.e2e.pool import Pool
 

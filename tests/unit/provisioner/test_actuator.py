@@ -8,8 +8,8 @@ from aiohttp import web
 
 from k8spilot.provisioner.actuator import Actuator, Done, mark_of
 from k8spilot.provisioner.cluster import Reflector
-from k8spilot.provisioner.model import PilotState
-from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
+from k8spilot.provisioner.planning.model import PilotState
+from k8spilot.provisioner.planning.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.supply import PilotPod, pod_facts
 from tests.unit.provisioner import api
 from tests.unit.provisioner.world import NOW, several, template

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from k8spilot.provisioner import backoff
-from k8spilot.provisioner.model import Pilot, PilotState, TemplateClosure, Waiting
+from k8spilot.provisioner.planning import backoff
+from k8spilot.provisioner.planning.model import Pilot, PilotState, TemplateClosure, Waiting
 from tests.unit.provisioner.world import NOW, pilot, several, template
 
 CPU = template()

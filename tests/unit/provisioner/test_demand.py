@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8spilot.provisioner.demand import share_of
-from k8spilot.provisioner.model import Demand
+from k8spilot.provisioner.planning.demand import share_of
+from k8spilot.provisioner.planning.model import Demand
 from k8spilot.provisioner.settings import Share
 from k8spilot.provisioner.settings import share as parse
 from tests.unit.provisioner.world import demand, jobs

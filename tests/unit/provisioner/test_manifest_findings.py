@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from k8spilot.preflight.finding import Verdict
-from k8spilot.provisioner.manifest_findings import template_findings
+from k8spilot.provisioner.templates.manifest_findings import template_findings
 from tests.simulator.programs import CHECKOUT
 
 

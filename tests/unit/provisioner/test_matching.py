@@ -5,9 +5,9 @@ import time
 import classad2
 import pytest
 
-from k8spilot.provisioner.matching import _MOST_TEXT, Matcher, conjuncts
-from k8spilot.provisioner.model import JobGroup, SlotKind, Template
-from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.planning.model import JobGroup, SlotKind, Template
+from k8spilot.provisioner.planning.resources import Resources
+from k8spilot.provisioner.pool.matching import _MOST_TEXT, Matcher, conjuncts
 from tests.unit.provisioner.world import template
 
 AD = """

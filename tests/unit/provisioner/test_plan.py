@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from k8spilot.provisioner import scaling
-from k8spilot.provisioner.model import Demand, Pilot, PilotState, SlotKind, SlotSpace, Template, TemplateClosure
-from k8spilot.provisioner.plan import TurnPlan, plan
-from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.planning import scaling
+from k8spilot.provisioner.planning.model import (
+    Demand,
+    Pilot,
+    PilotState,
+    SlotKind,
+    SlotSpace,
+    Template,
+    TemplateClosure,
+)
+from k8spilot.provisioner.planning.plan import TurnPlan, plan
+from k8spilot.provisioner.planning.resources import Resources
 from tests.fuzz.drawing import drawn
 from tests.unit.provisioner.world import NOW, ONE, demand, jobs, pilot, several, template
 

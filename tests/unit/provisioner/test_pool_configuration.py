@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from k8spilot.provisioner.pool_configuration import PoolConfiguration
+from k8spilot.provisioner.pool.configuration import PoolConfiguration
 
 
 def test_tokens_become_files_that_only_the_provisioner_reads_and_are_then_required(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """The status of a provisioner, for people and for the next process."""
 
 from k8spilot.provisioner import report
-from k8spilot.provisioner.model import Demand, JobGroup, PilotState, TemplateClosure
-from k8spilot.provisioner.plan import plan
+from k8spilot.provisioner.planning.model import Demand, JobGroup, PilotState, TemplateClosure
+from k8spilot.provisioner.planning.plan import plan
+from k8spilot.provisioner.planning.resources import Resources
 from k8spilot.provisioner.report import Turn, lines, status
-from k8spilot.provisioner.resources import Resources
 from tests.unit.provisioner.world import NOW, demand, jobs, pilot, several, template
 
 

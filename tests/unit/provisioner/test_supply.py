@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from k8spilot.provisioner.model import Pilot, PilotSlot, PilotState, SlotKind, SlotSpace
-from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.planning.model import Pilot, PilotSlot, PilotState, SlotKind, SlotSpace
+from k8spilot.provisioner.planning.resources import Resources
 from k8spilot.provisioner.supply import CollectorMemory, History, join, pod_facts
 from tests.unit.provisioner.world import NOW, ONE, pilot, several, template
 

@@ -7,8 +7,8 @@ from kubernetes.aio import client
 
 from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import postpone
-from k8spilot.provisioner.plan import TemplatePlan, TurnPlan
-from k8spilot.provisioner.template_store import TemplateStore
+from k8spilot.provisioner.planning.plan import TemplatePlan, TurnPlan
+from k8spilot.provisioner.templates.store import TemplateStore
 from tests.unit.provisioner.world import template
 
 

@@ -3,9 +3,9 @@
 import itertools
 from typing import Any
 
-from k8spilot.provisioner.limits import Limits
-from k8spilot.provisioner.model import Demand, JobGroup, Pilot, PilotState, SlotKind, SlotSpace, Template
-from k8spilot.provisioner.resources import Resources
+from k8spilot.provisioner.planning.limits import Limits
+from k8spilot.provisioner.planning.model import Demand, JobGroup, Pilot, PilotState, SlotKind, SlotSpace, Template
+from k8spilot.provisioner.planning.resources import Resources
 
 NOW = 1_800_000_000.0
 """A time at the beginning of a minute."""

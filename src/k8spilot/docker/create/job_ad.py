@@ -25,7 +25,7 @@ class JobAd:
     A job can have any value here: its submit file sets attributes (`+Name = ...`), and it can write a file of its own.
     Such values steer the variables about GPUs that the job has anyway, its own limit of the disk below what the slot
     has, and the pod of the namespace whose status the pilot reads to hold this job: any name that a pod can have
-    (condor/config.py). The job gets to see no more of that pod than the kubelet's words about the disk.
+    (condor/configuration/values.py). The job gets to see no more of that pod than the kubelet's words about the disk.
     """
 
     values: Mapping[str, bytes] | None = field(repr=False)

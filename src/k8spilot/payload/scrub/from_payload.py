@@ -15,9 +15,9 @@ from typing import Final
 from k8spilot.common.aio import first_of, is_set
 from k8spilot.common.errors import ImageError, PilotError, Shortage
 from k8spilot.model.command import Command
-from k8spilot.payload.exec_session import ExecSession
+from k8spilot.payload.command.exec_session import ExecSession
+from k8spilot.payload.command.stdio import Stdio
 from k8spilot.payload.scrub.scrubber import ARRIVE_SECONDS, SCRUB_SECONDS, SHARED, UNLOCK_SECONDS, clear, stays_locked
-from k8spilot.payload.stdio import Stdio
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
 from k8spilot.payload_init.terminals import Terminals
