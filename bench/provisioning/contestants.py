@@ -11,7 +11,7 @@ from bench.provisioning.pods import Shape
 from bench.provisioning.pool import Life
 from bench.provisioning.prp import Prp
 from bench.provisioning.world import Provisioner
-from k8spilot.provisioner.planning.limits import Limits
+from k8spilot.provisioner.limits import Limits
 
 CPUS = (1, 2, 4, 8)
 STATIC = [Shape(f"cpus-{cpus}", Size(cpus, cpus * MEMORY_OF_CPU)) for cpus in CPUS]

@@ -7,8 +7,8 @@ from bench.provisioning.demand import Size
 from bench.provisioning.pods import Phase, Pod, Shape
 from bench.provisioning.pool import Life
 from bench.provisioning.world import Orders, Sight
+from k8spilot.provisioner.limits import Limits
 from k8spilot.provisioner.planning import backoff, scaling
-from k8spilot.provisioner.planning.limits import Limits
 from k8spilot.provisioner.planning.model import (
     Demand,
     JobGroup,

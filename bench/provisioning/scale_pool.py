@@ -6,9 +6,10 @@ from typing import Any
 
 import classad2
 
-from k8spilot.provisioner.planning.model import Demand, PoolQuery, PoolView
+from k8spilot.provisioner.planning.model import Demand
 from k8spilot.provisioner.pool import queries
 from k8spilot.provisioner.pool.matching import Matcher
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 
 _USERS = 40
 

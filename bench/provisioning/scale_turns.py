@@ -22,10 +22,10 @@ from k8spilot.provisioner import report
 from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
-from k8spilot.provisioner.planning.model import PoolQuery, PoolView
 from k8spilot.provisioner.pool import worker
 from k8spilot.provisioner.pool.client import PoolClient
 from k8spilot.provisioner.pool.configuration import PoolConfiguration
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 from k8spilot.provisioner.settings import ProvisionerSettings
 
 GROUPS, JOBS = 500, 100_000

@@ -6,13 +6,13 @@ from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
 from k8spilot.gpu.monitoring.vendor import GpuProcess
 from k8spilot.model.event_reasons import EVENTS
 from k8spilot.model.payload_state import PayloadState
+from k8spilot.provisioner.limits import Limits
 from k8spilot.provisioner.metrics import ProvisionerMetrics
-from k8spilot.provisioner.planning.limits import Limits
 from k8spilot.provisioner.planning.model import PilotState, Template
 from k8spilot.provisioner.planning.plan import TemplatePlan, TurnPlan
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.settings import variables as provisioner_variables
-from k8spilot.provisioner.templates.events import EVENTS as TEMPLATE_EVENTS
+from k8spilot.provisioner.template_events import EVENTS as TEMPLATE_EVENTS
 from k8spilot.settings.fields import Settings, variables
 from k8spilot.settings.other_pilots import FOREIGN, ForeignVariable
 from k8spilot.settings.reference import default_of, documented

@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzz.drawing import drawn
 from tests.fuzz.test_payload_init import compile_checked
 from tests.simulator.programs import SOURCES as PROGRAMS
 from tests.unit.test_condor_engine_get import engine
@@ -32,7 +32,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_checked(tmp_path_factory.mktemp("engine-get") / "engine-get", *PROGRAMS["engine-get"])
 
 
-@given(answer=ANSWERS, is_stream=st.booleans())
+@drawn(100, answer=ANSWERS, is_stream=st.booleans())
 def test_any_answer_is_printed_or_is_none(program: Path, answer: bytes, is_stream: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, engine(Path(folder), answer) as asked:
         words = ["stream", asked.path, "/x"] if is_stream else ["get", asked.path, "/x", "0.05"]

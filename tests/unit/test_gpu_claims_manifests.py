@@ -18,7 +18,7 @@ from k8spilot.preflight.cluster import claim_warnings
 from k8spilot.preflight.finding import Verdict
 from k8spilot.preflight.manifest import manifest_findings
 from k8spilot.preflight.rights import excess
-from k8spilot.provisioner.planning.limits import TemplateError
+from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.templates.pod_template import source_names, template_of
 from k8spilot.settings import Settings
 from tests.unit.test_cli_slots import built, copied_overlays, payloads, pods, rendered, variables

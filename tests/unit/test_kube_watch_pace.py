@@ -35,6 +35,12 @@ def test_a_steady_watch_that_is_lost_returns_at_a_random_time_unless_a_change_is
     assert WatchPace().pause(LOST, lasted=LONG, since_change=BUSY) == 1
 
 
+def test_a_server_that_is_overloaded_is_given_the_time_that_it_asks_for() -> None:
+    overloaded = ApiRefusal(429, "too many requests", 7.0)
+    assert WatchPace().pause(overloaded, lasted=SHORT, since_change=CALM) == 7 + 1
+    assert WatchPace().pause(overloaded, lasted=LONG, since_change=CALM) == 7 + SPREAD_SECONDS
+
+
 def test_a_loss_soon_after_a_steady_watch_returns_at_a_random_time_too_and_only_the_first_one() -> None:
     pace = WatchPace()
     assert pace.pause(None, lasted=LONG, since_change=CALM) == 0

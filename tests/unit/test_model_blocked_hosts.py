@@ -4,13 +4,13 @@ import ipaddress
 import socket
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from k8spilot.common.errors import ImageError, ImageNotAllowed
 from k8spilot.model.blocked_hosts import closed_host
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
+from tests.fuzz.drawing import drawn
 
 API = ("10.96.0.1", "[fd00:96::1]:443")
 
@@ -104,10 +104,11 @@ def test_any_other_host_is_left_alone(host: str) -> None:
     assert closed_host(host, API) == ""
 
 
-@given(
-    st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address),
-    st.lists(st.sampled_from(["{}", "{:#x}", "{:#X}", "0{:o}"]), min_size=4, max_size=4),
-    st.integers(1, 4),
+@drawn(
+    100,
+    address=st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address),
+    how=st.lists(st.sampled_from(["{}", "{:#x}", "{:#X}", "0{:o}"]), min_size=4, max_size=4),
+    parts=st.integers(1, 4),
 )
 def test_each_spelling_of_an_address_is_judged_as_that_address(
     address: ipaddress.IPv4Address, how: list[str], parts: int
@@ -135,7 +136,7 @@ def test_the_own_pods_addresses_are_no_registries() -> None:
     )
 
 
-@given(st.ip_addresses(v=6))
+@drawn(100, address=st.ip_addresses(v=6))
 def test_an_address_of_six_is_judged_however_it_is_written(address: ipaddress.IPv6Address) -> None:
     plain = closed_host(f"[{address}]", API)
     assert closed_host(f"[{address.exploded.upper()}]:443", API) == closed_host(str(address), API) == plain
@@ -143,7 +144,7 @@ def test_an_address_of_six_is_judged_however_it_is_written(address: ipaddress.IP
         assert plain
 
 
-@given(st.text(max_size=40))
+@drawn(100, text=st.text(max_size=40))
 def test_any_text_is_judged(text: str) -> None:
     assert isinstance(closed_host(text, API), str)
 

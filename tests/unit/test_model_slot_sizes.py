@@ -5,6 +5,7 @@ from hypothesis import strategies as some
 
 from k8spilot.kube.resize import Room, limits_of, wanted_size
 from k8spilot.model.slot_sizes import IDLE, Size, resized, total
+from tests.fuzz.drawing import drawn
 
 ROOM = Size(4000, 4096)
 
@@ -38,7 +39,7 @@ def test_jobs_that_begin_at_the_same_moment_change_places_in_one_change() -> Non
 sizes = some.builds(Size, some.integers(IDLE.cpu, 5000), some.integers(IDLE.memory, 5000))
 
 
-@hypothesis.given(some.lists(some.tuples(sizes, some.none() | sizes), min_size=1, max_size=8))
+@drawn(100, found=some.lists(some.tuples(sizes, some.none() | sizes), min_size=1, max_size=8))
 def test_jobs_get_their_sizes_whenever_there_is_room_and_nothing_else_changes_without_need(
     found: list[tuple[Size, Size | None]],
 ) -> None:
@@ -57,11 +58,12 @@ def test_jobs_get_their_sizes_whenever_there_is_room_and_nothing_else_changes_wi
             assert set(changes) <= set(promised)
 
 
-@hypothesis.given(
-    some.integers(1, 64),
-    some.builds(Size, some.integers(1, 9000), some.integers(1, 9000)),
-    some.floats(0.01, 1),
-    some.data(),
+@drawn(
+    100,
+    number=some.integers(1, 64),
+    share=some.builds(Size, some.integers(1, 9000), some.integers(1, 9000)),
+    part=some.floats(0.01, 1),
+    data=some.data(),
 )
 def test_requests_of_all_containers_are_no_more_than_the_pods_whatever_part_of_the_limits_they_are(
     number: int, share: Size, part: float, data: some.DataObject
@@ -78,10 +80,11 @@ def written(size: Size) -> dict[str, str]:
     return {"cpu": f"{size.cpu}m", "memory": f"{size.memory}Mi"}
 
 
-@hypothesis.given(
-    some.integers(1, 64).map(lambda cpus: cpus * 1000),
-    some.integers(IDLE.memory, 5000),
-    some.builds(Size, some.integers(1, 64080), some.integers(1, 5000)),
+@drawn(
+    100,
+    cpu=some.integers(1, 64).map(lambda cpus: cpus * 1000),
+    memory=some.integers(IDLE.memory, 5000),
+    requests=some.builds(Size, some.integers(1, 64080), some.integers(1, 5000)),
 )
 def test_the_size_of_a_job_is_read_from_the_pod_as_it_was_requested_however_small_the_requests_are(
     cpu: int, memory: int, requests: Size

@@ -59,14 +59,16 @@ async def test_a_refused_terminal_is_given_back_and_another_one_can_be_offered(t
     assert second.fate == "given back"
 
 
-async def test_a_terminal_without_an_answer_is_hung_up_before_the_next_one(terminals: Terminals) -> None:
-    leash, first, second = Leash(), _Terminal(terminals), _Terminal(terminals)
-    leash.offer(first)
-    leash.offer(second)
-    assert first.fate == "hung up"
+async def test_a_terminal_without_an_answer_stays_on_offer_and_is_given_back_at_the_end(terminals: Terminals) -> None:
+    leash, terminal = Leash(), _Terminal(terminals)
+    leash.offer(terminal)
+    with pytest.raises(AssertionError):
+        leash.offer(_Terminal(terminals))
     leash.cancel()
+    assert leash.is_offered
     assert not leash.is_attached
     leash.give_back()
+    assert terminal.fate == "given back"
 
 
 async def test_an_answer_comes_once_and_after_an_offer(terminals: Terminals) -> None:

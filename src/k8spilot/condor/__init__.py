@@ -1,6 +1,6 @@
 """HTCondor in the pilot container: configuration, credentials, programs, daemons and the slot's ad.
 
-Enter by install.py before HTCondor starts, by configuration/ for what it is configured with, by ads/ and daemons/ while
-it runs. agent.py is a separate program. It runs beside HTCondor where the engine has its own container. This package
-may import payload and below.
+configuration/ makes HTCondor's configuration. Enter by install.py before HTCondor starts, and by ads/ and daemons/
+while it runs. agent.py is a separate program. It runs beside HTCondor where the engine has its own container. This
+package may import payload and below.
 """

@@ -208,9 +208,9 @@ async def _create(
 
 
 def _report_loss(store: ContainerStore, name: str, reference: Reference, error: BindError) -> None:
-    """Report that a job goes back to the queue, as HTCondor does with one whose container is lost.
+    """Report that a job is lost.
 
-    The job is not at fault, so that it must not be held.
+    The job is not at fault, so that it must not be held: HTCondor requeues a job whose container is lost.
     """
     logger.warning("%s goes back to the queue: %s.", name, error)
     if isinstance(error, NotHere):

@@ -35,17 +35,21 @@ class BackOff:
 
     def delay(self, error: BaseException | None = None) -> float:
         """Return the seconds to wait after `error`, at least the server's Retry-After."""
-        requested = getattr(error, "retry_after", None) or 0.0
         now, self._next = self._next, min(self._next * 2, self._maximum)
-        return min(requested, _LONGEST_SECONDS) + now * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
+        return _requested(error) + now * random.uniform(0.1, 1)  # noqa: S311 -- spreads load, hides nothing
 
-    def spread(self) -> float:
+    def spread(self, error: BaseException | None = None) -> float:
         """Return the seconds to wait after a loss that affects all pilots at once, if there is no hurry.
 
-        Long delays follow.
+        Long delays follow. The server's Retry-After is waited for, too.
         """
         self._next = self._maximum
-        return random.uniform(0, SPREAD_SECONDS)  # noqa: S311
+        return _requested(error) + random.uniform(0, SPREAD_SECONDS)  # noqa: S311
+
+
+def _requested(error: BaseException | None) -> float:
+    """Return the seconds of the server's Retry-After; 0 without one."""
+    return min(getattr(error, "retry_after", None) or 0.0, _LONGEST_SECONDS)
 
 
 async def retry[T](

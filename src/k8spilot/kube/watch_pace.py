@@ -24,8 +24,11 @@ class WatchPace:
     |-----------------------------------------------------|------------------------------------------------|
     | by itself, after a while                            | none                                           |
     | because its version has expired, for the first time | a short one: the server is available           |
-    | after a steady one, while no change is under way    | a random one, so that pilots return one by one |
-    | in another way                                      | a growing one, at least the Retry-After        |
+    | or after a steady watch                             |                                                |
+    | after a steady watch, while no change is under way  | a random one, so that pilots return one by one |
+    | in another way                                      | a growing one                                  |
+
+    The last three are longer by the server's Retry-After.
     """
 
     def __init__(self) -> None:
@@ -54,7 +57,7 @@ class WatchPace:
                 return 0.0
         # A server's end ends the watches of all pilots, which must return one after another.
         if was_steady and not self._has_expired and since_change >= NEED_SECONDS:
-            return self._back_off.spread()
+            return self._back_off.spread(fault)
         return self._back_off.delay(fault)
 
 

@@ -22,6 +22,11 @@ class Leash:
         """The terminal that was offered last; None if it was refused, given back or hung up."""
 
     @property
+    def is_offered(self) -> bool:
+        """Whether a terminal was offered, and neither refused nor returned since."""
+        return self._terminal is not None
+
+    @property
     def is_attached(self) -> bool:
         """Whether the end of the terminal kills payload-init."""
         return self._terminal is not None and is_set(self.answer)
@@ -33,8 +38,8 @@ class Leash:
         return (signal.SIGKILL, signal.SIGHUP) if was_attached else (signal.SIGKILL,)
 
     def offer(self, terminal: Terminal) -> None:
-        """Expect an answer about `terminal`. An earlier one without an answer is hung up: it may yet be accepted."""
-        self.hang_up()
+        """Expect an answer about `terminal`. No other one is on offer: an answer does not say which one it is about."""
+        assert self._terminal is None
         self.answer = asyncio.get_running_loop().create_future()
         self._terminal = terminal
 

@@ -17,13 +17,14 @@ from k8spilot.provisioner.leader import Leadership
 from k8spilot.provisioner.metrics import ProvisionerMetrics
 from k8spilot.provisioner.planning import backoff
 from k8spilot.provisioner.planning.demand import share_of
-from k8spilot.provisioner.planning.model import Demand, Pilot, PoolQuery, TemplateClosure, Waiting
+from k8spilot.provisioner.planning.model import Demand, Pilot, TemplateClosure, Waiting
 from k8spilot.provisioner.planning.plan import TurnPlan, plan
 from k8spilot.provisioner.pool.client import PoolAway, PoolClient
+from k8spilot.provisioner.pool.query import PoolQuery
 from k8spilot.provisioner.report import CONFIG_MAP, KEY, Turn
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.supply import TEMPLATE, CollectorMemory, History, PilotPod, join, pod_facts
-from k8spilot.provisioner.templates.events import TemplateEvents
+from k8spilot.provisioner.template_events import TemplateEvents
 from k8spilot.provisioner.templates.store import TemplateStore
 
 logger = logging.getLogger(__name__)

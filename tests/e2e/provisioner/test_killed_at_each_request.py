@@ -19,10 +19,11 @@ from kubernetes.aio import client, config
 from k8spilot.provisioner.cluster import NamespaceClient
 from k8spilot.provisioner.controller import Controller
 from k8spilot.provisioner.leader import Leadership
-from k8spilot.provisioner.planning.model import Demand, JobGroup, PoolQuery, PoolView
+from k8spilot.provisioner.planning.model import Demand, JobGroup
 from k8spilot.provisioner.planning.resources import Resources
 from k8spilot.provisioner.pool.client import PoolClient
 from k8spilot.provisioner.pool.configuration import PoolConfiguration
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.templates.store import TemplateStore
 from lab.api import Lab

@@ -1,13 +1,13 @@
 """Clusters that share a pool's demand without a coordinator."""
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from k8spilot.provisioner.planning.demand import share_of
 from k8spilot.provisioner.planning.model import Demand
 from k8spilot.provisioner.settings import Share
 from k8spilot.provisioner.settings import share as parse
+from tests.fuzz.drawing import drawn
 from tests.unit.provisioner.world import demand, jobs
 
 
@@ -16,7 +16,7 @@ def idle(found: Demand) -> int:
     return sum(group.idle for group in found.groups)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.floats(0.05, 0.95))
+@drawn(100, numbers=st.lists(st.integers(1, 40), min_size=1, max_size=8), cut=st.floats(0.05, 0.95))
 def test_two_clusters_serve_each_job_once(numbers: list[int], cut: float) -> None:
     wanted = demand(*(jobs(number, user=f"user{place}") for place, number in enumerate(numbers)))
     first, second = (share_of(wanted, part, 0) for part in (Share(0, cut), Share(cut, 1)))

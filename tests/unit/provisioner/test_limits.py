@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8spilot.provisioner.planning.limits import Limits, TemplateError, limits_of
+from k8spilot.provisioner.limits import Limits, TemplateError, limits_of
 
 
 def test_the_most_pilots_suffice() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from k8spilot.provisioner.planning.model import Demand, PoolQuery, PoolView
+from k8spilot.provisioner.planning.model import Demand
 from k8spilot.provisioner.pool import client, worker
 from k8spilot.provisioner.pool.client import PoolAway, pool_of
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 
 QUERY = PoolQuery("pilots", "true", ())
 

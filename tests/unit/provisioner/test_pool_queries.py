@@ -5,8 +5,8 @@ import time
 import classad2
 import pytest
 
-from k8spilot.provisioner.planning.access_points import AccessPoints, access_point_in, as_suspect
 from k8spilot.provisioner.pool import queries
+from k8spilot.provisioner.pool.access_points import AccessPoints, access_point_in, as_suspect
 from k8spilot.provisioner.pool.matching import Matcher
 from k8spilot.provisioner.pool.queries import largest, slots_of
 

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from k8spilot.provisioner.planning.limits import Limits
+from k8spilot.provisioner.limits import Limits
 from k8spilot.provisioner.planning.model import Demand, JobGroup, Pilot, PilotState, SlotKind, SlotSpace, Template
 from k8spilot.provisioner.planning.resources import Resources
 

@@ -2,5 +2,6 @@
 
 Enter by `Bind` in bind.py, one bind from the request for it to its end. image_lookup.py asks the registry, binder.py
 changes the pod, image_change.py reads the kubelet's answer. image_requests.py and abandoned_pull.py know what may come
-late. This package may import listeners.py and usage.py of payload, and payload_init and below.
+late. idle_image.py has the image between jobs. This package may import listeners.py and usage.py of payload, and gpu
+and below.
 """

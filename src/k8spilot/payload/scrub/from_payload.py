@@ -121,7 +121,8 @@ class PayloadScrubber:
         for _ in range(_TERMINALS):
             if leash.is_attached:
                 return
-            channel.offer_leash(self._terminals.take())
+            if not leash.is_offered:
+                channel.offer_leash(self._terminals.take())
             await first_of(leash.answer, channel.closed, seconds=_LEASH_SECONDS)
             if not is_set(leash.answer):
                 break

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from k8spilot.provisioner.planning.access_points import AccessPoints
-from k8spilot.provisioner.planning.limits import Limits
+from k8spilot.provisioner.limits import Limits
 from k8spilot.provisioner.planning.resources import Resources
 
 
@@ -206,29 +205,3 @@ class PilotSlot:
     """Seconds that these jobs took."""
     claimed_seconds: float = 0.0
     """Seconds for which this slot's claims last; of several at a time, the sum."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolQuery:
-    """A query of the pool."""
-
-    namespace: str
-    """Namespace of the pilots."""
-    schedds: str
-    """ClassAd expression over the ads of access points: those whose jobs count."""
-    templates: Sequence[Template]
-    suspects: Mapping[str, str] = field(default_factory=dict)
-    """Users whose jobs are not evaluated, with the reason: a worker process hung or died of them (pool/worker.py)."""
-    access_points: AccessPoints = field(default_factory=AccessPoints)
-    """Memory of earlier queries."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolView:
-    """The answer."""
-
-    demand: Demand
-    slots: Sequence[PilotSlot]
-    seconds: float
-    access_points: AccessPoints = field(default_factory=AccessPoints)
-    """The memory after this query."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from k8spilot.common.errors import PilotError
-from k8spilot.provisioner.planning.access_points import AccessPoints, access_point_in
-from k8spilot.provisioner.planning.model import PoolQuery, PoolView
 from k8spilot.provisioner.pool import worker
+from k8spilot.provisioner.pool.access_points import AccessPoints, access_point_in
 from k8spilot.provisioner.pool.configuration import TOKENS, PoolConfiguration
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 import classad2
 import htcondor2
 
-from k8spilot.provisioner.planning.access_points import AccessPoints, as_suspect
-from k8spilot.provisioner.planning.model import Demand, JobGroup, PilotSlot, PoolQuery, PoolView
+from k8spilot.provisioner.planning.model import Demand, JobGroup, PilotSlot
 from k8spilot.provisioner.planning.resources import Resources
+from k8spilot.provisioner.pool.access_points import AccessPoints, as_suspect
 from k8spilot.provisioner.pool.matching import Matcher
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 
 _IDLE, _RUNNING, _VANILLA = 1, 2, 5
 """Values of JobStatus and JobUniverse."""

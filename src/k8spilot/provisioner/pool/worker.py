@@ -13,7 +13,7 @@ import resource
 from pathlib import Path
 from typing import Final
 
-from k8spilot.provisioner.planning.model import PoolQuery, PoolView
+from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 
 _MOST_BYTES: Final = 640 * 2**20
 """Limit of the worker's own memory, since users of the pool write expressions. 100,000 groups of jobs take 446 MiB."""

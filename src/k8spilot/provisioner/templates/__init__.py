@@ -1,6 +1,6 @@
 """Pod templates: suspended CronJobs of the namespace, and the slots that their pilots would have.
 
-Enter by store.py, which keeps them up to date, or by pod_template.py, which reads one. events.py reports on them, and
-manifest_findings.py checks them in a manifest. This package may import provisioner/planning, and the provisioner's
-cluster.py, report.py and settings.py.
+Enter by store.py, which keeps them up to date, or by pod_template.py, which reads one. manifest_findings.py checks them
+in a manifest. This package may import provisioner/planning, the provisioner's cluster.py, limits.py and settings.py,
+and every package below.
 """

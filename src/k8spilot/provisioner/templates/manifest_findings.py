@@ -8,7 +8,7 @@ import yaml
 from k8spilot.common.errors import SettingsError
 from k8spilot.preflight.finding import Finding, fault, good
 from k8spilot.preflight.slot_size import is_placeholder
-from k8spilot.provisioner.planning.limits import TemplateError
+from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.templates.pod_template import limits_in, pod_in
 

@@ -18,7 +18,7 @@ from k8spilot.gpu.discovery.pod_request import PodRequest
 from k8spilot.kube.pod import security_context
 from k8spilot.preflight.gpus import claim_objects
 from k8spilot.preflight.manifest import environment_in
-from k8spilot.provisioner.planning.limits import Limits, TemplateError, limits_of
+from k8spilot.provisioner.limits import Limits, TemplateError, limits_of
 from k8spilot.provisioner.planning.model import SlotKind, Template
 from k8spilot.provisioner.planning.resources import UNLIMITED_KIB, Resources
 from k8spilot.settings import PILOT, Settings

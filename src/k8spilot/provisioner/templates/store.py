@@ -11,7 +11,7 @@ from typing import Any, Final
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube.client import ApiRefusal
 from k8spilot.provisioner.cluster import NamespaceClient, Reflector
-from k8spilot.provisioner.planning.limits import TemplateError
+from k8spilot.provisioner.limits import TemplateError
 from k8spilot.provisioner.planning.model import Template
 from k8spilot.provisioner.templates.pod_template import CLAIM_TEMPLATE, SELECTOR, source_names, template_of
 

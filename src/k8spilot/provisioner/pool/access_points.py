@@ -63,7 +63,7 @@ class AccessPoints:
 
 
 def as_suspect(name: str) -> str:
-    """Return the name under which the pool worker records an access point (pool/worker.py)."""
+    """Return the name under which the pool worker records an access point (worker.py)."""
     return _PREFIX + name
 
 
