@@ -8,7 +8,7 @@ from bench.provisioning.pods import Phase, Pod, Shape
 from bench.provisioning.pool import Life
 from bench.provisioning.world import Orders, Sight
 from k8spilot.provisioner.limits import Limits
-from k8spilot.provisioner.planning import backoff, scaling
+from k8spilot.provisioner.planning import scaling, template_closure
 from k8spilot.provisioner.planning.model import (
     Demand,
     JobGroup,
@@ -51,7 +51,7 @@ class Ours:
             return Orders()  # the plan would be empty but for the objects of ended pods, which can wait
         pilots = [self._pilot(pod, sight.now) for pod in sight.pods]
         self._closures = {
-            template.name: backoff.judge(
+            template.name: template_closure.judge(
                 self._closures.get(template.name, TemplateClosure()),
                 template,
                 [pilot for pilot in pilots if pilot.template == template.name],

@@ -7,7 +7,7 @@ from typing import Any
 import classad2
 
 from k8spilot.provisioner.planning.model import Demand
-from k8spilot.provisioner.pool import queries
+from k8spilot.provisioner.pool import query_runner
 from k8spilot.provisioner.pool.matching import Matcher
 from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 
@@ -19,7 +19,7 @@ def run(query: PoolQuery, pods: list[str], groups: int, jobs: int) -> PoolView:
     began = time.monotonic()
     matcher = _matcher(query)
     found = [matcher.group(ad) for ad in _jobs(groups, jobs)]
-    slots = list(queries.slots_of(_slots(tuple(pods))))
+    slots = list(query_runner.slots_of(_slots(tuple(pods))))
     return PoolView(Demand(found, len(pods)), slots, time.monotonic() - began)
 
 
@@ -27,7 +27,7 @@ _matchers: dict[int, Matcher] = {}
 
 
 def _matcher(query: PoolQuery) -> Matcher:
-    """Parse the templates once, as queries.run does."""
+    """Parse the templates once, as query_runner.run does."""
     if 0 not in _matchers or _matchers[0].templates != query.templates:
         _matchers[0] = Matcher(query.templates)
     return _matchers[0]

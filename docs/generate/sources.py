@@ -3,7 +3,7 @@
 from k8spilot.cli.main import app
 from k8spilot.gpu.monitoring.meter import Meter
 from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
-from k8spilot.gpu.monitoring.vendor import GpuProcess
+from k8spilot.gpu.monitoring.vendor_interface import GpuProcess
 from k8spilot.model.event_reasons import EVENTS
 from k8spilot.model.payload_state import PayloadState
 from k8spilot.provisioner.limits import Limits

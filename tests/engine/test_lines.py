@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from k8spilot.condor.programs import words
-from k8spilot.docker.lines.grammar import INSPECTION
+from k8spilot.docker.command_lines.grammar import INSPECTION
 from tests.engine.client import SECONDS, Client, unique_name
 from tests.engine.observed import changed, metrics, observed
 from tests.engine.rings import Simulated, eventually

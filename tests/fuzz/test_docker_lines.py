@@ -19,8 +19,8 @@ import pytest
 from hypothesis import strategies as st
 
 from k8spilot.common.errors import PilotError
-from k8spilot.docker.lines.create import parse_create
-from k8spilot.docker.lines.grammar import Create, UnknownLine
+from k8spilot.docker.command_lines.create import parse_create
+from k8spilot.docker.command_lines.grammar import Create, UnknownLine
 from k8spilot.model.reference import Reference
 from tests.fuzz.drawing import drawn
 

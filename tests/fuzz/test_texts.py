@@ -11,8 +11,8 @@ from k8spilot.common import logs
 from k8spilot.common.errors import ImageError, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.daemons.logs import end_of_startd
-from k8spilot.docker.create.options import IGNORED
-from k8spilot.docker.create.specification import SlotLimits, check_name, execution_command, specification
+from k8spilot.docker.create_request.options import IGNORED
+from k8spilot.docker.create_request.specification import SlotLimits, check_name, execution_command, specification
 from k8spilot.docker.logs import _whole_lines
 from k8spilot.docker.signals import signal_number
 from k8spilot.kube.pod import container

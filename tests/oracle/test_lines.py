@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from k8spilot.condor.programs import words
-from k8spilot.docker.lines.grammar import INSPECTION
+from k8spilot.docker.command_lines.grammar import INSPECTION
 from lab.api import Lab
 from lab.dockerd import Dockerd
 from tests.oracle.engines import Docker, unnamed, until

@@ -11,7 +11,7 @@ from k8spilot.common.errors import PreflightError
 from k8spilot.condor import programs
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.programs import SCRIPTS, assignments, script
-from k8spilot.docker.lines.create import check_extra
+from k8spilot.docker.command_lines.create import check_extra
 from tests.simulator.programs import Programs
 from tests.unit.condor_reads import settings
 from tests.unit.test_cli_status import engine

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import Refused
-from k8spilot.docker.create.devices import visible
-from k8spilot.docker.create.job_ad import JobAd
-from k8spilot.docker.create.specification import SlotLimits, specification
+from k8spilot.docker.create_request.devices import visible
+from k8spilot.docker.create_request.job_ad import JobAd
+from k8spilot.docker.create_request.specification import SlotLimits, specification
 from k8spilot.gpu.discovery.evidence import Node
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.disk import LastRun

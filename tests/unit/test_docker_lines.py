@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from k8spilot.docker.lines.create import check_extra, parse_create
-from k8spilot.docker.lines.grammar import (
+from k8spilot.docker.command_lines.create import check_extra, parse_create
+from k8spilot.docker.command_lines.grammar import (
     INSPECTION,
     Architecture,
     Create,

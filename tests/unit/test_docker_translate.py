@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from k8spilot.common.errors import Refused
-from k8spilot.docker.create.options import _LIMITS as LIMITS
-from k8spilot.docker.create.options import IGNORED
-from k8spilot.docker.create.specification import REMOVED, SlotLimits, check_name, specification
+from k8spilot.docker.create_request.options import _LIMITS as LIMITS
+from k8spilot.docker.create_request.options import IGNORED
+from k8spilot.docker.create_request.specification import REMOVED, SlotLimits, check_name, specification
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from tests.engine.test_refusals import BINDS, OF_THE_REQUEST, REFUSED

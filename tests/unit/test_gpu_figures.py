@@ -11,7 +11,7 @@ from k8spilot.gpu.monitoring.monitor_output import METRICS, BlockInterval, block
 from k8spilot.gpu.monitoring.nvidia import tells_processes
 from k8spilot.gpu.monitoring.protocol import DeviceFigures, Figures
 from k8spilot.gpu.monitoring.sampler import Tally
-from k8spilot.gpu.monitoring.vendor import GpuProcess, Reading
+from k8spilot.gpu.monitoring.vendor_interface import GpuProcess, Reading
 
 A, B = "GPU-8f9c2d75-0000-4000-8000-000000000000", "GPU-0a000000-0000-4000-8000-000000000000"
 C = "GPU-0b000000-0000-4000-8000-000000000000"

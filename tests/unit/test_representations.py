@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
+from k8spilot.docker.command_lines.grammar import Create
 from k8spilot.docker.container import Container, Execution
-from k8spilot.docker.create.job_ad import JobAd
-from k8spilot.docker.create.specification import SlotLimits, specification
-from k8spilot.docker.lines.grammar import Create
+from k8spilot.docker.create_request.job_ad import JobAd
+from k8spilot.docker.create_request.specification import SlotLimits, specification
 from k8spilot.model.image import Image
 from k8spilot.model.reference import Reference
 from k8spilot.payload.binding.image_change import ImageChange

@@ -21,7 +21,7 @@ from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.condor.environment import environment
 from k8spilot.condor.folders import Folders
 from k8spilot.condor.install import prepare
-from k8spilot.docker.lines.create import check_extra
+from k8spilot.docker.command_lines.create import check_extra
 from k8spilot.docker.listening import listen
 from k8spilot.engine.memory import MEMORY
 from k8spilot.kube.pod import start_of_life

@@ -10,7 +10,7 @@ from typing import Any
 
 from k8spilot.common import logs
 from k8spilot.common.errors import PayloadKilled, PayloadLost, PilotError
-from k8spilot.docker.create.specification import Specification
+from k8spilot.docker.create_request.specification import Specification
 from k8spilot.model.command import Command
 from k8spilot.model.container_state import RUNNING, SETTLED, ContainerEvent, ContainerState, advance
 from k8spilot.model.image import Image

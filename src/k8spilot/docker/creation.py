@@ -25,9 +25,9 @@ from k8spilot.common.errors import (
     Untimely,
 )
 from k8spilot.docker.container import Container
-from k8spilot.docker.create.devices import visible
-from k8spilot.docker.create.job_ad import JobAd
-from k8spilot.docker.create.specification import SlotLimits, Specification, check_name, specification
+from k8spilot.docker.create_request.devices import visible
+from k8spilot.docker.create_request.job_ad import JobAd
+from k8spilot.docker.create_request.specification import SlotLimits, Specification, check_name, specification
 from k8spilot.docker.htcondor_socket import check_request, follow_starter
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.removal import clear_slot

@@ -11,7 +11,7 @@ from k8spilot.docker import serializers
 from k8spilot.docker.attach import Output, carry, close, resized
 from k8spilot.docker.container import Container, Execution
 from k8spilot.docker.containers import find
-from k8spilot.docker.create.specification import execution_command
+from k8spilot.docker.create_request.specification import execution_command
 from k8spilot.docker.hijack import take_over
 from k8spilot.docker.json_http import json_answer, json_body, keep
 from k8spilot.docker.store import store_of

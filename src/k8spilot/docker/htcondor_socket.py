@@ -1,7 +1,7 @@
 """Requests through HTCondor's own socket: the containers of its jobs, each with the starter that created it.
 
-HTCondor's docker client sends its command lines. lines/ checks the line, and this module checks the request that
-results from it, as well as every other request: neither check relies on the other.
+HTCondor's docker client sends its command lines. command_lines/ checks the line, and this module checks the request
+that results from it, as well as every other request: neither check relies on the other.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from typing import Any, Final
 from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker.container import Container
-from k8spilot.docker.create.options import LABEL, short
+from k8spilot.docker.create_request.options import LABEL, short
 from k8spilot.docker.removal import remove
 from k8spilot.docker.store import JOB_NAME, ContainerStore
 
 logger = logging.getLogger(__name__)
 
 COMMAND: Final = "/htcondor/command"
-"""Path of HTCondor's command lines, which this socket alone serves (lines/handler.py)."""
+"""Path of HTCondor's command lines, which this socket alone serves (command_lines/handler.py)."""
 SERVED: Final[Mapping[str, frozenset[str]]] = {
     "HEAD": frozenset({"/_ping"}),
     "GET": frozenset(

@@ -16,10 +16,10 @@ from k8spilot.common import pilot_api
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler, MemoryBudget
 from k8spilot.docker import attach, containers, executions, images, stats, system
+from k8spilot.docker.command_lines import handler as lines
 from k8spilot.docker.hijack import Connection
 from k8spilot.docker.htcondor_socket import COMMAND, SERVED
 from k8spilot.docker.json_http import MEMORY, BadRequest, json_answer, release
-from k8spilot.docker.lines import handler as lines
 from k8spilot.docker.store import ENDPOINT, Endpoint, NotFound, is_htcondors
 
 logger = logging.getLogger(__name__)

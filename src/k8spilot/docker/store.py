@@ -16,7 +16,7 @@ from k8spilot.common.errors import BindError, NotHere, NotNow, PilotError, Untim
 from k8spilot.common.http_limits import MemoryBudget
 from k8spilot.common.lru import LruDict
 from k8spilot.docker.container import Container, Execution
-from k8spilot.docker.create.specification import SlotLimits
+from k8spilot.docker.create_request.specification import SlotLimits
 from k8spilot.docker.job_ends import JobEnds
 from k8spilot.model.image import Image
 from k8spilot.payload.container import PayloadContainer

@@ -14,7 +14,7 @@ from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from k8spilot.condor.ads.publisher import AdPublisher, PublishedAds
 from k8spilot.condor.ads.startd_ad import StartdAd
 from k8spilot.condor.configuration.values import pod_of
-from k8spilot.docker.create.specification import SlotLimits
+from k8spilot.docker.create_request.specification import SlotLimits
 from k8spilot.docker.job_ends import JobEnds
 from k8spilot.docker.store import ContainerStore, Endpoint
 from k8spilot.gpu.discovery.record import GpuRecord

@@ -15,7 +15,7 @@ from k8spilot.provisioner.actuator import Actuator, Done
 from k8spilot.provisioner.cluster import NamespaceClient, Reflector
 from k8spilot.provisioner.leader import Leadership
 from k8spilot.provisioner.metrics import ProvisionerMetrics
-from k8spilot.provisioner.planning import backoff
+from k8spilot.provisioner.planning import template_closure
 from k8spilot.provisioner.planning.demand import share_of
 from k8spilot.provisioner.planning.model import Demand, Pilot, TemplateClosure, Waiting
 from k8spilot.provisioner.planning.plan import TurnPlan, plan
@@ -144,7 +144,7 @@ class Controller:
         for pilot in pilots:
             own.setdefault(pilot.template, []).append(pilot)
         self._closures = {
-            template.name: backoff.judge(
+            template.name: template_closure.judge(
                 self._closures.get(template.name, TemplateClosure()),
                 template,
                 own.get(template.name, []),

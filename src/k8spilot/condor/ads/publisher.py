@@ -10,7 +10,7 @@ from k8spilot.common import logs
 from k8spilot.common.errors import ImageNotNow, NotHere
 from k8spilot.condor.ads.node_images import NodeImages
 from k8spilot.condor.ads.startd_ad import Scalar, StartdAd
-from k8spilot.condor.configuration.slot_ads import SLOTS, slot_key
+from k8spilot.condor.configuration.per_slot_attributes import SLOTS, slot_key
 from k8spilot.model.avoided_images import AvoidedImages
 from k8spilot.model.reference import Reference
 from k8spilot.payload.listeners import CLOSED_SECONDS, Reason, SlotListener

@@ -11,8 +11,8 @@ from typing import Final
 import k8spilot
 from k8spilot.condor.configuration import extra_attributes, image_expressions, slot_types
 from k8spilot.condor.configuration.classads import check
+from k8spilot.condor.configuration.per_slot_attributes import OWN, own
 from k8spilot.condor.configuration.pools import Pool, resolve
-from k8spilot.condor.configuration.slot_ads import OWN, own
 from k8spilot.condor.configuration.template import ROOTLESS, TEMPLATE
 from k8spilot.condor.folders import Folders
 from k8spilot.gpu.monitoring.monitor_output import METRICS

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pynvml
 
 from k8spilot.gpu.monitoring.nvidia_gpm import Gpm
-from k8spilot.gpu.monitoring.vendor import GpuProcess, Reading, ReadingFault
+from k8spilot.gpu.monitoring.vendor_interface import GpuProcess, Reading, ReadingFault
 
 logger = logging.getLogger("k8spilot.gpu.monitoring.sampler")  # the program that loads this module
 

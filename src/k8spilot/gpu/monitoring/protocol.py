@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from k8spilot.common.untrusted_json import read_json
-from k8spilot.gpu.monitoring.vendor import GpuProcess
+from k8spilot.gpu.monitoring.vendor_interface import GpuProcess
 
 SIZE: Final = 64 * 1024
 """Limit of a message, in bytes."""

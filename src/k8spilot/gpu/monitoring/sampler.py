@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from k8spilot.gpu.monitoring.vendor import GpuProcess, Reading, ReadingFault, Vendor
+from k8spilot.gpu.monitoring.vendor_interface import GpuProcess, Reading, ReadingFault, Vendor
 
 logger = logging.getLogger("k8spilot.gpu.monitoring.sampler")  # this module runs as __main__
 

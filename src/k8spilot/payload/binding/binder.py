@@ -37,9 +37,9 @@ from k8spilot.model.reference import Reference
 from k8spilot.model.runtime_faults import runtime_fault
 from k8spilot.payload.binding.image_change import ChangeObserver, ImageChange
 from k8spilot.payload.binding.image_requests import ImageRequests
+from k8spilot.payload_init.await_end import await_end
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.server import PayloadInitServer
-from k8spilot.payload_init.stopped import await_end
 from k8spilot.registry.skopeo import Registry
 
 logger = logging.getLogger(__name__)

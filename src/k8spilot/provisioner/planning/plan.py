@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from k8spilot.provisioner.planning import backoff, scaling, turnover
+from k8spilot.provisioner.planning import job_rate, scaling, template_closure
 from k8spilot.provisioner.planning.demand import merged, smallest
+from k8spilot.provisioner.planning.job_rate import COMING_SECONDS, FEW, JobRate
 from k8spilot.provisioner.planning.model import (
     EXISTING,
     IN_POOL,
@@ -26,7 +27,6 @@ from k8spilot.provisioner.planning.model import (
 )
 from k8spilot.provisioner.planning.resources import Resources
 from k8spilot.provisioner.planning.scaling import Budget
-from k8spilot.provisioner.planning.turnover import COMING_SECONDS, FEW, Turnover
 
 _COMING: Final = frozenset({PilotState.PENDING, PilotState.STARTING})
 _WITHOUT_JOB: Final = _COMING | {PilotState.IDLE}
@@ -54,7 +54,7 @@ class TemplatePlan:
     trouble: str = ""
     """Why a pilot does not start; empty if none has trouble."""
     closure: TemplateClosure = field(default_factory=TemplateClosure)
-    turnover: Turnover = field(default_factory=Turnover)
+    job_rate: JobRate = field(default_factory=JobRate)
 
     @property
     def wanted(self) -> int:
@@ -108,7 +108,7 @@ def plan(
         demand: idle jobs of the pool.
         templates: the operator's templates.
         pilots: pilots of all templates.
-        closures: records of failures by template, after `backoff.judge`.
+        closures: records of failures by template, after `template_closure.judge`.
         now: seconds since the epoch.
     """
     found = TurnPlan({}, [group for group in demand.groups if not group.matches])
@@ -121,7 +121,7 @@ def plan(
         own = by_template[template.name]
         record = closures.get(template.name, TemplateClosure())
         one = found.templates[template.name] = TemplatePlan(
-            template, closure=record, turnover=turnover.of(template, own)
+            template, closure=record, job_rate=job_rate.of(template, own)
         )
         one.states.update(pilot.state for pilot in own)
         one.trouble = next((f"{it.name}: {it.trouble}" for it in own if it.trouble and it.state in PENDING), "")
@@ -170,14 +170,14 @@ class _Packing:
         is_closed = self._now < one.closure.until
         for state in _ORDER:
             for pilot in sorted((pilot for pilot in pilots if pilot.state is state), key=lambda pilot: pilot.created):
-                if not pilot.is_black_hole and not (is_closed and backoff.is_stuck(pilot, self._now)):
-                    times = one.turnover.each if pilot.state in IN_POOL else 1
+                if not pilot.is_black_hole and not (is_closed and template_closure.is_stuck(pilot, self._now)):
+                    times = one.job_rate.each if pilot.state in IN_POOL else 1
                     for space in _space(template, pilot):
                         if not self._smallest.fits_in(space.room):
                             continue
                         bins.extend(_Bin(space.kind, space.room, space.jobs, pilot) for _ in range(times))
         for kind in template.kinds[:1]:
-            bins.extend(_Bin(0, kind.room, 1) for _ in range(one.turnover.taken))
+            bins.extend(_Bin(0, kind.room, 1) for _ in range(one.job_rate.taken))
 
     def pack(self, groups: Sequence[JobGroup]) -> None:
         """Find space for the jobs of all groups, users taking turns: in pilots that exist, and then in new ones."""
@@ -239,7 +239,7 @@ class _Packing:
         """Return whether the pilots on their way suffice for now. Once they are in the pool, a turn may plan more."""
         slots = self._coming[template.name] * _fits(template, group)
         return (
-            slots > 0 and slots >= FEW + self._needs[template.name] // self._plans[template.name].turnover.jobs_per_slot
+            slots > 0 and slots >= FEW + self._needs[template.name] // self._plans[template.name].job_rate.jobs_per_slot
         )
 
     def _choices(self, group: JobGroup) -> list[Template]:

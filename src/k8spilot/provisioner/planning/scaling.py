@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from k8spilot.provisioner.planning import backoff
+from k8spilot.provisioner.planning import template_closure
 from k8spilot.provisioner.planning.model import (
     EXISTING,
     NOT_STARTED,
@@ -47,7 +47,7 @@ def budget_of(template: Template, pilots: Sequence[Pilot], record: TemplateClosu
     ]
     if now < record.until:
         choices.append((0, closed(record)))
-    elif backoff.probes(record):
+    elif template_closure.probes(record):
         choices.append((1 - pending, f"one pilot is tried at a time, because {record.reason}"))
     left, limit = min(choices, key=lambda choice: choice[0])
     return Budget(max(left, 0), limit)
@@ -80,7 +80,7 @@ def surplus(unused: Sequence[Pilot], idle_jobs: int, most: int, now: float) -> l
         now: seconds since the epoch.
     """
     newest_first = sorted(unused, key=lambda pilot: -pilot.created)
-    stuck = [pilot.uid for pilot in newest_first if backoff.is_stuck(pilot, now)]
+    stuck = [pilot.uid for pilot in newest_first if template_closure.is_stuck(pilot, now)]
     trials = set(stuck[max(len(stuck) - idle_jobs, 0) :])
     ages = {**dict.fromkeys((pilot.uid for pilot in unused), _PENDING_SECONDS), **dict.fromkeys(stuck, _STUCK_SECONDS)}
     going = [pilot for pilot in newest_first if pilot.uid not in trials and now - pilot.created > ages[pilot.uid]]
@@ -97,12 +97,12 @@ def ended(template: Template | None, pilots: Sequence[Pilot], now: float) -> lis
         (pilot for pilot in pilots if pilot.state is PilotState.FAILED), key=lambda pilot: -pilot.trouble_since
     )
     for place, pilot in enumerate(failed):
-        if place >= backoff.KEPT or now - pilot.trouble_since > backoff.KEPT_SECONDS:
+        if place >= template_closure.KEPT or now - pilot.trouble_since > template_closure.KEPT_SECONDS:
             found.append((pilot, "it has failed, and later ones are kept to look at"))
     for pilot in pilots:
-        if pilot.state is PilotState.SUCCEEDED and now - pilot.trouble_since > backoff.ENDED_SECONDS:
+        if pilot.state is PilotState.SUCCEEDED and now - pilot.trouble_since > template_closure.ENDED_SECONDS:
             found.append((pilot, "it has come to its end"))
-        elif pilot.state is PilotState.FAILING and now - pilot.failing_since > backoff.FAILING_SECONDS:
+        elif pilot.state is PilotState.FAILING and now - pilot.failing_since > template_closure.FAILING_SECONDS:
             found.append((pilot, f"it ends again and again: {pilot.trouble}"))
         elif template is None or pilot.template_version == template.version:
             continue

@@ -22,7 +22,7 @@ from k8spilot.provisioner.pool.query import PoolQuery, PoolView
 logger = logging.getLogger(__name__)
 
 _QUERY_SECONDS: Final = 90.0
-"""Limit of a query: two requests to the collector, and some to access points (queries.py)."""
+"""Limit of a query: two requests to the collector, and some to access points (query_runner.py)."""
 _SUSPECT_SECONDS: Final = 3600.0
 """Time for which a user's jobs are left out: their expressions made a worker hang or exceed its memory."""
 

@@ -13,7 +13,7 @@ SEC_CLIENT_AUTHENTICATION = PREFERRED
 SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS, SSL, ANONYMOUS
 SEC_CLIENT_ENCRYPTION = PREFERRED
 SEC_CLIENT_INTEGRITY = PREFERRED
-# provisioner/pool/queries.py applies it to the collector.
+# provisioner/pool/query_runner.py applies it to the collector.
 COLLECTOR_AUTHENTICATION = {security}
 COLLECTOR_AUTHENTICATION_METHODS = {methods}
 SEC_TOKEN_DIRECTORY = {tokens}

@@ -1,6 +1,6 @@
 """The worker process that queries the pool: HTCondor's library blocks its whole process while a daemon is silent.
 
-The library reads its configuration when it is loaded. So this module imports queries.py, which loads the library,
+The library reads its configuration when it is loaded. So this module imports query_runner.py, which loads the library,
 only after `set_up`.
 
 The worker writes into a file whose jobs it is evaluating, or which access point is answering. If it dies or hangs, the
@@ -45,9 +45,9 @@ def run(query: PoolQuery) -> PoolView:
     Raises:
         RuntimeError: the collector did not answer.
     """
-    from k8spilot.provisioner.pool import queries  # noqa: PLC0415
+    from k8spilot.provisioner.pool import query_runner  # noqa: PLC0415
 
-    return queries.run(query, record_suspect)
+    return query_runner.run(query, record_suspect)
 
 
 def record_suspect(name: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from k8spilot.common.errors import Refused
-from k8spilot.docker.create.devices import check_devices
-from k8spilot.docker.create.options import check_options, check_shapes, short
+from k8spilot.docker.create_request.devices import check_devices
+from k8spilot.docker.create_request.options import check_options, check_shapes, short
 from k8spilot.gpu.discovery.record import GpuRecord
 from k8spilot.model.command import Command
 from k8spilot.model.disk import MIB, LastRun

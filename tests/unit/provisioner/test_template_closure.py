@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from k8spilot.provisioner.planning import backoff
+from k8spilot.provisioner.planning import template_closure
 from k8spilot.provisioner.planning.model import Pilot, PilotState, TemplateClosure, Waiting
 from tests.unit.provisioner.world import NOW, pilot, several, template
 
@@ -12,10 +12,14 @@ CPU = template()
 
 
 def judge(
-    before: TemplateClosure, *pilots: Pilot, refusal: str = "", now: float = NOW, waiting: Waiting = backoff.NOBODY
+    before: TemplateClosure,
+    *pilots: Pilot,
+    refusal: str = "",
+    now: float = NOW,
+    waiting: Waiting = template_closure.NOBODY,
 ) -> TemplateClosure:
     """The record after a turn with these pilots."""
-    return backoff.judge(before, CPU, pilots, now, refusal, waiting)
+    return template_closure.judge(before, CPU, pilots, now, refusal, waiting)
 
 
 NONE = TemplateClosure(version=CPU.closure_version)
@@ -198,4 +202,4 @@ def test_after_the_clock_went_back_an_old_failure_closes_nothing() -> None:
 def test_a_change_of_the_rules_for_jobs_opens_the_template() -> None:
     record = judge(NONE, failed(5))
     other = template(jobs="RequestCpus > 1")
-    assert backoff.judge(record, other, [], NOW + 1) == TemplateClosure(version=other.closure_version)
+    assert template_closure.judge(record, other, [], NOW + 1) == TemplateClosure(version=other.closure_version)

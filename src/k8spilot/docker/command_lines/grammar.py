@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from k8spilot.common.errors import Refused
-from k8spilot.docker.create.options import short
+from k8spilot.docker.create_request.options import short
 
 INSPECTION: Final = """ContainerId="{{.Id}}"
 Pid={{.State.Pid}}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from k8spilot.docker.create.options import LABEL, short
-from k8spilot.docker.lines.grammar import Create, UnknownLine, is_image, is_job, is_number, unknown
-from k8spilot.docker.lines.options import SETTERS, SHORT, Body
+from k8spilot.docker.command_lines.grammar import Create, UnknownLine, is_image, is_job, is_number, unknown
+from k8spilot.docker.command_lines.options import SETTERS, SHORT, Body
+from k8spilot.docker.create_request.options import LABEL, short
 
 _LABEL: Final = f"--label={LABEL}=True"
 _NAMED, _AFTER_DIRECTORY, _OF_USER, _OF_HOST = 7, 13, 14, 17

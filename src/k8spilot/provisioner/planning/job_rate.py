@@ -25,7 +25,7 @@ _UNKNOWN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turnover:
+class JobRate:
     """Jobs that the slots of a template take."""
 
     taken: int = 0
@@ -36,8 +36,8 @@ class Turnover:
     """Jobs that are left to each slot that is on its way."""
 
 
-def of(template: Template, pilots: Sequence[Pilot]) -> Turnover:
-    """Return the turnover of a template's pilots."""
+def of(template: Template, pilots: Sequence[Pilot]) -> JobRate:
+    """Return the rate at which a template's pilots take jobs."""
     in_pool = [pilot for pilot in pilots if pilot.state in IN_POOL]
     ended = sum(pilot.ended_jobs for pilot in in_pool)
     seconds = sum(pilot.busy_seconds for pilot in in_pool)
@@ -46,7 +46,7 @@ def of(template: Template, pilots: Sequence[Pilot]) -> Turnover:
     busy = sum(places - sum(room.jobs for room in pilot.room) for pilot in in_pool if pilot.state is PilotState.BUSY)
     duration = (seconds + _UNKNOWN_SECONDS) / (ended + 1)
     soon = min(per_second * HORIZON_SECONDS, _MOST)
-    return Turnover(
+    return JobRate(
         taken=int(busy * soon),
         each=1 + int(soon),
         jobs_per_slot=min(1 + int(WORTH_SECONDS / duration), _MOST),

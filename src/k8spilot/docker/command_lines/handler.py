@@ -18,14 +18,25 @@ from k8spilot.common import logs
 from k8spilot.common.aio import first_of, side_by_side
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker import attach, containers, creation, images, removal
+from k8spilot.docker.command_lines import answers, grammar
+from k8spilot.docker.command_lines.create import parse_create
+from k8spilot.docker.command_lines.grammar import (
+    Architecture,
+    Create,
+    Exec,
+    Info,
+    Kill,
+    Line,
+    OfContainer,
+    Prune,
+    Pull,
+    Start,
+)
 from k8spilot.docker.container import Container
-from k8spilot.docker.create.options import LABEL
+from k8spilot.docker.create_request.options import LABEL
 from k8spilot.docker.hijack import MULTIPLEXED_STREAM, frame, hung_up, take_over
 from k8spilot.docker.htcondor_socket import COMMAND
 from k8spilot.docker.json_http import BadRequest, body_of
-from k8spilot.docker.lines import answers, grammar
-from k8spilot.docker.lines.create import parse_create
-from k8spilot.docker.lines.grammar import Architecture, Create, Exec, Info, Kill, Line, OfContainer, Prune, Pull, Start
 from k8spilot.docker.signals import signal_number
 from k8spilot.docker.store import ContainerStore, NotFound, store_of, subject_of
 from k8spilot.docker.system import description

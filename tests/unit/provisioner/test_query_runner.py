@@ -5,10 +5,10 @@ import time
 import classad2
 import pytest
 
-from k8spilot.provisioner.pool import queries
+from k8spilot.provisioner.pool import query_runner
 from k8spilot.provisioner.pool.access_points import AccessPoints, access_point_in, as_suspect
 from k8spilot.provisioner.pool.matching import Matcher
-from k8spilot.provisioner.pool.queries import largest, slots_of
+from k8spilot.provisioner.pool.query_runner import largest, slots_of
 
 
 def group(user: str, count: int, status: int = 1) -> classad2.ClassAd:
@@ -17,7 +17,7 @@ def group(user: str, count: int, status: int = 1) -> classad2.ClassAd:
 
 
 def test_of_a_user_with_very_many_groups_the_largest_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_MOST_GROUPS", 3)
+    monkeypatch.setattr(query_runner, "_MOST_GROUPS", 3)
     many = [group("alice", number) for number in range(1, 8)]
     found = [(ad["User"], ad["JobCount"]) for ad in largest([*many, group("bob", 1), group("bob", 2, 5)])]
     assert found == [("alice", 7), ("alice", 6), ("alice", 5), ("bob", 1)]
@@ -62,19 +62,19 @@ def test_an_access_point_that_is_silent_for_long_is_taken_for_one_without_jobs()
 
 
 def test_once_a_look_takes_long_the_other_access_points_wait_for_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_jobs", lambda *_: ([], 3))
-    grouping = queries.Grouping(Matcher(()), {})
+    monkeypatch.setattr(query_runner, "_jobs", lambda *_: ([], 3))
+    grouping = query_runner.Grouping(Matcher(()), {})
     ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
     now = time.monotonic()
-    found = queries.demand_of(ads, grouping, AccessPoints(), now)
+    found = query_runner.demand_of(ads, grouping, AccessPoints(), now)
     assert (found.running, found.missing, found.is_complete) == (6, [], True)
-    late = queries.demand_of(ads, grouping, AccessPoints(), now - 41)
+    late = query_runner.demand_of(ads, grouping, AccessPoints(), now - 41)
     assert (late.running, len(late.missing), late.is_complete) == (0, 2, False)
 
 
 def test_a_user_whose_expressions_take_long_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_USER_SECONDS", -1.0)
-    grouping = queries.Grouping(Matcher(()), {"bob": "they ended a worker"})
+    monkeypatch.setattr(query_runner, "_USER_SECONDS", -1.0)
+    grouping = query_runner.Grouping(Matcher(()), {"bob": "they ended a worker"})
     reasons = [grouping.group(group(user, 1)).mismatch for user in ("alice", "alice", "bob")]
     assert reasons == [
         "there is no template that can be used",
@@ -101,21 +101,21 @@ def refuse(*_: object) -> None:
 def test_an_access_point_whose_answer_is_too_large_is_left_out_and_hides_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queries, "_jobs", lambda ad, _: refuse() if ad["Name"] == "a" else ([], 3))
+    monkeypatch.setattr(query_runner, "_jobs", lambda ad, _: refuse() if ad["Name"] == "a" else ([], 3))
     ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
     memory = AccessPoints()
-    found = queries.demand_of(ads, queries.Grouping(Matcher(()), {}), memory, time.monotonic())
+    found = query_runner.demand_of(ads, query_runner.Grouping(Matcher(()), {}), memory, time.monotonic())
     assert (found.running, found.is_complete) == (3, False)
     assert found.missing == ["the answer of the access point a took too much memory; it is left out for ten minutes"]
     assert memory.why_left_out("a", time.monotonic() + 500) == found.missing[0]
 
 
 def test_an_access_point_that_cost_a_worker_its_life_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_jobs", lambda *_: ([], 3))
+    monkeypatch.setattr(query_runner, "_jobs", lambda *_: ([], 3))
     memory = AccessPoints()
     why = memory.leave_out_large("a", "memory or time")
     ads = [classad2.ClassAd({"Name": name}) for name in "ab"]
-    found = queries.demand_of(ads, queries.Grouping(Matcher(()), {}), memory, time.monotonic())
+    found = query_runner.demand_of(ads, query_runner.Grouping(Matcher(()), {}), memory, time.monotonic())
     assert (found.running, found.missing) == (3, [why])
     assert memory.why_left_out("a", time.monotonic() + 601) == ""
     assert access_point_in(as_suspect("a")) == "a"

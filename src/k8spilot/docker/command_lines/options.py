@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from k8spilot.docker.lines.grammar import is_number, is_variable
+from k8spilot.docker.command_lines.grammar import is_number, is_variable
 
 Body = dict[str, Any]
 """A ContainerConfig of the Engine API, while it is being written."""
