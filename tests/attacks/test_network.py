@@ -19,7 +19,7 @@ from lab.settings import API_PORT, API_SERVICE_ADDRESS, BRIDGE, KUBELET_PORT, NO
 from tests.attacks.ground import Ground, attacked, python
 from tests.e2e.pool import until
 
-pytestmark = [pytest.mark.disruptive, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.disruptive, pytest.mark.landing, pytest.mark.timeout(900)]
 
 PORT, METRICS, CLOSED = 8077, 9464, 8078
 METADATA, PRIVATE, PUBLIC = "169.254.77.77", "192.168.77.77", "203.0.113.77"

@@ -1,7 +1,8 @@
 """Which tests run when: `make test`, before a change lands (CI, `make test ALL=1`), or at night.
 
-The marker `landing` has what shows the same as another test in another place. This module sets it for two kinds; others
-have it in their files. `make test-nightly` has the marker `nightly`, too: cases that show more of the same.
+The marker `landing` has what shows the same as another test in another place, which this module marks, and what takes
+long for what it shows, such as the end of a lease, which has the marker in its file. `make test-nightly` has the marker
+`nightly`, too: cases that show more of the same.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ import pytest
 from lab.levels import NAMESPACES
 
 LANDING: Final = "landing"
+NIGHTLY: Final = "nightly"
 LEVELS: Final = tuple(NAMESPACES)
 """Levels of Pod Security. Of a test that runs at each, `make test` has the first."""
 
@@ -53,7 +55,7 @@ def without_nightly(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], li
 
 
 def _is_daily(item: pytest.Item) -> bool:
-    return item.get_closest_marker("nightly") is None
+    return item.get_closest_marker(NIGHTLY) is None
 
 
 def _parameters(item: pytest.Item) -> Mapping[str, Any]:

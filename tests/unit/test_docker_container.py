@@ -12,7 +12,7 @@ from k8spilot.docker.container import Container
 from k8spilot.docker.removal import remove
 from k8spilot.model.container_state import ContainerState
 from k8spilot.model.outcome import Outcome
-from k8spilot.model.payload_state import IllegalEvent
+from k8spilot.model.state_table import IllegalEvent
 
 GONE = PayloadLost("the client has gone")
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from k8spilot.gpu.monitoring.sampler_state import TRANSITIONS, Sampler, SamplerEvent, SamplerState
-from k8spilot.model.payload_state import IllegalEvent
+from k8spilot.model.state_table import IllegalEvent
 from tests.unit.state_tables import reachable
 
 ACCEPT, FIGURES, FAULTS, DISCONNECT = SamplerEvent

@@ -13,7 +13,7 @@ from k8spilot.model.container_state import (
     ContainerState,
     advance,
 )
-from k8spilot.model.payload_state import IllegalEvent
+from k8spilot.model.state_table import IllegalEvent
 from tests.unit.state_tables import reachable
 
 

@@ -9,11 +9,11 @@ from k8spilot.model.payload_state import (
     TRANSITIONS,
     UNCLAIMED,
     UNRELEASED,
-    IllegalEvent,
     PayloadEvent,
     PayloadState,
     advance,
 )
+from k8spilot.model.state_table import IllegalEvent
 from tests.unit.state_tables import reachable
 
 

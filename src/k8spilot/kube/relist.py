@@ -51,9 +51,9 @@ def why_not(container: Json) -> str:
 def operations(pod: Json, name: str) -> list[Json]:
     """Return the JSON patch of a resize by a thousandth of a CPU.
 
-    An even number of thousandths becomes the odd one below it, and an odd one the even one above: the CPU is never more
-    than what the manifest says (if that is even), whoever has made the last change. A request that equals its limit
-    stays equal, since the pod's QoS class must not change.
+    An even number of thousandths goes down by one, and an odd one goes up by one. So two resizes restore the manifest's
+    value if that is even, and the CPU never exceeds it. A request that equals its limit stays equal, since the pod's
+    QoS class must not change.
 
     Args:
         pod: the pod as it was last seen. A late change, which finds other values, has no effect.

@@ -2,8 +2,8 @@
 
 The pod itself has resources (spec.resources, on by default since 1.34). Such a pod can be resized since 1.36 (feature
 gate InPlacePodLevelResourcesVerticalScaling). The API server refuses a change after which its containers would request
-more than the pod does (validation.go, validatePodResourceConsistency): what one container gets was given by another, or
-was nobody's.
+more than the pod does (validation.go, validatePodResourceConsistency). So a container can grow only by what another one
+gives up, or by what no container has.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -28,7 +28,7 @@ A pause is a state of the payload container (model/payload_state.py) alone: a co
 from enum import Enum
 from typing import Final
 
-from k8spilot.model.payload_state import IllegalEvent
+from k8spilot.model.state_table import next_state
 
 
 class ContainerState(Enum):
@@ -114,7 +114,4 @@ def advance(state: ContainerState, event: ContainerEvent) -> ContainerState:
     Raises:
         IllegalEvent: the table has no such row.
     """
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        raise IllegalEvent(f"{event.name} cannot happen to a container that is {state.name}") from None
+    return next_state(TRANSITIONS, state, event, "a container")

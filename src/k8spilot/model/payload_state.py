@@ -26,6 +26,8 @@ released before the old container is proven gone and its files are removed.
 from enum import Enum
 from typing import Final
 
+from k8spilot.model.state_table import next_state
+
 
 class PayloadState(Enum):
     """The state of a payload container."""
@@ -134,17 +136,10 @@ ALIVE: Final = frozenset({PayloadState.STARTING, PayloadState.RUNNING, PayloadSt
 """The job was released, and its result is not final: Docker's "running"."""
 
 
-class IllegalEvent(Exception):
-    """Raised when the table has no row for an event in a state: a defect of k8spilot, and of no job or sampler."""
-
-
 def advance(state: PayloadState, event: PayloadEvent) -> PayloadState:
     """Return the state after `event` in `state`.
 
     Raises:
         IllegalEvent: the table has no such row.
     """
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        raise IllegalEvent(f"{event.name} cannot happen to a payload container that is {state.name}") from None
+    return next_state(TRANSITIONS, state, event, "a payload container")

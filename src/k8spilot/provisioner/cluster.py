@@ -18,6 +18,7 @@ from kubernetes.aio import client, config
 
 from k8spilot.common.errors import ClusterError, SettingsError
 from k8spilot.kube import watch_stream
+from k8spilot.kube.backoff import BackOff
 from k8spilot.kube.client import ApiRefusal
 from k8spilot.kube.pod import version_of
 
@@ -38,7 +39,7 @@ _REQUEST_SECONDS: Final = 30.0
 """Limit of a request."""
 _WATCH_SECONDS: Final = 300
 """Seconds after which the API server ends a watch, and another one follows."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_BACK_OFF_SECONDS: Final = (1.0, 30.0)
 _REMEMBERED: Final = 1000
 """Deleted objects whose versions are remembered at the least."""
 
@@ -156,7 +157,7 @@ class Reflector[Value]:
         """The latest versions seen since the last list, those of deleted objects included."""
         self.fault = "the API server has not answered yet"
         """Why the copy may be old; empty while the watch runs."""
-        self._pause = _FIRST_PAUSE
+        self._back_off = BackOff(*_BACK_OFF_SECONDS)
         self._has_bookmarks = False
         """Whether the server sends bookmarks. One without a watch cache does not: its watches are silent for long."""
         self.listed = asyncio.Event()
@@ -172,20 +173,15 @@ class Reflector[Value]:
                 version = version or await self.relist()
                 async for latest in self._watch(version):
                     version = latest
-            except ApiRefusal as error:
-                # 410: the version is too old for a watch. Other refusals may pass.
-                version = "" if error.status == HTTPStatus.GONE else version
-                self.fault = f"{error}"
-            except TimeoutError:
-                self.fault = "the API server did not answer in time"
-            except (ClusterError, ValueError) as error:
-                self.fault = str(error)
-            if self.fault:
+            except (ClusterError, TimeoutError, ValueError) as error:
+                self.fault = "the API server did not answer in time" if isinstance(error, TimeoutError) else str(error)
+                if isinstance(error, ApiRefusal) and error.status == HTTPStatus.GONE:
+                    version = ""  # it is too old for a watch; other refusals may pass
+                seconds = self._back_off.delay(error)
                 logger.warning(
-                    "The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, self._pause
+                    "The watch of %s fails: %s; trying again in %.0f s.", self._resource, self.fault, seconds
                 )
-                await asyncio.sleep(self._pause)
-                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+                await asyncio.sleep(seconds)
 
     def take(self, found: Json) -> None:
         """Take over an object that a request has returned, before the watch tells of it."""
@@ -240,7 +236,8 @@ class Reflector[Value]:
         async with AsyncExitStack() as parts:
             async with asyncio.timeout(_REQUEST_SECONDS):  # the headers come at once, or never
                 answer = await parts.enter_async_context(opened)
-            self.fault, self._pause = "", _FIRST_PAUSE
+            self.fault = ""
+            self._back_off.reset()
             self._taken.clear()
             async for event in watch_stream.events(answer.content, self._longest_silence):
                 found = event["object"]

@@ -23,9 +23,9 @@ class JobAd:
     """The ad of a job, where the engine sees the sandboxes: if HTCondor is root.
 
     A job can have any value here: its submit file sets attributes (`+Name = ...`), and it can write a file of its own.
-    Such values steer the variables about GPUs that the job has anyway, its own limit of the disk below what the slot
-    has, and the pod of the namespace whose status the pilot reads to hold this job: any name that a pod can have
-    (condor/configuration/values.py). The job gets to see no more of that pod than the kubelet's words about the disk.
+    A forged value affects three things only. The first two are the job's own GPU variables, and its own disk limit up
+    to that of the slot. The third is the pod of the namespace whose status the pilot reads before it holds this job
+    (condor/configuration/values.py): the job can name any pod, and sees only the kubelet's message about its disk.
     """
 
     values: Mapping[str, bytes] | None = field(repr=False)

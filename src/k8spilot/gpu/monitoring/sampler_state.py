@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from k8spilot.model.payload_state import IllegalEvent
+from k8spilot.model.state_table import next_state
 
 
 class SamplerState(Enum):
@@ -73,10 +73,7 @@ class Sampler:
         Raises:
             IllegalEvent: the table has no row for the event.
         """
-        try:
-            state = TRANSITIONS[self.state][event]
-        except KeyError:
-            raise IllegalEvent(f"{event.name} cannot happen to a GPU sampler that is {self.state.name}") from None
+        state = next_state(TRANSITIONS, self.state, event, "a GPU sampler")
         is_new = state is not self.state
         if is_new:
             self.state, self._since = state, now

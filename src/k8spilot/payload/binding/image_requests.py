@@ -5,10 +5,10 @@ distinguishes two containers of one image. The kubelet ends an old container in 
 
 Four classes have facts about a change, because these facts have different lifetimes:
 
-- Here: whether the last request is `unacknowledged`, from `add` until the kubelet shows a sign of it (the previous
-  payload-init ends by itself, or a message is about the change). It selects the reason of a bind that takes too long.
-  And the requests since a container was replaced, whose containers may come late: a bind then changes to the idle
-  image first.
+- `ImageRequests.unacknowledged`: set by `add`. It is cleared when the previous payload-init ends by itself, or when the
+  kubelet has a message about the change. It selects the reason of a bind that takes too long.
+- `ImageRequests.may_come_late`: true for the images that were requested since a container was last replaced. A bind of
+  such an image changes to the idle image first.
 - `Binder.unfinished` (binder.py): the image of a change without a container, which outlives the bind. A bind sets it,
   and `assume_unfinished` at the engine's start. It ends when payload-init connects in a new container, or when the
   kubelet has a message about a later change to the idle image. `Binder.keeps` compares the last requested reference
