@@ -92,6 +92,28 @@ def test_the_index_of_its_folder_links_a_page(page: Path) -> None:
         assert page in {(index.parent / name).resolve() for name in linked}
 
 
+FIGURES = {
+    "From the start of a job that does nothing": "0 s job to the next",
+    "From the start of the starter": "starter begins (Job asked for) → first instruction, of jobs of 1 s",
+    "Requests to the API server per job": "API server's requests about pods and Events a job, of all clients",
+}
+"""Beginnings of README's rows with figures, and the same rows of the page of the measurements."""
+CONTESTANTS = {1: 1, 2: 3, 3: 4, 4: 5}
+"""Columns of README, and the same columns of that page."""
+
+
+@pytest.mark.parametrize("beginning", FIGURES)
+def test_the_figures_of_the_readme_are_those_of_the_measurements_rounded(beginning: str) -> None:
+    (shown,) = [row for row in rows((CHECKOUT / "README.md").read_text()) if row.cells[0].startswith(beginning)]
+    page = (DOCS / "explanation/performance.md").read_text()
+    (measured,) = [row for row in rows(page) if row.cells[0] == FIGURES[beginning]]
+    for column, other in CONTESTANTS.items():
+        figures = re.findall(r"[\d.]+", measured.cells[other].partition(" (")[0])
+        assert {float(one) for one in re.findall(r"[\d.]+", shown.cells[column])} == {
+            round(float(one), 1) for one in figures
+        }
+
+
 # --- They can be read ---
 
 
@@ -246,6 +268,39 @@ def test_every_row_with_tests_is_on_a_page_of_evidence(name: str) -> None:
         source = path.relative_to(DOCS).as_posix()
         if (found := evidence.evidence(path.read_text())) and evidence.page_of(source) == name:
             assert [row.cells[0] for row in found if evidence.anchor(source, row) not in page] == []
+
+
+def nightly_tests() -> frozenset[str]:
+    """Tests of which CI runs no case."""
+    found: set[str] = set()
+    for path in TESTS.rglob("test_*.py"):
+        tree = ast.parse(path.read_text())
+        is_nightly = any(
+            isinstance(node, ast.Assign) and _names_nightly(node.value) and ast.unparse(node.targets[0]) == "pytestmark"
+            for node in tree.body
+        )
+        found.update(
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+            if is_nightly or any(_names_nightly(one) for one in node.decorator_list)
+        )
+    return frozenset(found)
+
+
+def _names_nightly(node: ast.expr) -> bool:
+    """Whether an expression has the marker for all cases of a test, and not for some in a list of parameters."""
+    marks = node.elts if isinstance(node, ast.List) else [node]
+    return any(ast.unparse(one) in ("pytest.mark.nightly", "NIGHTLY") for one in marks)
+
+
+@with_page
+def test_every_row_with_tests_has_one_that_ci_runs(page: Path) -> None:
+    left = nightly_tests()
+    assert left
+    for row in evidence.evidence(page.read_text()):
+        tests = set(re.findall(r"`(test_\w+)", row.cells[-1]))
+        assert not tests or tests - left, row.cells[0]
 
 
 # --- What it quotes is said ---
