@@ -88,17 +88,17 @@ def chosen(words: Sequence[str] | None = None) -> Chosen:
     parser.add_argument("--without", default="", help=f"contestants to leave out, with commas: {','.join(SHORT)}")
     parser.add_argument("--add", action="store_true", help="keep the other parts' figures of earlier runs")
     parser.add_argument("--before", default="", metavar="COMMIT", help="also measure the pilot of that commit")
-    said = parser.parse_args(words)
-    parts = _names(said.only) if said.only is not None else list(QUICK if said.quick else PARTS)
-    without = _names(said.without)
+    arguments = parser.parse_args(words)
+    parts = _names(arguments.only) if arguments.only is not None else list(QUICK if arguments.quick else PARTS)
+    without = _names(arguments.without)
     for names, known, kind in ((parts, PARTS, "part"), (without, SHORT, "contestant to leave out")):
         if unknown := [name for name in names if name not in known]:
             parser.error(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
     if not parts:
         parser.error(f"--only names no part; there are {', '.join(PARTS)}")
-    if said.quick:
+    if arguments.quick:
         without = [*without, "apptainer"]
-    return Chosen(parts, frozenset(without), said.quick, said.add, said.before)
+    return Chosen(parts, frozenset(without), arguments.quick, arguments.add, arguments.before)
 
 
 def _names(words: str) -> list[str]:
@@ -157,13 +157,13 @@ def _measure(run: Run, part: str) -> None:
 
 def _summarize(figures: Figures, wanted: Chosen) -> bool:
     """Print what has become of each goal; whether one that this run was to measure is unknown."""
-    said = {figure.goal: figure for figure in figures.found if figure.goal}
+    measured = {figure.goal: figure for figure in figures.found if figure.goal}
     states = judge(figures.found, wanted.parts, wanted.without)
     for goal, state in states.items():
         if state is State.LEFT_OUT:
             continue
         words = f"{state.value:<12} {goal.name} ({goal.bound})"
-        if (figure := said.get(goal.name)) is not None:
+        if (figure := measured.get(goal.name)) is not None:
             value = figure.ratio if goal.of_ratio else figure.value
             words += f": {short(value) if value is not None else 'no ratio'}{_void(figure.bound)}"
         say(words)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench import apptainer_ep
-from bench.said import whole
+from bench.job_times import whole
 from bench.waterfall import marks
 from lab import docker_ep, pilot
 from lab.api import Lab
@@ -95,8 +95,8 @@ class ExecutionPoint:
         for proc in range(jobs.count):
             self.succeeded(jobs, proc)
         files = jobs.files()
-        said = [files.get(f"out.{proc}", b"").decode(errors="replace") for proc in range(jobs.count)]
-        return [whole(text, f"job {jobs.cluster}.{proc} ({self.name})") for proc, text in enumerate(said)]
+        outputs = [files.get(f"out.{proc}", b"").decode(errors="replace") for proc in range(jobs.count)]
+        return [whole(text, f"job {jobs.cluster}.{proc} ({self.name})") for proc, text in enumerate(outputs)]
 
     def succeeded(self, jobs: Jobs, proc: int = 0) -> None:
         """Wait for a job's end. Raises LabError: it took too long, or the job failed."""

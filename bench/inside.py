@@ -25,9 +25,9 @@ async def pull(session: aiohttp.ClientSession, image: str) -> None:
     """Pull an image; return when the engine's report of it has ended."""
     name, _, digest = image.partition("@")
     async with session.post("/images/create", params={"fromImage": name.rpartition(":")[0], "tag": digest}) as answer:
-        said = await answer.text()
-        if answer.status != 200 or '"error' in said:
-            raise SystemExit(f"pull of {image} answered {answer.status}: {said[-300:]}")
+        text = await answer.text()
+        if answer.status != 200 or '"error' in text:
+            raise SystemExit(f"pull of {image} answered {answer.status}: {text[-300:]}")
 
 
 async def create(session: aiohttp.ClientSession, image: str) -> str:
@@ -57,9 +57,9 @@ async def output(container: str) -> bytes:
     return data
 
 
-def moments(said: bytes) -> tuple[float, float]:
+def moments(output: bytes) -> tuple[float, float]:
     """The first and the last time in a payload's output, which comes in frames of eight bytes and a text."""
-    found = [float(seconds) for seconds in re.findall(rb"(?:start|end) (\d+\.\d+)", said)]
+    found = [float(seconds) for seconds in re.findall(rb"(?:start|end) (\d+\.\d+)", output)]
     return min(found), max(found)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from kubernetes import client, config
 
 from bench.images import PROGRAM, renamed
-from bench.said import whole
+from bench.job_times import whole
 from lab.api import Lab
 from lab.errors import LabError
 from lab.settings import POOL_NAMESPACE
@@ -53,12 +53,12 @@ class PodPerJob:
             where = (f"job/{self._name}", "-n", POOL_NAMESPACE)
             wait = ("wait", "--for=condition=Complete", *where, f"--timeout={patience:.0f}s")
             self._lab.kubectl(*wait, timeout=patience + 30)
-            said = [path.read_text() for path in sorted(self._folder.glob("out.*"))]
+            outputs = [path.read_text() for path in sorted(self._folder.glob("out.*"))]
         finally:
             self._clear()
-        if len(said) != count:
-            raise LabError(f"of {count} pods of the Job {self._name}, {len(said)} have left an output")
-        return [{**whole(one, f"a pod of the Job {self._name}"), "asked": asked} for one in said]
+        if len(outputs) != count:
+            raise LabError(f"of {count} pods of the Job {self._name}, {len(outputs)} have left an output")
+        return [{**whole(one, f"a pod of the Job {self._name}"), "asked": asked} for one in outputs]
 
     def _clear(self) -> None:
         """Remove the Job and its files. A killed run may have left them."""

@@ -68,8 +68,8 @@ def _row(cells: Sequence[str]) -> str:
 
 def _each(found: Sequence[Entry | None], words: Callable[[Entry], str]) -> str:
     """What `words` says of each run's figure, unless it says nothing of any."""
-    said = [words(one) if one is not None else "" for one in found]
-    return "; ".join(one or "-" for one in said) if any(said) else ""
+    texts = [words(one) if one is not None else "" for one in found]
+    return "; ".join(one or "-" for one in texts) if any(texts) else ""
 
 
 def _value(figure: Entry | None) -> str:

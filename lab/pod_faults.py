@@ -26,6 +26,7 @@ from lab.shell import run
 
 PATIENCE_S = scaled(30.0)
 PAYLOAD_UID = 65534
+_KILLER = Path(__file__).with_name("runc_init_killer.py")
 _FEW_INODES = 16
 """So many are left for what a pod makes at the same moment, and then used up."""
 _CHUNK = 1 << 20
@@ -98,7 +99,7 @@ def next_container_killed(lab: Lab, pod: str) -> Iterator[Callable[[float], bool
     folder = next(iter(cgroups.of_pod(uid_of(lab, pod), "cgroup.procs")), None)
     if folder is None:
         raise NothingToHitError(f"pod {pod} has no cgroup")
-    command = ["chrt", "--rr", "1", sys.executable, "-u", "-c", _KILLER, str(folder), str(PAYLOAD_UID)]
+    command = ["chrt", "--rr", "1", sys.executable, "-Iu", str(_KILLER), str(folder), str(PAYLOAD_UID)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killer:
         assert killer.stdout is not None
         try:
@@ -113,31 +114,6 @@ def next_container_killed(lab: Lab, pod: str) -> Iterator[Callable[[float], bool
             yield has_killed
         finally:
             killer.kill()
-
-
-_KILLER = """
-import os, sys, time
-folder, uid = sys.argv[1:]
-def looks_like_it(pid):
-    try:
-        with open(f'/proc/{pid}/status') as file: status = file.read()
-    except OSError: return False
-    return status.startswith('Name:\\trunc:[2:INIT]') and f'\\nUid:\\t{uid}\\t{uid}\\t' in status
-def containers():
-    return {one.name for one in os.scandir(folder) if one.is_dir()}
-before = containers()
-print('looks')
-while True:
-    for name in containers() - before:
-        try:
-            with open(f'{folder}/{name}/cgroup.procs') as file: processes = file.read().split()
-        except OSError: continue
-        for pid in processes:
-            if looks_like_it(pid):
-                os.kill(int(pid), 9)
-                sys.exit(0)
-    time.sleep(0.0005)
-"""
 
 
 @contextmanager

@@ -45,8 +45,8 @@ OF_SLOTS: Final = "Name State Activity K8SPodName"
 OF_JOBS: Final = "ClusterId ProcId JobStatus NumShadowStarts LastMatchTime LastRejMatchReason"
 
 
-class Teller:
-    """Tells of a failure at once: a run of the whole suite that is cut off has no summary."""
+class FailureReporter:
+    """Reports a failure at once: a run of the whole suite that is cut off has no summary."""
 
     def __init__(self, terminal: pytest.TerminalReporter) -> None:
         self._terminal = terminal
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     plugin.register(config)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Teller(terminal), "teller")
+        config.pluginmanager.register(FailureReporter(terminal), "teller")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,10 +27,10 @@ def measure(run: Run) -> None:
 
         def measurement() -> list[float]:
             before, asked = Used.by(point), api_server.counters(run.lab)
-            _, said = point.run(run.image, count=count)
+            _, job_times = point.run(run.image, count=count)
             requests[point.name].append(api_server.counters(run.lab).since(asked).about_pods / count)
             processor[point.name].append(Used.by(point).processor_since(before) / count)
-            return gaps([one["start"] for one in said])
+            return gaps([one["start"] for one in job_times])
 
         return measurement
 

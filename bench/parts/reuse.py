@@ -30,11 +30,13 @@ def measure(run: Run) -> None:
     def of(point: ExecutionPoint) -> Measurement:
         def measurement() -> list[float]:
             before = Used.by(point)
-            cluster, said = point.run(run.image, count=count)
+            cluster, job_times = point.run(run.image, count=count)
             processor[point.name].append(Used.by(point).processor_since(before) / count)
             seen = point.starts(cluster)
-            starts[point.name] += [one["start"] - seen[proc] for proc, one in enumerate(said) if proc in seen and proc]
-            return gaps([one["start"] for one in said])
+            starts[point.name] += [
+                one["start"] - seen[proc] for proc, one in enumerate(job_times) if proc in seen and proc
+            ]
+            return gaps([one["start"] for one in job_times])
 
         return measurement
 

@@ -122,17 +122,17 @@ class Wave:
     followed: list[float] = field(default_factory=list)
     """From the end of the first eight to the first instruction of the sixteenth."""
 
-    def add(self, submitted: float, first_begin: float, said: list[dict[str, float]]) -> None:
+    def add(self, submitted: float, first_begin: float, job_times: list[dict[str, float]]) -> None:
         """One more round: the times of all sixteen jobs."""
-        first, second = halves(said)
+        first, second = halves(job_times)
         self.submitted.append(first[-1]["start"] - submitted)
         self.begun.append(first[-1]["start"] - first_begin)
         self.followed.append(second[-1]["start"] - max(one["end"] for one in first))
 
 
-def halves(said: list[dict[str, float]]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+def halves(job_times: list[dict[str, float]]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """The first eight of sixteen jobs, and the others, each in the order in which they began."""
-    ordered = sorted(said, key=lambda one: one["start"])
+    ordered = sorted(job_times, key=lambda one: one["start"])
     return ordered[:SLOTS], ordered[SLOTS:]
 
 
@@ -172,11 +172,11 @@ class _Waves:
                     jobs.wait("ExecuteEvent", proc=proc)
                 self._memory.look(f"with {SLOTS} jobs")
                 self._memory = None
-            said = point.collect(jobs)
-        if late := [one for one in halves(said)[0] if one["start"] > until]:
+            job_times = point.collect(jobs)
+        if late := [one for one in halves(job_times)[0] if one["start"] > until]:
             raise _Late(f"{len(late)} of {SLOTS} jobs ({point.name}) had not begun after {self._lead} s")
         begins = [one["up"] for one in point.marks(jobs.cluster).values()]
-        self.found.add(submitted, min(begins), said)
+        self.found.add(submitted, min(begins), job_times)
 
 
 def _waves(run: Run, points: Mapping[str, ExecutionPoint], memory: Memory) -> None:
@@ -200,13 +200,13 @@ def _starts(run: Run, requests: Requests) -> None:
     Memory(run, one, 1).look("idle")
 
     def with_several() -> float:
-        cluster, said = requests.isolated()
-        return said[0]["start"] - requests.point.starts(cluster)[0]
+        cluster, job_times = requests.isolated()
+        return job_times[0]["start"] - requests.point.starts(cluster)[0]
 
     def with_one() -> float:
         rest(one)
-        cluster, said = one.run(run.image)
-        return said[0]["start"] - one.starts(cluster)[0]
+        cluster, job_times = one.run(run.image)
+        return job_times[0]["start"] - one.starts(cluster)[0]
 
     contestants = {f"pilot with {SLOTS} slots": with_several, "pilot with one slot": with_one}
     found = in_turn(contestants, run.times(STARTS, 4))

@@ -10,9 +10,9 @@ from typing import Any
 from bench import pictures
 from bench.execution_points import K8SPILOT, ExecutionPoint
 from bench.goals import SLOWDOWN
+from bench.job_times import whole
 from bench.native import PodPerJob
 from bench.run import Run
-from bench.said import whole
 from lab.errors import LabError
 
 PLAIN = "plain container"
@@ -89,15 +89,15 @@ def _side_by_side(run: Run, pods: PodPerJob, word: str, turn: int) -> Pair:
         with point.submit(run.image, f"{word} {SECONDS} {turn} {at}") as jobs:
             theirs = pods.run(1, f"{word} {SECONDS} {1 - turn} {at}")[0]
             point.succeeded(jobs)
-            said = jobs.files().get("out.0", b"").decode(errors="replace")
-        ours = whole(said, f"job {jobs.cluster}.0")
+            output = jobs.files().get("out.0", b"").decode(errors="replace")
+        ours = whole(output, f"job {jobs.cluster}.0")
         if (late := max(ours["start"], theirs["start"]) - at) <= 0:
             return Pair(_turns(ours), _turns(theirs))
     raise LabError(f"a job and a pod that were to begin at the same time did not: one came {late:.1f} s late")
 
 
-def _turns(said: Mapping[str, float]) -> dict[int, float]:
-    return {int(word[4:]): seconds for word, seconds in said.items() if word.startswith("turn")}
+def _turns(output: Mapping[str, float]) -> dict[int, float]:
+    return {int(word[4:]): seconds for word, seconds in output.items() if word.startswith("turn")}
 
 
 def _resources(point: ExecutionPoint) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import bench
 from bench import pictures
 from bench.execution_points import DOCKER, ExecutionPoint
 from bench.goals import STDOUT
+from bench.job_times import whole
 from bench.run import Run
-from bench.said import whole
 from bench.statistics import Measurement
 from lab.errors import LabError
 
@@ -83,5 +83,5 @@ def streams(run: Run) -> None:
 def _seconds(run: Run, point: ExecutionPoint) -> float:
     with point.submit(run.image, f"out {MEBIBYTES}", commands={"request_disk": "1G"}) as jobs:
         point.succeeded(jobs)
-        said = whole(run.lab.access_point("alice", f"cat {jobs.folder}/err.0"), f"a job ({point.name})")
-    return said["end"] - said["start"]
+        job_times = whole(run.lab.access_point("alice", f"cat {jobs.folder}/err.0"), f"a job ({point.name})")
+    return job_times["end"] - job_times["start"]

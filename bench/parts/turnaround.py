@@ -62,21 +62,21 @@ def throughput(run: Run) -> None:
         count = run.times(OURS if point.name == K8SPILOT else OTHERS, 6)
 
         def measurement() -> float:
-            cluster, said = point.run(run.image, SECOND, count=count)
+            cluster, job_times = point.run(run.image, SECOND, count=count)
             seen = point.starts(cluster)
-            found = [one["start"] - seen[proc] for proc, one in enumerate(said) if proc in seen]
+            found = [one["start"] - seen[proc] for proc, one in enumerate(job_times) if proc in seen]
             starts.setdefault(point.name, []).extend(found)
-            return _per_minute([one["start"] for one in said])
+            return _per_minute([one["start"] for one in job_times])
 
         return measurement
 
     pods = PodPerJob(run.lab, run.pod("seconds"), run.image)
 
     def of_pods() -> float:
-        said = pods.run(run.times(PODS, 3), SECOND)
-        first = min(one["start"] for one in said)
-        starts.setdefault(POD_PER_JOB, []).append(first - said[0]["asked"])
-        return _per_minute([one["start"] for one in said])
+        job_times = pods.run(run.times(PODS, 3), SECOND)
+        first = min(one["start"] for one in job_times)
+        starts.setdefault(POD_PER_JOB, []).append(first - job_times[0]["asked"])
+        return _per_minute([one["start"] for one in job_times])
 
     contestants: dict[str, Measurement] = {name: of(point) for name, point in run.points().items()}
     contestants[POD_PER_JOB] = of_pods
@@ -99,9 +99,9 @@ def steps(run: Run) -> None:
 
     def of(point: ExecutionPoint) -> Measurement:
         def measurement() -> list[float]:
-            cluster, said = point.run(run.image, count=run.times(8, 6))
+            cluster, job_times = point.run(run.image, count=run.times(8, 6))
             marks = waterfall.marks(point.starter_log(), cluster)
-            for proc, one in enumerate(said):
+            for proc, one in enumerate(job_times):
                 if proc in marks:
                     marks[proc].update(first=one["start"], last=one["end"])
             seen[point.name].append(marks)

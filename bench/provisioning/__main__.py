@@ -37,8 +37,10 @@ def chosen(words: Sequence[str] | None = None) -> Chosen:
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--seed", type=int, default=1, help="seed of the first drawing of each curve")
     parser.add_argument("--drawings", type=int, default=3, help="drawings of each curve; the figures are their means")
-    said = parser.parse_args(words)
-    return Chosen(said.curves, said.contestants, range(said.seed, said.seed + max(said.drawings, 1)))
+    arguments = parser.parse_args(words)
+    return Chosen(
+        arguments.curves, arguments.contestants, range(arguments.seed, arguments.seed + max(arguments.drawings, 1))
+    )
 
 
 def main() -> int:

@@ -111,8 +111,8 @@ def status(pod: dict[str, Any]) -> dict[str, Any]:
 
 def _is_right(pod: dict[str, Any]) -> bool:
     """Whether the status says of each container that it runs what is asked for."""
-    said = pod.get("status", {})
-    shown = {one["name"]: one["image"] for kind in ("init", "") for one in said.get(_statuses(kind)) or []}
+    status = pod.get("status", {})
+    shown = {one["name"]: one["image"] for kind in ("init", "") for one in status.get(_statuses(kind)) or []}
     spec = pod["spec"]
     wanted = {one["name"]: one["image"] for one in [*spec.get("initContainers", []), *spec["containers"]]}
     return shown == wanted

@@ -12,9 +12,10 @@ INTRODUCTION: Final = """\
 # Command line
 
 The program `k8spilot` is in the project's image, which starts it with the arguments of the container. `check`,
-`status`, `settings`, `slots`, `manifests`, `version` and `gpu probe` are for people; `run`, `install` and `provision` are
-what the manifests call. A command that fails prints one sentence on standard error. Its exit status is 2 if an operator has to correct
-settings, rights or the pod, and 1 for every other failure. Settings are [environment variables](settings.md).
+`status`, `settings`, `slots`, `manifests`, `version` and `gpu probe` are for people; `run`, `install` and `provision`
+are what the manifests call. A command that fails prints one sentence on standard error. Its exit status is 2 if an
+operator has to correct settings, rights or the pod, and 1 for every other failure. Settings are [environment
+variables](settings.md).
 
 *This page is generated from the code.*
 """

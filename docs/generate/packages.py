@@ -18,8 +18,8 @@ it, and what it may import.
 
 ## Layers
 
-A package imports from lower layers only, and not from those on its line; import-linter checks it (`make check`). From top
-to bottom:
+A package imports from lower layers only, and not from those on its line; import-linter checks it (`make check`). From
+top to bottom:
 """
 
 OTHERS: Final = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import api_server, images, said, waterfall
+from bench import api_server, images, job_times, waterfall
 from bench.__main__ import PARTS, chosen, main
 from bench.engines import Inside
 from bench.failures import contained, into
@@ -230,9 +230,9 @@ def test_numbers_have_the_digits_that_count(value: float, text: str) -> None:
 
 
 def test_what_the_payload_says_of_time_is_read() -> None:
-    assert said.times("start 10.5\nnoise\nend 12.25\n") == {"start": 10.5, "end": 12.25}
+    assert job_times.times("start 10.5\nnoise\nend 12.25\n") == {"start": 10.5, "end": 12.25}
     with pytest.raises(LabError, match="job 7 has not said end, but 'start"):
-        said.whole("start 10.5\n", "job 7")
+        job_times.whole("start 10.5\n", "job 7")
 
 
 _STARTER = """\

@@ -19,8 +19,8 @@ def test_a_rate_begins_with_the_end_of_the_eighth_job() -> None:
 
 
 def test_the_first_eight_are_those_that_began_first() -> None:
-    said = [{"start": float(number % 16)} for number in range(5, 21)]
-    first, second = halves(said)
+    job_times = [{"start": float(number % 16)} for number in range(5, 21)]
+    first, second = halves(job_times)
     assert [one["start"] for one in first] == list(range(8))
     assert [one["start"] for one in second] == list(range(8, 16))
 

@@ -1,8 +1,8 @@
 """When a job is taken for the one that kills its container."""
 
-from k8spilot.model.killed_containers import IN_A_ROW, Blame, KilledContainers
+from k8spilot.model.killed_containers import IN_A_ROW, DeathCause, KilledContainers
 
-NONE, JOB, USER = Blame.NONE, Blame.JOB, Blame.USER
+NONE, JOB, USER = DeathCause.NONE, DeathCause.JOB, DeathCause.USER
 
 
 def test_the_second_time_is_the_jobs_own() -> None:

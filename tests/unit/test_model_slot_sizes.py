@@ -32,8 +32,8 @@ def test_a_container_with_a_job_keeps_its_size() -> None:
 
 def test_jobs_that_begin_at_the_same_moment_change_places_in_one_change() -> None:
     now = {"a": Size(3000, 3000), "b": Size(1000, 1000)}
-    promised = {"a": Size(1000, 1000), "b": Size(3000, 3000)}
-    assert resized(now, promised, ROOM) == promised
+    reserved = {"a": Size(1000, 1000), "b": Size(3000, 3000)}
+    assert resized(now, reserved, ROOM) == reserved
 
 
 sizes = some.builds(Size, some.integers(IDLE.cpu, 5000), some.integers(IDLE.memory, 5000))
@@ -44,18 +44,18 @@ def test_jobs_get_their_sizes_whenever_there_is_room_and_nothing_else_changes_wi
     found: list[tuple[Size, Size | None]],
 ) -> None:
     now = {f"payload-{number}": size for number, (size, _) in enumerate(found)}
-    promised = {f"payload-{number}": size for number, (_, size) in enumerate(found) if size is not None}
+    reserved = {f"payload-{number}": size for number, (_, size) in enumerate(found) if size is not None}
     room = total(now.values())
-    changes = resized(now, promised, room)
-    least = total([promised.get(name, IDLE) for name in now])
+    changes = resized(now, reserved, room)
+    least = total([reserved.get(name, IDLE) for name in now])
     assert (changes is not None) == least.fits_in(room)
     if changes is not None:
         after = {**now, **changes}
         assert total(after.values()).fits_in(room)
-        assert all(after[name] == promised.get(name, IDLE) for name in changes)
-        assert all(after[name] == size for name, size in promised.items())
-        if total({**now, **promised}.values()).fits_in(room):
-            assert set(changes) <= set(promised)
+        assert all(after[name] == reserved.get(name, IDLE) for name in changes)
+        assert all(after[name] == size for name, size in reserved.items())
+        if total({**now, **reserved}.values()).fits_in(room):
+            assert set(changes) <= set(reserved)
 
 
 @drawn(

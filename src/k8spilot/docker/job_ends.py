@@ -17,7 +17,7 @@ from k8spilot.common.errors import (
 )
 from k8spilot.docker.container import Container
 from k8spilot.model.black_hole import QUICK_SECONDS, USERS, BlackHole
-from k8spilot.model.killed_containers import IN_A_ROW, Blame, KilledContainers
+from k8spilot.model.killed_containers import IN_A_ROW, DeathCause, KilledContainers
 from k8spilot.model.outcome import Outcome
 from k8spilot.payload.listeners import CLOSED_SECONDS, SlotListener
 
@@ -65,11 +65,11 @@ class JobEnds:
 
         def verdict(error: PayloadKilled) -> PilotError | None:
             match self._killed.add(job, owner):
-                case Blame.NONE:
+                case DeathCause.NONE:
                     return None
-                case Blame.JOB:
+                case DeathCause.JOB:
                     words = f"the job has again ended its own container's first process by signal {error.number}"
-                case Blame.USER:
+                case DeathCause.USER:
                     words = (
                         f"the job has ended its own container's first process by signal {error.number}, as the last "
                         f"{IN_A_ROW} jobs of its user in this pilot have"

@@ -20,7 +20,7 @@ _IN_A_ROW_AMONG_OTHERS: Final = 10
 _MOST_JOBS: Final = 256
 
 
-class Blame(Enum):
+class DeathCause(Enum):
     """Cause of a death, as far as can be known."""
 
     NONE = auto()
@@ -51,7 +51,7 @@ class KilledContainers:
         """Count a job of the user that has a result."""
         self._rows.pop(user, None)
 
-    def add(self, job: str, user: str) -> Blame:
+    def add(self, job: str, user: str) -> DeathCause:
         """Count a death under `job`. Return its cause.
 
         Args:
@@ -65,5 +65,6 @@ class KilledContainers:
         self._rows[user] = before + 1
         is_alone = bool(user) and all(other.user == user for other in self._jobs.values())
         if deaths.count >= (_TIMES if is_alone else _TIMES_AMONG_OTHERS):
-            return Blame.JOB
-        return Blame.USER if user and before >= (IN_A_ROW if is_alone else _IN_A_ROW_AMONG_OTHERS) else Blame.NONE
+            return DeathCause.JOB
+        most = IN_A_ROW if is_alone else _IN_A_ROW_AMONG_OTHERS
+        return DeathCause.USER if user and before >= most else DeathCause.NONE

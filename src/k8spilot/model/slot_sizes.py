@@ -42,16 +42,16 @@ def total(sizes: Iterable[Size]) -> Size:
     return sum(sizes, NOTHING)
 
 
-def resized(now: Mapping[str, Size], promised: Mapping[str, Size], room: Size) -> dict[str, Size] | None:
+def resized(now: Mapping[str, Size], reserved: Mapping[str, Size], room: Size) -> dict[str, Size] | None:
     """Return the changes that give each container with a job its size; None if there is no room for that.
 
     Args:
         now: the present size of each container.
-        promised: sizes of the containers that have a job. The others may be made smaller.
+        reserved: sizes of the containers that have a job. The others may be made smaller.
         room: what all containers may have together.
     """
-    after = {**now, **promised}
-    candidates = [name for name in now if name not in promised and now[name] != IDLE]
+    after = {**now, **reserved}
+    candidates = [name for name in now if name not in reserved and now[name] != IDLE]
     while not total(after.values()).fits_in(room):
         missing = total(after.values()) - room
         # The one that gives most of what is missing, so that few containers change.

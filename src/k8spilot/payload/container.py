@@ -216,7 +216,7 @@ class PayloadContainer:
         self._work.drop_later()
         self._claim()
         if self._sizes is not None:
-            self._sizes.promise(self.name, size)
+            self._sizes.reserve(self.name, size)
         try:
             async with side_by_side(asyncio.wait([bind.change]), self._resize()) as (changed, resized):
                 await first_of(changed, resized)

@@ -41,7 +41,7 @@ class ContainerSizes:
         """Keeps the order of changes."""
         self._seen: dict[str, Any] | None = None
         """The pod as the API server has shown it last; None if it has to be read."""
-        self._promised: dict[str, Size | None] = {}
+        self._reserved: dict[str, Size | None] = {}
         """Size of each container that has a job; None if it is not known. Other containers may be made smaller."""
         self._renew: dict[str, Callable[[], None]] = {}
         """Makes a container without a job anew, by its name."""
@@ -50,12 +50,12 @@ class ContainerSizes:
         self._generations: dict[str, int] = {}
         """Generation of the pod's specification in which a container got its size."""
 
-    def promise(self, name: str, size: Size | None) -> None:
+    def reserve(self, name: str, size: Size | None) -> None:
         """Note that a container has a job, of a size or of one that is not known: such a job gets what there is."""
-        self._promised[name] = size
+        self._reserved[name] = size
 
     async def request(self, name: str) -> None:
-        """Request the promised size for a container. Return when the API server has accepted it.
+        """Request the reserved size for a container. Return when the API server has accepted it.
 
         Raises:
             NotNow: it cannot have the size now; the job is not at fault.
@@ -63,7 +63,7 @@ class ContainerSizes:
         try:
             await retry(partial(self._request, name), _REQUEST_SECONDS)
         except ResizeRefused as error:
-            raise NotNow(f"container {name} cannot get {self._promised.get(name)}: {error}") from error
+            raise NotNow(f"container {name} cannot get {self._reserved.get(name)}: {error}") from error
 
     async def _request(self, name: str) -> None:
         async with self._turn:
@@ -84,7 +84,7 @@ class ContainerSizes:
         Raises:
             PayloadLost: it does not in time; the job is not at fault.
         """
-        size = self._promised.get(name)
+        size = self._reserved.get(name)
         if size is None:
             return True
 
@@ -118,7 +118,7 @@ class ContainerSizes:
         try:
             async with self._turn:
                 now = await self._read()
-                if free := [name for name in names if name not in self._promised and now[name] != IDLE]:
+                if free := [name for name in names if name not in self._reserved and now[name] != IDLE]:
                     await self._resize(dict.fromkeys(free, IDLE))
         except (ClusterError, ResizeRefused) as error:
             logger.warning("Containers keep their sizes (%s): %s.", ", ".join(names), error)
@@ -128,33 +128,33 @@ class ContainerSizes:
     async def shrink_all(self) -> None:
         """Make all containers small that have no job, at the engine's start: jobs find small ones, which can grow."""
         for name in await self.shrink(*self._names):
-            if name not in self._promised:
+            if name not in self._reserved:
                 self._renew[name]()
 
     def release(self, name: str) -> None:
         """Note that a container has no job any more."""
-        self._promised.pop(name, None)
+        self._reserved.pop(name, None)
         self._given.discard(name)
 
     async def _change(self, name: str, *, alone: bool = False) -> None:
         """Give containers the sizes of their jobs: that of `name`, and of the others that wait, in one change."""
         now = await self._read()
-        if self._promised.get(name, NOTHING) is None:
-            self._promised[name] = now[name]
-        promised = {one: size for one, size in self._promised.items() if size is not None}
-        settled = {one: size for one, size in promised.items() if one in {name, *self._given}}
-        changes = None if alone else resized(now, promised, self._room.limits)
+        if self._reserved.get(name, NOTHING) is None:
+            self._reserved[name] = now[name]
+        reserved = {one: size for one, size in self._reserved.items() if size is not None}
+        settled = {one: size for one, size in reserved.items() if one in {name, *self._given}}
+        changes = None if alone else resized(now, reserved, self._room.limits)
         if changes is None:
-            promised, changes = settled, resized(now, settled, self._room.limits)
+            reserved, changes = settled, resized(now, settled, self._room.limits)
         if changes is None:
-            raise ClusterError(f"other jobs leave no room for {promised.get(name)} in {self._room.limits}")
+            raise ClusterError(f"other jobs leave no room for {reserved.get(name)} in {self._room.limits}")
         try:
             if changes:
                 await self._resize(changes)
         finally:  # a request that is cancelled, or whose answer is lost, may have its effect
-            for one in changes.keys() - self._promised.keys():
+            for one in changes.keys() - self._reserved.keys():
                 self._renew[one]()
-        self._given.update(promised.keys() & self._promised.keys())
+        self._given.update(reserved.keys() & self._reserved.keys())
 
     async def _read(self) -> dict[str, Size]:
         """Return the sizes in the pod's specification."""

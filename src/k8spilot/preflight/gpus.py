@@ -27,9 +27,9 @@ def gpu_warnings(payload: Json, others: list[Json], claims: Claims) -> Iterator[
         others: the other containers.
         claims: claims of the pod, as far as they are known.
     """
-    name, promise, variables = payload["name"], PodRequest.of(payload, claims), _variables(payload)
+    name, request, variables = payload["name"], PodRequest.of(payload, claims), _variables(payload)
     visible = variables.get(VISIBLE)
-    if visible is not None and (visible == "all" or (promise.nvidia and visible not in _NOTHING)):
+    if visible is not None and (visible == "all" or (request.nvidia and visible not in _NOTHING)):
         yield (
             f"remove {VISIBLE} from {name}; otherwise the pod's own GPUs cannot be identified and jobs get none; the "
             "device plugin sets it where it is needed"
@@ -39,19 +39,19 @@ def gpu_warnings(payload: Json, others: list[Json], claims: Claims) -> Iterator[
             f"remove {VISIBLE}={visible} from {name} and give it a limit such as nvidia.com/gpu: Kubernetes does not "
             "count GPUs without a limit, and gives them to other pods, too"
         )
-    if promise.nvidia and visible in _NOTHING:
+    if request.nvidia and visible in _NOTHING:
         yield f"remove {VISIBLE}={visible} from {name}, which may hide the GPUs that the pod requests"
     needed = {"utility", "all"} & {variable.strip() for variable in variables.get(_CAPABILITIES, "all").split(",")}
     if not needed:
         yield f"add utility to {_CAPABILITIES} of {name}; otherwise the GPUs' properties are not visible"
-    if promise.others:
-        yield f"remove {', '.join(promise.others)} from {name}: k8spilot supports NVIDIA GPUs only, and jobs get none"
+    if request.others:
+        yield f"remove {', '.join(request.others)} from {name}: k8spilot supports NVIDIA GPUs only, and jobs get none"
     for other in others:
         request = PodRequest.of(other)
         if request.nvidia or request.others:
             devices = ", ".join([*request.nvidia, *request.others])
             yield f"move the limit {devices} from {other['name']} to {name}, in which the jobs run"
-        elif promise.nvidia and other["name"] in (ENGINE, PILOT) and _variables(other).get(VISIBLE) not in _NOTHING:
+        elif request.nvidia and other["name"] in (ENGINE, PILOT) and _variables(other).get(VISIBLE) not in _NOTHING:
             yield f"set {VISIBLE}=void for {other['name']}, so that the node's runtime gives it no GPUs of other pods"
 
 

@@ -136,8 +136,8 @@ class Collectors:
         if status == _LATE:
             return _late(host)
         lines = [line.strip() for line in output.splitlines() if line.strip() and "failed!" not in line]
-        said = one_line(" ".join(lines))[:_WORDS] or f"condor_ping ended with {status}"
-        return f"the service at {host} does not answer as a collector ({said}); check CONDOR_HOST or POOL"
+        reply = one_line(" ".join(lines))[:_WORDS] or f"condor_ping ended with {status}"
+        return f"the service at {host} does not answer as a collector ({reply}); check CONDOR_HOST or POOL"
 
     def _startds_address(self) -> str:
         try:

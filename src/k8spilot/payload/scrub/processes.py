@@ -26,7 +26,7 @@ def kill_all(uid: int) -> None:
     """
     user = uid if os.geteuid() == 0 else None  # only root can change its uid
     with suppress(OSError, subprocess.SubprocessError):  # there may be none
-        command = ["sh", "-c", "kill -KILL -1"]
+        command = ["sh", "-c", "kill -KILL -1"]  # by a process of that user: kill(2) with -1 spares its caller alone
         subprocess.run(
             command,
             check=False,
