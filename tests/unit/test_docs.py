@@ -33,6 +33,7 @@ DOCUMENTS = [*sorted(CHECKOUT.glob("*.md")), *PAGES]
 
 LINES_OF_A_PAGE = 250
 SENTENCES_OF_A_CELL = 2
+WORDS_OF_A_CELL = 36
 CHARACTERS_OF_A_CELL = 250
 """Two short sentences, with the links, names and figures in them."""
 CHARACTERS_OF_TESTS = 160
@@ -140,7 +141,8 @@ def _long_cells(markdown: str) -> Iterator[str]:
         for cell in cells:
             plain = re.sub(r"`[^`]*`", "code", cell)
             sentences = len(re.findall(r"[.!?](?= +(?:[A-Z*\[]|code)|$)", plain.strip())) or 1
-            if sentences > SENTENCES_OF_A_CELL or len(cell) > CHARACTERS_OF_A_CELL:
+            words = len(re.findall(r"[A-Za-z]+", re.sub(r"\]\([^)]*\)", "]", plain)))
+            if sentences > SENTENCES_OF_A_CELL or len(cell) > CHARACTERS_OF_A_CELL or words > WORDS_OF_A_CELL:
                 yield cell
 
 

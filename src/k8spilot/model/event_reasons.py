@@ -87,13 +87,13 @@ EVENTS: Final[Mapping[EventReason, EventKind]] = {
     ),
     "JobRefused": EventKind(
         "Warning",
-        "HTCondor holds a job: a pod cannot fulfil its request, a policy of the cluster refuses it, it has used too "
-        "much disk, cannot be started, or has killed its container again. The message is the hold reason.",
+        "HTCondor holds a job: its request cannot be fulfilled, it has used too much disk, cannot be started, or has "
+        "killed its container again. The message is the hold reason.",
     ),
     "ImageLeft": EventKind(
         "Warning",
-        "The site has no access to a job's image, or does not allow it. The job goes back to the queue, and for ten "
-        "minutes or more the slot takes no job with that image, that repository or that registry.",
+        "The site has no access to a job's image, or does not allow it. The job goes back to the queue, and the slot "
+        "avoids that image, repository or registry for ten minutes or more.",
         "If the site should run it, look at DNS, the pull secret, the allowed images and the cluster's policies.",
     ),
     "ImageUnavailable": EventKind(

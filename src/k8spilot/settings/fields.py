@@ -143,8 +143,8 @@ class Settings:
     counts."""
 
     disk_headroom_percent: float = _of(parsers.number(least=0, most=90), 10.0)
-    """Part of that limit, in percent, that the slot does not promise to jobs. It is for the pilot's own files, and for
-    what a job writes before the pilot ends it; the kubelet evicts a pod above the whole limit."""
+    """Part of that limit, in percent, that the slot does not offer: for the pilot's files, and for what a job writes
+    before its end. The kubelet evicts a pod above the limit."""
 
     # --- Jobs, images and logs ---
 
@@ -185,17 +185,16 @@ class Settings:
     payload container with a read-only root file system (components `restricted` and `read-only-payload`)."""
 
     relist: bool = _of(parsers.flag, False)
-    """Have the kubelet look at the pod's containers at once where a job follows within a second, by a resize of a
-    thousandth of a CPU. The component `relist` sets this, and has the right that it needs."""
+    """Resize the pod by a thousandth of a CPU where a job follows within a second, so that the kubelet looks at it at
+    once. The component `relist` sets this, and has the right for it."""
 
     bind_timeout_seconds: float = _of(parsers.number(above=0), 1800.0)
     """Time limit for a bind and its pull in seconds, from the registry's answer. If the image is the cause, HTCondor
     holds the job; otherwise the job goes back to the queue."""
 
     patience_seconds: float = _of(parsers.number(least=0), 120.0)
-    """How many seconds a job waits for a registry or a Kubernetes API that does not answer; then it goes back to
-    the queue. After that the slot takes no job with an image of that registry for ten minutes or longer, or no job at
-    all until the API answers."""
+    """Seconds for which a job waits for a registry or an API server that does not answer, before it goes back to the
+    queue. The slot then avoids that registry, or waits for the API server."""
 
     min_free_mb: int = _of(parsers.whole(0), 1024)
     """Free space in MiB that the volume for the jobs' sandboxes must have when the pilot starts."""
@@ -245,9 +244,8 @@ class Settings:
     memory."""
 
     confine_starter: bool = _of(parsers.flag, True)
-    """With the component `restricted`: use Landlock to keep HTCondor's starters from the pool's credentials. If it
-    is off, a pilot also starts where the kernel has no Landlock, and the owner of a job can read the pool's
-    token."""
+    """With the component `restricted`: keep HTCondor's starters from the pool's credentials by Landlock. If off, a
+    pilot starts without it, and the owner of a job can read the pool's token."""
 
     # --- Paths ---
 
