@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and hooks that all tests share."""
 
 import asyncio
 import fcntl
@@ -38,7 +38,7 @@ SLOTS: Final = "slots of the pool"
 JOBS: Final = "jobs"
 LINES: Final = {LOG: 40, EVENTS: 12, PODS: 12, SLOTS: 12, JOBS: 12}
 COLUMNS: Final = 240
-"""What is shown of each: a few whole failures are worth more than one with all that was said."""
+"""Limits of a failure's report, in lines and characters of a line: several short ones tell more than a long one."""
 LOOK_SECONDS: Final = 15.0
 """The node, or the pool, may be what is wrong."""
 OF_SLOTS: Final = "Name State Activity K8SPodName"
@@ -131,9 +131,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def what_is_left_open_is_told_here() -> Iterator[None]:
-    """What tests did not close is told at the end of their module, and not wherever the collector comes by.
+    """Collect garbage at the end of a module, so that what its tests left open is reported there and not later.
 
-    At the end of the next one where a fixture of the last test has it, or a failure's traceback.
+    The end of the next module reports it if a fixture of the last test, or a failure's traceback, still refers to it.
     """
     yield
     gc.collect()
@@ -206,5 +206,5 @@ def lease(
 
 @pytest.fixture(scope="session")
 def owner(worker_id: str) -> str:
-    """What names of pods end with; checkouts that share one lab set K8SPILOT_TEST_PREFIX."""
+    """Suffix of the names of pods; checkouts that share one lab set K8SPILOT_TEST_PREFIX."""
     return f"{os.environ.get(PREFIX, '')}{worker_id}"

@@ -18,7 +18,7 @@ GOLDEN: Final = {
         re.MULTILINE | re.DOTALL,
     )
 }
-"""What condor_gpu_discovery prints with these options, by the argument of -simulate."""
+"""Output of condor_gpu_discovery with these options, by the argument of -simulate."""
 
 _REST: Final = "-4445-5667-899a-abbccddeeff0"
 _KINDS: Final = {  # simulated_device_enumeration.cpp: name, MiB, capability, ECC, MHz, multiprocessors

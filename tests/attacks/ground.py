@@ -107,13 +107,13 @@ for pid in filter(str.isdecimal, os.listdir("/proc")):
 lives = [[pid, start] for some in (engines, daemons) for pid, (parent, start) in some.items() if parent not in some]
 print(json.dumps({"lives": sorted(lives), "memory": memory}))
 """
-"""What a pilot has one of in its life, and KiB that its engine has in use. A process that a daemon has begun, and that
-does not run its own program yet, is not one of these."""
+"""Program that prints a pilot's engine, startd and master processes, and the KiB that its engine has in use. A process
+that a daemon has begun, and that does not run its own program yet, is not among them."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is to be as it was before an attack."""
+    """Facts of a pilot that an attack must not change."""
 
     lives: list[list[int]]
     """Engine, startd and master: process id, and when it began. A container that starts again has others."""
@@ -134,15 +134,15 @@ class Attack:
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """Outcome of an attack: the end of its job, its files, and the pilot before and after it."""
 
     end: Event
-    """That the job has ended, or is held."""
+    """Event of the job's end, or of its hold."""
     files: Mapping[str, bytes]
     before: Facts
     after: Facts
     left: str = ""
-    """What the next user's job has found of it."""
+    """Traces of the attack that the next user's job has found."""
 
     @property
     def done(self) -> Result:
@@ -165,7 +165,7 @@ class Ground(Pool):
         return self.shell(script, files={ARSENAL: packed()}, count=count, **more)
 
     def attack(self, script: str, commands: Mapping[str, str] | None = None, timeout: float = 120) -> Result:
-        """As that, and what came of it."""
+        """Run a job of alice's with her arsenal beside it, and return its result."""
         return result(self.alice(script, **(commands or {})), timeout=timeout)  # type: ignore[arg-type]
 
     def bob(self) -> Jobs:
@@ -191,7 +191,7 @@ class Ground(Pool):
         assert status["fit"], status
 
     def facts(self) -> Facts:
-        """What is to be as it was before an attack."""
+        """Return the facts of the pilot that an attack must not change."""
         return Facts(**json.loads(self.inside(f"exec python3 -S -E - <<'END'\n{FACTS}\nEND")))
 
     def in_turn(self, attacks: Mapping[str, Attack], timeout: float = 120) -> dict[str, Outcome | LabError]:

@@ -93,7 +93,7 @@ def test_a_plugin_of_a_users_gains_nothing_in_the_pilot_container(ground: Ground
 
 @BASELINE
 def test_a_plugins_daemon_does_not_live_to_see_the_next_jobs_files(ground: Ground) -> None:
-    """They have its uid. It begins when its own job is over, and writes to what the next one's brings."""
+    """The next job's files have the daemon's uid. It starts after its own job, and writes to files of the next one."""
     jobs = ground.alice(
         "echo spoils >loot",
         transfer_plugins=f"evil={ARSENAL}",

@@ -71,7 +71,7 @@ def held(lab: Lab, battlefield: str, level: Level) -> dict[str, str]:
 @BASELINE_FIRST  # words for docker's client, which is the same program
 @pytest.mark.parametrize("name", WORDS)
 def test_docker_takes_no_option_of_a_users_by(held: dict[str, str], name: str) -> None:
-    """They are held one after the other, with a sentence for the user; the slot is the next job's at once."""
+    """The jobs are held one after the other, with a sentence for the user; the slot is the next job's at once."""
     assert "is not the name of an image; set container_image or docker_image" in held[name]
 
 

@@ -70,7 +70,7 @@ BOMB = python(
     "    except OSError: time.sleep(0.5)\n"
 )
 MANY = 500
-"""Of the 1000 processes that the lab's kubelet allows a pod (podPidsLimit)."""
+"""Processes after which a fork bomb is under way; the lab's kubelet allows a pod 1000 (podPidsLimit)."""
 
 
 ENDS, IS_REMOVED = "that ends", "that is removed"

@@ -98,10 +98,10 @@ IN_GROUPS = "groups"
 def ends(
     request: pytest.FixtureRequest, lab: Lab, battlefield: str, level: Level, pusher: Pusher
 ) -> dict[str, tuple[Event, str]]:
-    """How the job of each image ended, and what it printed, by the trick's name.
+    """End and output of the job of each image, by the trick's name.
 
-    They are all in the queue at once, a job each of one cluster: the slot is alice's until they are done, and bob's job
-    comes then. None of them writes anything.
+    The jobs are all in the queue at once, each one a job of one cluster: the slot is alice's until they are done, and
+    bob's job comes then. No job writes anything.
     """
     told = chosen(request, test_an_image_gains_nothing_by.__name__, "name", level)
     tricks = {name: trick for name, trick in TRICKS.items() if name in told}

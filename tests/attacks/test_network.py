@@ -51,7 +51,7 @@ class Site:
     neighbour: str
 
     def peers(self) -> dict[str, tuple[str, int]]:
-        """What a job tries to connect to."""
+        """Return the addresses and ports to which a job tries to connect, by name."""
         registry, _, port = self.ground.lab.registry.partition(":")
         return {
             "the API server": (API_SERVICE_ADDRESS, 443),
@@ -66,7 +66,7 @@ class Site:
         }
 
     def reached(self) -> set[str]:
-        """What a job can connect to."""
+        """Return the names of the peers to which a job can connect."""
         script = python(CONNECT.replace("PEERS", repr(self.peers())))
         found: dict[str, bool] = json.loads(self.ground.attack(script).text)
         return {name for name, is_reached in found.items() if is_reached}

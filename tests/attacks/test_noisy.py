@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)  # the first test of a level is told them 
 
 @dataclass(frozen=True)
 class Story:
-    """What the job does, and what must have come of it."""
+    """Script of a job, and the condition that its result must meet."""
 
     script: str
     holds: Callable[[Result], bool] = lambda done: done.code == 0
@@ -178,7 +178,7 @@ MORE_KIB = 40 * 1024
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, lab: Lab, battlefield: str, level: Level) -> dict[str, Outcome | LabError]:
-    """What has come of each story: users tell them in turn, and each job looks first for what the last one has left."""
+    """Outcome of each story: alice and bob run them in turn, and each job looks first for traces of the last one."""
     with attacked(lab.at(level), battlefield) as ground:
         told = chosen(request, test_the_pilot_withstands.__name__, "name", level)
         attacks = {name: Attack(one.script, one.commands) for name, one in STORIES.items() if name in told}
@@ -196,8 +196,8 @@ AT_BASELINE: Final = (
     "arguments for the pilot's shell and its log",
     "an environment for the pilot's programs",
 )
-"""These leave nothing in the pod, and meet the same programs at both levels. What others leave is removed by root at
-one level, and from within the payload container at the other."""
+"""Stories that leave nothing in the pod, and meet the same programs at both levels. Traces of the others are removed by
+root at one level, and from within the payload container at the other."""
 NIGHTLY: Final = {("restricted", name) for name in AT_BASELINE}
 
 

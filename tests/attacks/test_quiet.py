@@ -18,7 +18,7 @@ from tests.e2e.pool import MATCHED_SECONDS, result, runs
 
 @pytest.fixture(scope="module")
 def gained(lab: Lab, battlefield: str, level: Level) -> dict[str, list[str]]:
-    """What each attack has gained, by its name: one job makes them all, and bob's comes after it."""
+    """Gains of each attack, by its name: one job makes all attacks, and bob's job comes after it."""
     with attacked(lab.at(level), battlefield) as ground:
         address = ground.inside("echo https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT").strip()
         script = f"ATTACK_API={address} ATTACK_LEVEL={level} exec python3 ./{ARSENAL} {' '.join(ATTACKS)}"

@@ -69,7 +69,7 @@ AGAIN = {"input": "in", "checkpoint_exit_code": "85", "transfer_checkpoint_files
 def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment_of_the_starters(
     ground: Ground,
 ) -> None:
-    """Which has a key to HTCondor's daemons, for the pilot's life."""
+    """The starter's environment has a key to HTCondor's daemons, for the pilot's life."""
     script = "[ -e second ] || { : >second; rm -f in; ln -s /proc/self/environ in; exit 85; }; cat >loot; cat loot"
     more: dict[str, Any] = {**AGAIN, "transfer_output_files": "second, loot"}
     jobs = ground.shell(script, files={"in": "mine\n"}, **more)
@@ -120,7 +120,7 @@ ONE_BY_ONE = {
 
 @dataclass(frozen=True)
 class Staged:
-    """What has come of them."""
+    """Outcomes of the attacks, by name."""
 
     outcomes: Mapping[str, Outcome | LabError]
     marked: str
@@ -154,7 +154,7 @@ def test_links_in_place_of_what_the_starter_writes_lead_nowhere(staged: Staged) 
 
 
 def test_the_sandbox_itself_in_anothers_place(staged: Staged, ground: Ground) -> None:
-    """It harms its own results alone."""
+    """The job harms its own results alone."""
     _harmless(staged, SANDBOX_INSTEAD)
     assert ground.inside("ls /etc/passwd /etc/condor/condor_config").split()
 

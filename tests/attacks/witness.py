@@ -1,6 +1,6 @@
-"""What the next user's job looks for: anything of the one before. And what it is for: a checksum.
+"""Program of the next user's job: it looks for traces of the job before, and computes a checksum.
 
-It prints what it has found, and exits with 1 when there is something.
+It prints the traces, and exits with 1 when there are any.
 """
 
 import hashlib

@@ -28,14 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is marked `both_levels` is done in a namespace that enforces Pod Security `restricted`, too."""
+    """Run tests that are marked `both_levels` in a namespace that enforces Pod Security `restricted`, too."""
     if metafunc.definition.get_closest_marker("both_levels") is not None:
         metafunc.parametrize("level", NAMESPACES, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
 def level(request: pytest.FixtureRequest) -> Level:
-    """What the namespace of the pilot enforces."""
+    """Level of Pod Security that the namespace of the pilot enforces."""
     found: Level = getattr(request, "param", os.environ.get("K8SPILOT_TEST_LEVEL", "baseline"))  # type: ignore[arg-type]
     return found
 

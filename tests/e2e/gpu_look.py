@@ -1,4 +1,7 @@
-"""What a container sees of GPUs, as one line of JSON. It is run in containers, as text, and imports nothing of ours."""
+"""Program that prints the GPUs which a container sees, as one line of JSON.
+
+It is run in containers, as text, and imports no module of this project.
+"""
 
 import importlib
 import json

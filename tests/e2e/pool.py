@@ -1,4 +1,4 @@
-"""What the stories are told with: jobs of users, and a look at the pod that runs them."""
+"""Helpers of the end-to-end tests: jobs of users, and a look at the pod that runs them."""
 
 import json
 import re
@@ -30,7 +30,7 @@ No document promises less. A slot that is not fit is so for minutes: for as long
 """
 
 KILLED = 137
-"""How a shell ends whose container was ended: by SIGKILL."""
+"""Exit code of a shell whose container was ended: by SIGKILL."""
 
 _SCRIPT = "job.sh"
 
@@ -91,7 +91,7 @@ class Killed:
 
 @dataclass(frozen=True)
 class Result:
-    """What came back of one job."""
+    """Event, output and files of a job that has ended."""
 
     event: Mapping[str, Any]
     """HTCondor's JobTerminatedEvent."""
@@ -237,7 +237,7 @@ class Pool:
         return found
 
     def log(self, seconds: int, timeout: float = 120) -> str:
-        """What the pilot's own containers have said in the last `seconds`."""
+        """Return the logs of the pilot's own containers of the last `seconds`."""
         of_pod = ("logs", "-n", self.lab.namespace, self.pod, f"--since={seconds}s")
         return "".join(self.lab.kubectl(*of_pod, "-c", one, timeout=timeout) for one in self.lab.containers)
 
@@ -248,7 +248,7 @@ class Pool:
         ]
 
     def restarts(self) -> int:
-        """How often the payload container was started again: once for every bind, and once for every unbind."""
+        """Return the number of restarts of the payload container: one for every bind, and one for every unbind."""
         statuses = self.status()["status"]["initContainerStatuses"]
         return int(next(one["restartCount"] for one in statuses if one["name"] == "payload"))
 

@@ -74,9 +74,9 @@ class Looks:
     faults: list[str] = field(default_factory=list)
     """Disagreements."""
     fresh: int = 0
-    """How often the collector's ad of the slot had the job that ran. It follows the startd's within a moment."""
+    """Number of times that the collector's ad had the job that ran. It follows the startd's within a moment."""
     room: Room | None = None
-    """What the payload containers may have together."""
+    """Resources that the payload containers may have together."""
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:

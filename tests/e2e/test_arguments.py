@@ -1,4 +1,4 @@
-"""What a job is started with: its arguments, its environment, its folder, its program.
+"""Start of a job: its arguments, its environment, its folder, its program.
 
 Newlines are not among them: HTCondor's schedd refuses an attribute with one ("Received invalid attribute value").
 """

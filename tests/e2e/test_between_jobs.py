@@ -62,7 +62,7 @@ TRACES = [
     "sleep 301",
     " 4096 ",  # the shared memory
 ]
-"""What the look finds while the job that leaves it still runs."""
+"""Traces that the look finds while the job that leaves them still runs."""
 
 
 def test_of_all_that_a_job_leaves_behind_the_next_one_finds_nothing(pool: Pool) -> None:

@@ -1,4 +1,4 @@
-"""What an operator sees of a job with docker's own commands, in the pilot container."""
+"""View of a job by docker's own commands, which an operator runs in the pilot container."""
 
 from tests.e2e.pool import Pool, result, until
 

@@ -1,4 +1,4 @@
-"""How a pilot ends by itself, or by order of its pool's operators: the Job that owns it completes."""
+"""End of a pilot by itself, or by order of its pool's operators: the Job that owns it completes."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -190,7 +190,7 @@ def _reason(lab: Lab, pod: str) -> str:
 
 
 def _lived(lab: Lab, pod: str) -> float:
-    """How many seconds the pilot container has run, by the kubelet's clock."""
+    """Return how many seconds the pilot container has run, by the kubelet's clock."""
     state = _state(lab, pod)["terminated"]
     began, ended = (datetime.fromisoformat(state[key]) for key in ("startedAt", "finishedAt"))
     return (ended - began).total_seconds()

@@ -49,7 +49,7 @@ SOON_SECONDS = 30.0
 """Half of K8SPILOT_VACATE_SECONDS, after which it would be killed."""
 
 RUN_DOWN = {"JobDisconnectedEvent", "JobReconnectedEvent", "JobReconnectFailedEvent", "ShadowExceptionEvent"}
-"""What the schedd tells of a job whose pilot has gone without a word."""
+"""Events that the schedd writes for a job whose pilot has gone without a word."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def seat(lab: Lab, owner: str) -> Iterator[str]:
 
 @pytest.fixture
 def overlay() -> dict[str, Any]:
-    """What is different in the pilot that runs."""
+    """Changes to the manifest of the pilot that runs."""
     return {}
 
 
@@ -135,7 +135,7 @@ def evicted(jobs: Jobs, timeout: float = SOON_SECONDS) -> Event:
 
 
 def steps(jobs: Jobs) -> list[str]:
-    """What a job that checkpoints by itself has done, in all its pods."""
+    """Return the steps that a job which checkpoints by itself has made, in all its pods."""
     return [line for line in jobs.files()["out.0"].decode().splitlines() if line.startswith("at")]
 
 
@@ -186,7 +186,7 @@ class TestPreemption:
 
     @pytest.fixture
     def overlay(self, seated: dict[str, Any]) -> dict[str, Any]:
-        """It has what there is one of."""
+        """Overlay of the pilot: it has the seat, of which the node has one."""
         return seated
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""How the end of a job is told: in the user's event log, and in the job's ad.
+"""Report of the end of a job: in the user's event log, and in the job's ad.
 
 HTCondor's docker universe takes an exit code over 128 for death by the signal 128 below it (docker_proc.cpp), and 255
 for 0 (user_proc.cpp). So a user cannot tell `exit 137` from SIGKILL, but he can always tell a failure from a success.

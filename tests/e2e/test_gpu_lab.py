@@ -60,11 +60,11 @@ class Pods:
         return pod
 
     def run(self, pod: str, *command: str, container: str = "main") -> str:
-        """What a command in a container prints."""
+        """Run a command in a container, and return its output."""
         return self.lab.kubectl("exec", pod, "-c", container, "--", *command)
 
     def look(self, pod: str, container: str = "main") -> dict[str, Any]:
-        """What a container sees: see gpu_look.py."""
+        """Return the GPUs that a container sees, by gpu_look.py."""
         seen: dict[str, Any] = json.loads(self.run(pod, PYTHON, "-c", LOOK, container=container))
         return seen
 
@@ -101,7 +101,7 @@ def check(seen: dict[str, Any], uuids: list[str]) -> None:
 
 
 def of(resource: str, uuids: list[str], count: int) -> None:
-    """These are so many different devices of the resource."""
+    """Check that these are so many different devices of the resource."""
     known = {one.partition("::")[0] for one in INVENTORY.ids[resource]}
     assert set(uuids) <= known
     assert len(uuids) == len(set(uuids)) == count

@@ -39,7 +39,7 @@ def deploy(lab: Lab, name: str, *, rewrite: Callable[[str], str] = str) -> None:
 
 @pytest.fixture(scope="module")
 def pod(lab: Lab, owner: str) -> Iterator[str]:
-    """That pilot."""
+    """Name of a pilot with slots that have GPUs and slots that have none."""
     skip_where_slots_are_equal(lab)
     name = f"e2e-{owner}-gpu-slots"
     deploy(lab, name)
@@ -54,7 +54,7 @@ def gpus_of(pool: Pool) -> dict[str, list[str]]:
 
 
 def seen(submitted: Jobs) -> dict[str, list[str]]:
-    """What a job printed of its user and its GPUs."""
+    """Return the values that a job printed of its user and its GPUs, by name."""
     found: dict[str, list[str]] = {}
     for line in result(submitted, timeout=90).text.splitlines():
         name, _, value = line.partition("=")

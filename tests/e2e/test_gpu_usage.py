@@ -1,4 +1,4 @@
-"""How busy a job kept its GPUs and how much of their memory it had, as HTCondor and Prometheus tell it."""
+"""Utilisation of a job's GPUs and their memory in use, as HTCondor and Prometheus tell it."""
 
 import fcntl
 import json
@@ -46,7 +46,7 @@ class Measured:
                 driver.gpu(uuid).used_bytes = mebibytes * nvml.MIB
 
     def metrics(self) -> dict[str, float]:
-        """What Prometheus would read: series and value."""
+        """Return the metrics that Prometheus would read: series and value."""
         address = self.pool.status()["status"]["podIP"]
         with opened(f"http://{address}:9464/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
@@ -128,7 +128,7 @@ class Story:
     done: Result
     ad: Mapping[str, Any]
     before: Mapping[str, float]
-    """What Prometheus would have read while it ran."""
+    """Metrics that Prometheus would have read while the job ran."""
     after: Mapping[str, float]
     """So many seconds later, under the same load."""
     seconds: float

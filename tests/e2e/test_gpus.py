@@ -60,7 +60,7 @@ def gpus(pool: Pool, two: str) -> Pool:
 
 
 def look(pool: Pool, **commands: Any) -> dict[str, list[str]]:
-    """What a job sees of GPUs."""
+    """Run a job, and return the values that it prints of its GPUs, by name."""
     found: dict[str, list[str]] = {}
     for line in result(pool.shell(LOOK, **commands), timeout=90).text.splitlines():
         name, _, value = line.partition("=")
@@ -72,7 +72,7 @@ ASK = "/opt/k8spilot/libexec/engine-get get /run/k8spilot/docker.sock /k8spilot/
 
 
 def told(pool: Pool) -> dict[str, Any]:
-    """What the engine says of the pod's GPUs."""
+    """Return the engine's answer about the pod's GPUs."""
     answer = pool.inside(ASK)
     found: dict[str, Any] = json.loads(answer)
     return found
@@ -111,7 +111,7 @@ PROPERTIES: list[tuple[dict[str, str], dict[str, str]]] = [
     ({"gpus_minimum_runtime": "13.0"}, {"gpus_minimum_runtime": "13.1"}),
     ({"require_gpus": 'DeviceName == "NVIDIA H200"'}, {"require_gpus": 'DeviceName == "NVIDIA A100"'}),
 ]
-"""What the pod's GPUs are, and what they are not."""
+"""Pairs of submit commands: properties that the pod's GPUs have, and properties that they do not have."""
 
 
 @pytest.mark.timeout(300)

@@ -1,4 +1,4 @@
-"""What HTCondor's own test of the docker universe holds (src/condor_tests/test_docker.py), through this pool."""
+"""Checks of HTCondor's own test of the docker universe (src/condor_tests/test_docker.py), in this pool."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How much text a job may have as an argument and as a variable: Linux's 131,071 bytes."""
+"""Longest text that a job may have as an argument and as a variable: Linux's 131,071 bytes."""
 
 from typing import Any, cast
 

@@ -78,7 +78,7 @@ class Stories:
 
     @property
     def lab(self) -> Lab:
-        """Where they are."""
+        """Lab of the pilots."""
         return self.pools[COMES].lab
 
     def tries(self, moment: str, step: Callable[[], object]) -> None:

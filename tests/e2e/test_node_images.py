@@ -40,7 +40,7 @@ class Pilot:
 
 @contextmanager
 def _pilot(lab: Lab, name: str) -> Iterator[Pilot]:
-    """One that gives up soon on what may pass."""
+    """Deploy a pilot with little patience: it gives up soon on faults that may pass. Delete it afterwards."""
     with faulty_registry(lab) as registry, ExitStack() as cleanup:
         address, _, tag = lab.image.replace(lab.registry, registry.address).rpartition(":")
         image = {"images": [{"name": pilot.BASE_IMAGE, "newName": address, "newTag": tag}]}

@@ -1,4 +1,4 @@
-"""What an operator sees of a pilot while real jobs run in it."""
+"""Observation of a pilot by an operator while real jobs run in it."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ PORT = 9464
 
 @pytest.fixture
 def address(pool: Pool) -> str:
-    """Where the pilot's metrics are."""
+    """Address of the pilot's metrics."""
     if pool.lab.settings.kubeconfig is not None:
         pytest.skip("KUBECONFIG is set: pods are not reached from this machine")
     return f"{pool.status()['status']['podIP']}:{PORT}"
@@ -137,7 +137,7 @@ def test_a_pilots_life_is_told_in_events(lab: Lab, owner: str) -> None:
 
 
 def _counts(lab: Lab, name: str, reason: str) -> list[int]:
-    """How often each Event of a reason has been told."""
+    """Return the count of each Event of a reason."""
     return [one["count"] for one in events(lab, name) if one["reason"] == reason]
 
 

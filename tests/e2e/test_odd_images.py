@@ -16,7 +16,7 @@ from tests.e2e.pool import MATCHED_SECONDS, Pool, ads, hold_reason, result, unti
 ALONE = "an environment without a value"
 """CRI-O ends at it, so that a pilot of such a node does not bind the image."""
 NOTHING = "nothing, and a job that brings its program"
-"""It does not start in a user namespace: runc may not make /proc in a root folder that is the node's."""
+"""An image that does not start in a user namespace: runc may not make /proc in a root folder that is the node's."""
 NAMELESS = "a variable without a name"
 """CRI-O leaves it out."""
 
@@ -152,7 +152,7 @@ ODD_PLATFORMS: list[dict[str, Any]] = [
     {"variant": "v2"},
     {},
 ]
-"""Of the first of two images, which some clients take and others do not."""
+"""Platforms of the first of two images, which some clients take and others do not."""
 
 
 def test_of_an_image_with_odd_platforms_the_one_runs_that_was_looked_at(pool: Pool, pusher: Pusher) -> None:

@@ -1,6 +1,6 @@
-"""What an operator can set beyond k8spilot's own: HTCondor's knobs for volumes and shared memory; the time to leave.
+"""Settings of an operator beyond k8spilot's own: HTCondor's knobs for volumes and shared memory; a job's time to end.
 
-What `_CONDOR_` variables of the pilot container say counts for HTCondor there.
+`_CONDOR_` variables of the pilot container hold for HTCondor there.
 """
 
 import time

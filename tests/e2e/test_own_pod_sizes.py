@@ -33,7 +33,7 @@ def resized(pool: Pool, thief: Thief, *operations: dict[str, Any]) -> Answer:
 
 
 def place_of(pool: Pool, name: str) -> str:
-    """Where a native sidecar of the pod is."""
+    """Return the JSON pointer to a native sidecar in the pod."""
     pod = json.loads(pool.lab.kubectl("get", "pod", pool.pod, "-n", PILOT_NAMESPACE, "-o", "json"))
     names = [one["name"] for one in pod["spec"]["initContainers"]]
     return f"/spec/initContainers/{names.index(name)}"

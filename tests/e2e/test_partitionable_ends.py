@@ -60,7 +60,7 @@ def small_jobs(pool: Pool, script: str, count: int = CONTAINERS) -> Jobs:
 
 
 def starts(submitted: Jobs) -> list[int]:
-    """How often each job was started."""
+    """Return the number of starts of each job."""
     return [int(ad["NumJobStarts"]) for ad in ads(submitted)]
 
 

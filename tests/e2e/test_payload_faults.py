@@ -1,4 +1,4 @@
-"""What happens to the payload container from outside of its job: killed, stopped, frozen, out of memory, changed."""
+"""Faults of the payload container from outside of its job: killed, stopped, frozen, out of memory, changed."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def _started(pool: Pool) -> float:
 
 
 def _last_bind_seconds(pool: Pool) -> float:
-    """How long the last bind took, by the pilot's clock: from the request until the container ran."""
+    """Return the seconds of the last bind, by the pilot's clock: from the request until the container ran."""
     return float(re.findall(r" Bound \S+ in ([0-9.]+) s", pool.log(300))[-1])
 
 

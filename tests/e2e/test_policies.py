@@ -1,4 +1,4 @@
-"""What a job's own policies do to it: limits of time, periodic and on-exit expressions, retries, a time to begin at."""
+"""Policies of jobs: limits of time, periodic and on-exit expressions, retries, a time to begin at."""
 
 import time
 

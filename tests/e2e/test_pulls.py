@@ -26,7 +26,7 @@ KILLED_SECONDS = 20
 """After this time HTCondor kills a docker client that has not ended when it was asked to."""
 
 AVOIDED_SECONDS = 600
-"""How long a registry is avoided (docs/reference/failures/)."""
+"""Time for which a registry is avoided (docs/reference/failures/)."""
 
 FIRST_UPDATE_SECONDS = 3
 """STARTER_INITIAL_UPDATE_INTERVAL of the pilot (condor/configuration/template.py)."""

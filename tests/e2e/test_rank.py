@@ -1,4 +1,4 @@
-"""What the slot tells of itself, and jobs that prefer a slot by it."""
+"""Attributes by which the slot describes itself, and jobs that prefer a slot by them."""
 
 import json
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ AGAIN_SECONDS = 60.0
 TAKES_OTHERS_SECONDS = 30.0
 """From the start of a pilot container, by the kubelet's clock, to the execution of a job, by the event log's."""
 BUSY = 3
-"""How many times longer the programs of a pilot start on a node of two cores that has ten other pods to start."""
+"""Factor by which a pilot's programs start more slowly on a node of two cores that has ten other pods to start."""
 
 
 def kill(pool: Pool, pattern: str, number: str = "KILL") -> None:
@@ -40,7 +40,7 @@ def kill_engine(pool: Pool, number: str = "KILL", otherwise: str = "false") -> N
 
 
 def restarts(pool: Pool) -> int:
-    """How often the kubelet has started the pilot container again."""
+    """Return the number of restarts of the pilot container."""
     path = "jsonpath={.status.containerStatuses[0].restartCount}"
     return int(pool.lab.kubectl("get", "pod", pool.pod, "-n", pool.lab.namespace, "-o", path))
 

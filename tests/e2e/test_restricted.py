@@ -1,4 +1,4 @@
-"""What only a pilot without root has to fear: HTCondor reads outputs as the user that has the pool's token."""
+"""Threats to a pilot without root alone: HTCondor reads outputs as the user that has the pool's token."""
 
 import json
 

@@ -73,7 +73,7 @@ def _claims(pool: Pool) -> int:
 
 
 def _back_offs(pool: Pool) -> int:
-    """How often the kubelet made the pod wait."""
+    """Return how often the kubelet made the pod wait."""
     selector = f"involvedObject.name={pool.pod},reason=BackOff"
     counts = pool.lab.kubectl(
         "get", "events", "-n", PILOT_NAMESPACE, "--field-selector", selector, "-o", "jsonpath={.items[*].count}"
@@ -82,7 +82,7 @@ def _back_offs(pool: Pool) -> int:
 
 
 def _pilot_restarts(pool: Pool) -> int:
-    """How often the kubelet has started the pilot container again."""
+    """Return the number of restarts of the pilot container."""
     return sum(int(one["restartCount"]) for one in pool.status()["status"]["containerStatuses"])
 
 

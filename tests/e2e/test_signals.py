@@ -1,4 +1,4 @@
-"""What reaches a job that is asked to end, and what happens to one that does not.
+"""Signals to a job that is asked to end, and the fate of a job that does not end.
 
 Jobs here write with `stream_output`: what they say is on the access point at once, also from jobs that are removed.
 """
@@ -32,7 +32,7 @@ while :; do sleep 0.1; done
 """A job that goes on when it is asked to end, and so do its processes, in sessions of their own and daemonised."""
 
 FIRST = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD || { echo again; exit 0; }\n"
-"""What begins a script whose second run does nothing more."""
+"""Beginning of a script whose second run does nothing more."""
 
 SUSPENDED = "7"
 """JobStatus."""

@@ -40,7 +40,7 @@ That request has no file name, which FileTransfer::LegalPathInSandbox refuses si
 """
 LOGS = "find /var/log/condor -type f -exec cat {} +"
 HISTORY = "/var/log/condor/startd_history"
-"""Where HTCondor keeps the ads of jobs that have ended, with the URLs of their inputs."""
+"""File in which HTCondor keeps the ads of jobs that have ended, with the URLs of their inputs."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the pool learns of a slot beside its configuration, and what START makes of it."""
+"""Attributes of a slot that the pool learns beside its configuration, and their effect in START."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a job uses, as HTCondor tells it, and what it must not use."""
+"""Resources that a job uses, as HTCondor reports them, and those that it must not use."""
 
 import json
 import urllib.request

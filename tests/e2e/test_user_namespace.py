@@ -15,7 +15,7 @@ from tests.runner.pilots import Configuration
 pytestmark = [pytest.mark.landing, pytest.mark.both_levels]
 
 ACCOUNTS: Final = {"baseline": {"0", "101", "65534"}, "restricted": {"101", "64100", "65534"}}
-"""What processes of the pod run as, as its containers see it: root, HTCondor, the engine, the jobs."""
+"""Users of the pod's processes, as its containers see them: root, HTCondor, the engine, the jobs."""
 BESIDE: Final = {"pause", "conmon"}
 """The process that holds the sandbox, and CRI-O's own."""
 

@@ -1,4 +1,4 @@
-"""Somebody who has the token of a pilot whose pod the component own-pod guards."""
+"""A client with the stolen token of a pilot whose pod the component own-pod guards."""
 
 import base64
 import json
@@ -23,12 +23,12 @@ JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-me
 POLICIES = CHECKOUT / "components/own-pod/policies.yaml"
 DENIED = (403, 422)
 PARTS = ("ephemeralcontainers", "resize", "exec", "attach", "portforward", "proxy", "eviction", "status", "binding")
-"""Of a pod, for the authorizer: it knows no pods/*."""
+"""Subresources of a pod, one by one: the authorizer does not know pods/*."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Of the API server."""
+    """Answer of the API server."""
 
     status: int
     text: str
@@ -40,7 +40,7 @@ class Answer:
 
 
 class Thief:
-    """Somebody who has a token, and the network."""
+    """Client of the API server with a pilot's token."""
 
     def __init__(self, lab: Lab, token: str) -> None:
         config = json.loads(lab.kubectl("config", "view", "--minify", "--raw", "-o", "json"))["clusters"][0]["cluster"]
@@ -95,7 +95,7 @@ class Place:
         return str(self.spec["containers"][0]["image"])
 
     def sampler(self, **changes: Any) -> dict[str, Any]:
-        """What may be added, with changes; None takes a field away."""
+        """Return the ephemeral container that a pilot may add, with changes; None removes a field."""
         security = {
             "runAsUser": 65533,
             "runAsGroup": 65533,

@@ -51,7 +51,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What `docker start -a` gets to know of a run."""
+    """Result of a run, as `docker start -a` gets it."""
 
     code: int
     stdout: bytes

@@ -26,7 +26,7 @@ def _no_faults(engine: Simulated, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the node's pod is for the node."""
+    """Mark tests that use the node's pod with `node`."""
     for item in items:
         if item.path.is_relative_to(HERE) and {"node", "node_pod"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.node)

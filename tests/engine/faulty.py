@@ -29,7 +29,7 @@ NO_RIGHT: Final = (
 
 @dataclass
 class Place:
-    """Where the API server of an engine can be broken."""
+    """An engine whose API server can be broken."""
 
     engine: Engine
     api: FaultyApi
@@ -92,7 +92,7 @@ FAULTS: Final[dict[str, Callable[[Place], None]]] = {
     "takes requests late": lambda place: place.api.fails(Fault(verb="patch", delay=1.0)),
     "has taken the right away": lambda place: place.api.fails(Fault(verb="patch", status=403, error=NO_RIGHT)),
 }
-"""What the API server does."""
+"""Faults of the API server, by name."""
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ async def running(engine: Simulated) -> Job:
 
 
 async def ends_well(job: Job) -> None:
-    """It ends as it is told to."""
+    """Send the job SIGTERM, and check that it ends with the exit code of its handler."""
     await asyncio.sleep(0.3)
     await job.kill("TERM")
     assert (await job.result()).code == 5
@@ -139,7 +139,7 @@ async def so(found: bool) -> bool:
 
 
 async def lost(engine: Simulated, name: str) -> str:
-    """What inspect says of a container that HTCondor is to take for lost, and its job back into the queue."""
+    """Return the error of inspect by which HTCondor takes a container for lost and puts its job back into the queue."""
     answer = await engine.ask("GET", f"/containers/{name}/json")
     assert answer.status == 500
     return answer.message

@@ -1,4 +1,4 @@
-"""Where the engine's tests run: what they need to know of it beside the socket."""
+"""Places where the engine's tests run, with the facts that the tests need beside the socket."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -100,7 +100,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.engine = self.ground.engine
         self.begun: list[asyncio.Task[Any]] = []
         self.name = ""
-        """Of the job, from its `create` to its `rm`."""
+        """Name of the job, from its `create` to its `rm`."""
         self.is_started = False
         self.jobs: dict[str, Job] = {}
         self.is_held = False
@@ -127,7 +127,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(image=IMAGES, script=SCRIPTS, pause=PAUSES)
     def create(self, image: str, script: str, pause: float) -> None:
-        """Of the next job; the last one may still be there."""
+        """Create the container of the next job; the last one may still be there."""
         self.name, self.is_started = unique_name(), False
         body = {"Image": self.engine.image(image), "Cmd": ["sh", "-c", f": {self.name}; {script}"], **JOB}
         self._ask(pause, "POST", "/containers/create", body, name=self.name)
@@ -217,7 +217,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def rest(self) -> None:
-        """What was begun comes to its end, unless it waits for a job or for the registry."""
+        """Let all requests end, except those that wait for a job or for the registry."""
 
         async def rest() -> None:
             if going_on := [one for one in self.begun if not one.done()]:

@@ -34,7 +34,7 @@ ON_NODE = (
     "loses answers",
     "takes requests late",
 )
-"""What is tried on the node, too."""
+"""Faults that are tried on the node, too."""
 MOST_REQUESTS = 14
 """In a fault of any kind, which lasts for less than a second: back-off, and no more than that."""
 MOMENTS = ("before the bind", "during the bind", "while it runs", "at its end", "at the unbind")

@@ -82,7 +82,7 @@ class Slot:
 
     @property
     def containers(self) -> int:
-        """How many containers the jobs had."""
+        """Number of containers that the jobs had."""
         return len(set(self.starts))
 
 

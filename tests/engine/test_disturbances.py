@@ -1,4 +1,4 @@
-"""Somebody changes the pod by hand, the idle image goes, the kubelet does nothing: never the job's fault."""
+"""Disturbances that no job causes: changes of the pod by hand, a lost idle image, a kubelet that does nothing."""
 
 import asyncio
 import uuid
@@ -33,7 +33,7 @@ async def _asked_for(server: ApiServer, image: str) -> None:
 
 @asynccontextmanager
 async def _stubborn(server: ApiServer, image: str) -> AsyncIterator[None]:
-    """Somebody who sets `image` whenever it is another."""
+    """Set `image` whenever the payload container has another one."""
 
     async def insist() -> None:
         while True:

@@ -149,7 +149,7 @@ async def _python_client(simulator: Simulated, name: str, *command: str) -> sock
 
 
 async def test_the_python_client_gets_the_headers_before_any_output(simulator: Simulated) -> None:
-    """It would lose what it reads together with them."""
+    """The client would lose output that it reads together with them."""
     with await _python_client(simulator, await _job(simulator), "echo", "out") as client:
         await asyncio.sleep(0.5)  # busy with something else
         first = client.recv(65536)

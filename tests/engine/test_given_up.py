@@ -23,14 +23,14 @@ SINCE = 'k8spilot_given_up_bind_timestamp_seconds{container="payload"}'
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told soon, and metrics are made for every request."""
+    """Short waits: an abandoned pull is reported soon, and metrics are made for every request."""
     monkeypatch.setattr("k8spilot.telemetry.service._SAME_SECONDS", 0.0)
     monkeypatch.setattr(abandoned_pull, "_SLOW_SECONDS", 0.3)
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the pool is told."""
+    """Closures and openings of the slot that the pool is told."""
     found: list[str] = []
 
     async def away(_: object, why: str, seconds: float = 0) -> None:

@@ -291,7 +291,7 @@ async def test_groups_that_come_with_the_devices_are_the_nodes_and_not_an_images
 
 
 def claim(*devices: str, driver: str = NVIDIA) -> dict[str, Any]:
-    """What a pod with a ResourceClaim is made of.
+    """Return the settings of a simulated pod with a ResourceClaim.
 
     The variable has positions: it says how many devices there are, and not which, as with CDI. A container of the
     simulator that has no variable may use every device of the machine.

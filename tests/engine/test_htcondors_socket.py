@@ -1,4 +1,4 @@
-"""What comes by HTCondor's own socket is a container of a job of HTCondor's, and no other."""
+"""HTCondor's own socket: only containers of HTCondor's jobs come by it."""
 
 import asyncio
 import subprocess

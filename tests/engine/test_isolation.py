@@ -207,7 +207,7 @@ async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None
 async def test_a_container_that_the_kubelet_starts_again_late_is_not_taken_for_the_next_jobs(
     programs: Programs, rests: bool
 ) -> None:
-    """Of the same image, which is all that a status tells: the kubelet would end it under the next job."""
+    """Both jobs have the same image, and a status tells no more: the kubelet would end it under the next job."""
     async with simulated(programs, idle_after_seconds=0.1 if rests else 60) as simulator:
         job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
         await job.until_output(b"ready")
@@ -269,7 +269,7 @@ async def _give_up(simulator: Simulated, image: str) -> str:
     "message", ["hello 9 fresh -", "hello 4 fresh scoped - one-file", "exit -5", "nonsense", "started", ""]
 )
 async def test_a_stranger_at_the_socket_does_no_harm(simulator: Simulated, message: str) -> None:
-    """Of the job's uid, while payload-init is away: it is cut off, and the next container is served."""
+    """The client has the job's uid, and payload-init is away: it is cut off, and the next container is served."""
     script = FORGE.replace("hello 4 fresh scoped -", message)
     job = await simulator.begin_shell(simulator.image("debian"), "echo ready; exec sleep 60")
     await job.until_output(b"ready")

@@ -1,4 +1,4 @@
-"""How jobs end, again and again: what a job does to its own container, and what a slot does to all jobs."""
+"""Repeated ends of jobs: by a job that harms its own container, and by a slot that fails all jobs."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What an API server that fails again and again leaves in the engine's memory: nothing."""
+"""Memory of the engine after repeated failures of the API server: nothing of them is left."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def kept() -> Counter[str]:
-    """How many errors of the engine's there are, tasks, and open files.
+    """Return the numbers of the engine's errors, of tasks, and of open files.
 
     With an error goes a chain of others, their frames, and what is in these.
     """

@@ -30,7 +30,7 @@ from tests.simulator.programs import Programs
 
 @pytest.fixture
 def terminals(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminals]:
-    """Those of a pilot that is not root; the node has no others."""
+    """Terminals of a pilot that is not root; the node has no others."""
     found = Terminals()
     found.open()
 
@@ -49,7 +49,7 @@ def terminals(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminals]:
 
 @pytest.fixture
 async def place(programs: Programs) -> AsyncIterator[Containers]:
-    """Where containers are started."""
+    """A place in which containers are started."""
     async with containers(programs) as found:
         yield found
 
@@ -71,7 +71,7 @@ async def test_payload_init_ends_by_it_even_if_it_was_stopped(place: Containers,
 async def test_payload_init_is_asked_to_end_before_the_end_of_its_terminal_kills_it(
     place: Containers, terminals: Terminals
 ) -> None:
-    """It ends all processes first: not every runtime does (CRI-O; tests/attacks/test_ends.py, fork bombs)."""
+    """Payload-init ends all processes first: not every runtime does (CRI-O; tests/attacks/test_ends.py, fork bombs)."""
     container, channel = await place.start()
     assert await _leashed(channel, terminals) == 0
     channel.kill()

@@ -22,7 +22,7 @@ from tests.unit.docker_lines import create
 
 @dataclass(frozen=True)
 class Ended:
-    """What HTCondor has of a command."""
+    """End of a command, as HTCondor sees it."""
 
     code: int
     output: bytes

@@ -1,4 +1,4 @@
-"""What an operator sees of an engine: metrics, probes, Events, its status, and its log."""
+"""Observation of an engine by an operator: metrics, probes, Events, its status, and its log."""
 
 import asyncio
 import json
@@ -137,7 +137,7 @@ async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simula
 async def test_requests_that_are_none_leave_nothing_in_the_log(
     programs: Programs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever can reach the pod, the job too, could fill the log with them."""
+    """Every client that reaches the pod, the job too, could fill the log with them."""
     async with observed(programs) as (_, address):
         port = int(address.rpartition(":")[2])
         for words in (

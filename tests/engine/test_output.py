@@ -1,4 +1,4 @@
-"""What jobs write reaches who is attached: all of it, apart, in order."""
+"""Output of jobs: attached clients get all of it, each stream by itself, in order."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How jobs end, and how they are ended."""
+"""Ends of jobs, by themselves and from outside."""
 
 import struct
 
@@ -115,7 +115,7 @@ async def test_a_script_whose_interpreter_is_missing_says_which(engine: Engine, 
 
 
 async def test_a_program_whose_loader_is_missing_says_which(engine: Engine) -> None:
-    """One that was linked with another C library than the image's."""
+    """The program was linked with another C library than the image's."""
     loader = b"/lib/ld-of-another.so.1\0"
     header = (
         b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)

@@ -20,7 +20,7 @@ from tests.simulator.programs import Programs
 
 NOT_SCOPED = 64
 LAYERS = 16
-"""How many domains the kernel puts into one another (landlock(7))."""
+"""Number of domains that the kernel puts into one another (landlock(7))."""
 KINDS = {"SOCK_STREAM": socket.SOCK_STREAM, "SOCK_SEQPACKET": socket.SOCK_SEQPACKET, "SOCK_DGRAM": socket.SOCK_DGRAM}
 
 REACH = """

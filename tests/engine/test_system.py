@@ -1,4 +1,4 @@
-"""What the docker CLI and HTCondor's probe ask first."""
+"""First requests of the docker CLI and of HTCondor's probe."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a container ended, when the API server does not tell."""
+"""Ends of containers of which the API server does not tell."""
 
 import asyncio
 from pathlib import Path

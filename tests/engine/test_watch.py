@@ -1,4 +1,4 @@
-"""How the own pod is watched when that does not go well, and what is told of it: nobody is overrun."""
+"""Failures of the watch of the own pod, and their reports: neither the API server nor an operator is flooded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

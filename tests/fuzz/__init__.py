@@ -1,1 +1,1 @@
-"""What others send, drawn at random: a short run of each with the tests, `python -m tests.fuzz` for a longer one."""
+"""Random inputs from others: a short run of each with the tests, `python -m tests.fuzz` for a longer one."""

@@ -1,4 +1,4 @@
-"""How inputs are drawn: always the same ones in the tests, and new ones by hand."""
+"""Drawing of inputs: always the same ones in the tests, and new ones by hand."""
 
 import os
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Whatever a user writes into a submit file: the engine reads of it what HTCondor meant, or refuses the line.
+"""Texts of any kind in a submit file: the engine reads the line as HTCondor meant it, or refuses the line.
 
-The witness is docker's own command line client, whose request is taken down on a socket of ours: what the engine makes
-of a line is what docker's client would have asked for.
+The witness is docker's own command line client, whose request is recorded on a socket of the test: the engine must make
+of a line the request that docker's client makes.
 """
 
 import json
@@ -48,7 +48,7 @@ IMAGES: Final = (
 
 @dataclass
 class Submitted:
-    """What a user can choose of what comes to stand on the line."""
+    """Parts of the line that a user can choose."""
 
     image: str
     executable: str
@@ -197,7 +197,7 @@ STREAMS: Final = ("AttachStdin", "AttachStdout", "AttachStderr", "OpenStdin", "S
 
 
 def read(words: list[str]) -> Create | None:
-    """What the engine reads, if it does not refuse the line."""
+    """Return the request that the engine reads from a line; None if it refuses the line."""
     try:
         return parse_create(words, (), {})
     except UnknownLine:

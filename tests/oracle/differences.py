@@ -8,7 +8,7 @@ from tests.oracle.engines import IMAGE
 
 @dataclass(frozen=True)
 class Difference:
-    """What each of the two answers, and why it is so."""
+    """Answers of both engines, and the reason of their difference."""
 
     why: str
     dockerd: Any

@@ -28,7 +28,7 @@ JOB: Final = (
     *("--security-opt", "no-new-privileges", "--init", f"--label={LABEL}", "--log-driver", "none"),
     *("--user", "65534:65534", "--group-add", "65534"),
 )
-"""What condor_starter passes to every `docker create` (docker-api.cpp), but name, environment and folders."""
+"""Options of condor_starter for every `docker create` (docker-api.cpp), but name, environment and folders."""
 
 _KINDS: Final = {
     "no such object": r"No such (container|object|image)|failed to find image|No such exec instance",
@@ -59,12 +59,12 @@ class Ended:
 
     @property
     def exact(self) -> tuple[int, bytes, bytes]:
-        """All of it, byte by byte: for what a job has written."""
+        """The whole end, byte by byte: for output that a job has written."""
         return self.code, self.output, self.errors
 
     @property
     def told(self) -> tuple[int, str, str]:
-        """What it says of containers: without what differs from run to run, and errors by their class."""
+        """The end without text that differs between runs, with the class of an error: for words about containers."""
         return self.code, plain(self.output.decode()), kind(self.errors.decode())
 
 

@@ -69,12 +69,12 @@ MEANT: Final = {
     ("codes", CODES.index(255)): "HTCondor tells 255 as 0 there, a failed job as a good one; here as 128",
     ("stdin", 0): "HTCondor passes no standard input to Docker; a pilot's docker client does",
 }
-"""What differs, by case and job, and why."""
+"""Intended differences by case and job, with their reasons."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a user has of one job."""
+    """End of one job, as its user sees it."""
 
     event: Mapping[str, Any]
     stdout: bytes
@@ -115,7 +115,7 @@ class Place:
         return jobs.submit(self._lab, "alice", chosen, files=files, pilot=self._pod, count=case.count)
 
     def _ends(self, begun: jobs.Jobs) -> list[Seen]:
-        """What came of the jobs of one submit file."""
+        """Wait for the ends of the jobs of one submit file, and return them."""
         kinds = ("JobTerminatedEvent", "JobHeldEvent")
         events = [begun.wait(*kinds, proc=proc, timeout=120, ignore=BAD_NEWS) for proc in range(begun.count)]
         files = begun.files()
@@ -131,7 +131,7 @@ class Place:
 
 
 def _told(event: jobs.Event) -> dict[str, Any]:
-    """How the job ended, and what the reason is about if it is held."""
+    """Return how the job ended, and the subject of the reason if it is held."""
     facts = {key: event.attributes[key] for key in _TOLD if key in event.attributes}
     return {"kind": event.kind, "about": kind(str(event.attributes.get("HoldReason", ""))), **facts}
 
@@ -149,7 +149,7 @@ def _on_pilot(lab: Lab, pod: str) -> dict[tuple[str, int], Seen]:
 
 @pytest.fixture(scope="module")
 def seen(lab: Lab, real: Dockerd, entrypoint: str, owner: str) -> Iterator[dict[str, dict[tuple[str, int], Seen]]]:
-    """What came of every job, on both."""
+    """End of every job, on both execution points."""
     assert real.socket.exists()
     assert entrypoint
     plain = f"docker-ep-{owner}"

@@ -24,7 +24,7 @@ _OF_LIMIT: Final = 0.25
 
 @dataclass(frozen=True)
 class Facts:
-    """What the scheduler knows of a test; workers write it, since only they collect."""
+    """Facts about a test for the scheduler; workers write them, since only they collect."""
 
     part: str
     need: Need
@@ -55,7 +55,7 @@ def part_of(item: pytest.Item) -> str:
 
 
 def facts_of(item: pytest.Item) -> Facts:
-    """What the scheduler needs to know of a collected test."""
+    """Return the facts about a collected test that the scheduler needs."""
     part = part_of(item)
     fixtures: Sequence[str] = getattr(item, "fixturenames", ())
     if item.get_closest_marker("disruptive") is not None:

@@ -28,7 +28,7 @@ def in_pool(lab: Lab, name: str) -> None:
 
 @dataclass(frozen=True)
 class Configuration:
-    """How a pilot is deployed. Its name says all of it: two configurations never have one name."""
+    """Configuration of a pilot. Its name says all of it: two configurations never have one name."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Pilots:
 
 
 def folder_of(lab: Lab, prefix: str) -> Path:
-    """Where the files of a checkout's pilots are."""
+    """Return the folder with the files of a checkout's pilots."""
     return lab.settings.overlays.parent / "test-pilots" / (prefix or "-")
 
 

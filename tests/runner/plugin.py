@@ -75,7 +75,7 @@ class Runner:
         return report
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell the scheduler what has been collected."""
+        """Write the facts about the collected tests for the scheduler."""
         # Imported modules are exempt from garbage collection. With them, the one after each test module takes 260 ms.
         gc.collect()
         gc.freeze()
@@ -99,7 +99,7 @@ class Distribution:
         self._folder = tempfile.TemporaryDirectory(prefix="k8spilot-tests-")
 
     def pytest_configure_node(self, node: "WorkerController") -> None:
-        """Tell a worker where to write what it collected."""
+        """Pass a worker the folder for the facts about the tests that it collects."""
         node.workerinput[_FACTS] = self._folder.name
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduler | None:

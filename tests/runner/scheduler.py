@@ -39,7 +39,7 @@ class Scheduler:
         self._collection: list[str] | None = None
         self._waiting: dict[Need, list[Group]] = {"nothing": [], "lab": [], "node alone": []}
         self._before: dict[WorkerController, list[int]] = {}
-        """What each worker was given and has not completed, in order."""
+        """Tests that each worker was given and has not completed, in order."""
         self._lab_is_up = False
         self._keepers: set[WorkerController] = set()
         """Workers that keep something of the lab's until they end."""

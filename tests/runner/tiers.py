@@ -1,4 +1,4 @@
-"""Which tests run when: `make test`, before a change lands (CI, `make test ALL=1`), or at night.
+"""Choice of tests for `make test`, for a change that lands (CI, `make test ALL=1`), and for the night.
 
 The marker `landing` has what shows the same as another test in another place, which this module marks, and what takes
 long for what it shows, such as the end of a lease, which has the marker in its file. `make test-nightly` has the marker

@@ -30,7 +30,7 @@ OTHER: Final = "other"
 
 @dataclass
 class TestTime:
-    """What one test took, in seconds."""
+    """Times of one test, in seconds."""
 
     __test__ = False
 
@@ -108,7 +108,7 @@ class Account:
 
 
 def processor_seconds() -> float:
-    """What this process has computed, and the programs that it ran and that have ended."""
+    """Return the processor time of this process, and of the programs that it ran and that have ended, in seconds."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

@@ -44,7 +44,7 @@ class ApiServer:
         self.tells_of_others = asyncio.Event()
         self.tells_of_others.set()
         self.nonsense: Any = None
-        """What is answered to lists and Events, if anything, whatever is asked."""
+        """Answer to all requests for lists and Events, in place of the right one; None for the right one."""
         self.refusal: tuple[int, str] | None = None
         """Status and message with which patches are refused, if any."""
         self.insists = False
@@ -74,7 +74,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL on which the server listens."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -353,7 +353,7 @@ class _Unprocessable(Exception):
 
 
 def _patched(changes: list[dict[str, Any]]) -> Callable[[Pod], None]:
-    """What a JSON patch of images does to a pod (RFC 6902; the real one is evanphx/json-patch)."""
+    """Return the change that a JSON patch of images makes (RFC 6902; the real one is evanphx/json-patch)."""
 
     def change(pod: Pod) -> None:
         for one in changes:
@@ -419,7 +419,7 @@ def _annotate(metadata: dict[str, Any], last: str, value: Any) -> None:
 
 
 def _extended(containers: list[dict[str, Any]]) -> Callable[[Pod], None]:
-    """What a patch of ephemeral containers does to a pod."""
+    """Return the change that a patch of ephemeral containers makes."""
 
     def change(pod: Pod) -> None:
         there = pod["spec"].setdefault("ephemeralContainers", [])

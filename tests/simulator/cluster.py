@@ -1,4 +1,4 @@
-"""All of it together: one pod on a simulated node, and a real pilot in it."""
+"""The whole simulation: one pod on a simulated node, and a real pilot in it."""
 
 import asyncio
 import logging
@@ -92,14 +92,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Idle:
-    """What the payload container has under the idle image, beside the usual."""
+    """Properties of the payload container under the idle image, beside the usual ones."""
 
     mounts: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
     """Of its resources."""
     groups: Sequence[int] = ()
-    """That the node gives to it."""
+    """Groups that the node gives to the container."""
     read_only: bool = False
     """Whether the spec of the payload container has a read-only root."""
     claim: Mapping[str, Any] | None = None

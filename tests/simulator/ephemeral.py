@@ -71,7 +71,7 @@ class Ephemerals:
 
 
 def become(user: int) -> list[str]:
-    """As that user, who may read all of this machine: its Python can be in root's own folder."""
+    """Return a command prefix for this user with the right to read all files: Python can be in root's own folder."""
     more = "+dac_read_search"
     own = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
     return [*own, f"--inh-caps={more}", f"--ambient-caps={more}", "--"]

@@ -47,11 +47,11 @@ class LocalImage:
     reference: str
     """registry/repository:tag."""
     mounts: tuple[str, ...]
-    """What a container of it sees, as container.c takes it."""
+    """Mounts of a container of this image, in the form of container.c."""
     environment: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
     groups: tuple[int, ...] = ()
-    """Those that its /etc/group has the jobs' user in."""
+    """Groups that have the jobs' user as a member in the image's /etc/group."""
 
     @property
     def repository(self) -> str:
@@ -113,7 +113,7 @@ class Images:
         return image
 
     def find(self, reference: str) -> LocalImage | None:
-        """What the runtime pulls for `reference`: by digest if there is one, whatever the tag."""
+        """Return the image that the runtime pulls for `reference`: by digest if there is one, whatever the tag."""
         name, _, digest = reference.partition("@")
         for image in self._images:
             if digest and image.digest == digest and name.startswith(image.repository):
@@ -136,7 +136,7 @@ class Images:
 
     @property
     def asked(self) -> list[str]:
-        """What the registry has been asked for: `raw REFERENCE`, `config REFERENCE`."""
+        """Requests to the registry: `raw REFERENCE`, `config REFERENCE`."""
         log = self._folder / "asked"
         return log.read_text().splitlines() if log.exists() else []
 

@@ -52,23 +52,23 @@ class Kubelet:
         """The container before it."""
         self.restarts = -1
         self.back_offs = 0
-        """How often the trap has closed."""
+        """Number of times that a container had to wait in CrashLoopBackOff."""
         self.starts: list[str] = []
         """References of all containers started, in order."""
         self._failures: dict[str, Failure] = {}
         self.failed_pulls = 0
         self._held: dict[str, asyncio.Event] = {}
         self._resources: dict[str, Any] = {}
-        """Of the running container."""
+        """Resources of the running container."""
         node.kubelets.append(self)
         self.lags = False
         """Whether the kubelet acts on images only: it has not seen the last changes of the pod's resources."""
         self.resizes = True
         """Whether the kubelet resizes containers; otherwise the pod's condition says that it defers the change."""
         self.runtime = "containerd"
-        """What the ids of containers begin with."""
+        """Prefix of the ids of containers."""
         self.late_syncs = 0
-        """How many relists on demand a sync of the pod as it was before takes, so that the change waits for another."""
+        """Relists on demand that a sync of the pod as it was before takes, so that the change waits for another."""
         self._resized = asyncio.Event()
         self._awake = asyncio.Event()
         self._awake.set()

@@ -38,7 +38,7 @@ class Failure:
     words: str
     reason: str
     left: int
-    """How many more fail."""
+    """Number of pulls that are still to fail."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Node:
     """Of its containers."""
     timing: Timing
     kubelets: list["Kubelet"] = field(default_factory=list)
-    """Of the pod."""
+    """Kubelets of the pod: one for each payload container."""
     quiet: asyncio.Event = field(default_factory=_set)
     """Set while nothing is pulled for long: a kubelet that pulls publishes no status of the pod."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

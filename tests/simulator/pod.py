@@ -95,7 +95,7 @@ def payload_resources(pod: dict[str, Any], name: str = PAYLOAD) -> dict[str, Any
 
 
 def payload_bind(pod: dict[str, Any], annotation: str = BIND) -> str:
-    """What the manifest's variable K8SPILOT_BIND is, by the downward API."""
+    """Return the value of the manifest's variable K8SPILOT_BIND, which comes by the downward API."""
     return str((pod["metadata"].get("annotations") or {}).get(annotation, ""))
 
 

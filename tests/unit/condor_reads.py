@@ -50,7 +50,7 @@ def parsed(folder: Path, text: str, *names: str) -> dict[str, str]:
 
 
 _read: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
-"""What HTCondor has read so far: it takes half a second for each, and a hundred tests have few texts."""
+"""Values that HTCondor has read so far: each read takes half a second, and a hundred tests have few texts."""
 
 
 def _read_by_htcondor(file: Path, names: Sequence[str]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _read_by_htcondor(file: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def evaluated(folder: Path, job: dict[str, Any], name: str, *, at: int, slot: dict[str, Any], **changes: Any) -> object:
-    """What the configuration's `name` is for `job` at the time `at`, with the attributes of the slot."""
+    """Return the value of the configuration's `name` for `job` at the time `at`, with the attributes of the slot."""
     text = written(**changes)
     names = parsed(folder, text, "STARTD_ATTRS")["STARTD_ATTRS"].split()
     values = parsed(folder, text, name, *names)

@@ -16,7 +16,7 @@ def create(
     image: str = IMAGE,
     name: str = CONTAINER,
 ) -> list[str]:
-    """What HTCondor writes for `docker create` (docker-api.cpp, createContainer)."""
+    """Return the command line of HTCondor for `docker create` (docker-api.cpp, createContainer)."""
     return [
         *("create", "--cpu-shares=100", "--memory=1024m", "--cap-drop=all", "--cap-add=SYS_PTRACE"),
         *("--security-opt", "no-new-privileges", "--init", "--name", name, "--label=org.htcondorproject=True"),

@@ -1,4 +1,4 @@
-"""What can be said of any state table."""
+"""Properties that any state table can have."""
 
 from collections.abc import Mapping
 

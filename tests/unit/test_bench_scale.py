@@ -61,7 +61,7 @@ class _Pilot:
 
 
 class _Cluster:
-    """Nobody comes back after the API server's restart."""
+    """A cluster in which no pilot returns after the API server's restart."""
 
     def __init__(self) -> None:
         self.pilots: list[_Pilot] = []

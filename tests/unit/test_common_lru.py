@@ -1,4 +1,4 @@
-"""What is remembered of others has a bound."""
+"""The bound on what is remembered of others: the latest keys stay."""
 
 from k8spilot.common.lru import LruDict
 

@@ -1,4 +1,4 @@
-"""What keeps jobs away from the slot: several reasons, of which each is taken back by itself."""
+"""Reasons that keep jobs away from the slot: several, each of which is withdrawn by itself."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What the slot tells of itself beside START: its life, its node, and how much of a job's image is there already."""
+"""Attributes of the slot beside START: its life, its node, and how much of a job's image is there already."""
 
 from pathlib import Path
 from typing import Any

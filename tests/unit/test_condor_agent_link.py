@@ -42,7 +42,7 @@ def folders(tmp_path: Path) -> Folders:
 
 @asynccontextmanager
 async def served(socket: Path, *routes: web.RouteDef) -> AsyncIterator[None]:
-    """These routes on a Unix socket."""
+    """Serve routes on a Unix socket."""
     app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.2)
@@ -55,7 +55,7 @@ async def served(socket: Path, *routes: web.RouteDef) -> AsyncIterator[None]:
 
 
 def engine(slot: RemoteStartdAd, socket: Path) -> AbstractAsyncContextManager[None]:
-    """What the engine serves of it on the Docker socket."""
+    """Serve the engine's routes of the slot's ad on the Docker socket."""
     return served(socket, *slot.routes, facts_route(lambda: "2026-01-02T03:04:05Z"))
 
 

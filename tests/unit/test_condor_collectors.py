@@ -1,4 +1,4 @@
-"""What collectors say about the slot: real connections, and scripts that print what HTCondor's tools print."""
+"""The slot in the collectors: real connections, and scripts that print what HTCondor's tools print."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ class Pool:
 
     @property
     def uid(self) -> str:
-        """That of the pilot's pod."""
+        """Uid of the pilot's pod."""
         return known_settings().pod_uid
 
     @property

@@ -84,7 +84,7 @@ def test_a_partitionable_slot_has_as_many_dynamic_slots_as_the_pod_has_payload_c
 
 
 def of_gpus(tmp_path: Path, sizes: str) -> dict[str, str]:
-    """What HTCondor reads of a pod with four payload containers, the last two of which have two GPUs each."""
+    """Return the settings that HTCondor reads for four payload containers, of which the last two have two GPUs each."""
     known = settings(
         payload_containers=4,
         gpu_containers=2,

@@ -1,4 +1,4 @@
-"""What an operator who comes from OSPool's container sets: its pools, the jobs' environment, the site's attributes."""
+"""Settings of an operator who comes from OSPool's container: pools, the jobs' environment, the site's attributes."""
 
 import os
 import re

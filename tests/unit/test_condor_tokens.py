@@ -1,4 +1,4 @@
-"""What a pilot can tell of an IDTOKEN without the pool."""
+"""Facts that a pilot can tell of an IDTOKEN without the pool."""
 
 import base64
 import json

@@ -36,7 +36,7 @@ BECOME_DOCKER: Final = HEAD + frame(4, b"")
 
 @dataclass
 class Request:
-    """What the client has sent."""
+    """Request that the client has sent."""
 
     headers: dict[str, str]
     words: list[str]
@@ -421,7 +421,7 @@ def test_arguments_with_a_quote_too_few_are_told_of(text: str) -> None:
 
 
 def errors_of(client: Client, *line: str, kill: bool = False) -> str:
-    """What HTCondor finds in its file of errors after a command, which is killed if nobody answers."""
+    """Run a command, kill it if nobody answers, and return the text in HTCondor's file of errors."""
     file = client.folder / "errors"
     with file.open("wb") as errors:
         running = subprocess.Popen([str(client.program), *line], env=client.variables, stderr=errors)

@@ -216,6 +216,14 @@ def test_a_lost_container_that_htcondor_does_not_kill_is_lost() -> None:
         container.kill_lost(signal.SIGKILL)
 
 
+def test_a_container_that_is_not_lost_cannot_be_killed_as_lost() -> None:
+    container, _ = _container()
+    with pytest.raises(IllegalEvent):
+        container.kill_lost(signal.SIGKILL)
+    assert container.state is ContainerState.CREATED
+    assert container.outcome is None
+
+
 def test_a_container_that_a_client_wanted_to_end_is_not_returned() -> None:
     container, _ = _container()
     vacated = _returned(container)

@@ -1,4 +1,4 @@
-"""Whose job a container is, and what the ends of jobs mean."""
+"""The owner of a container's job, and the consequences of the ends of jobs."""
 
 import pytest
 

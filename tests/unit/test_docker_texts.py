@@ -78,7 +78,7 @@ ENDS = {
 
 
 def in_htcondor(code: int) -> tuple[str, int]:
-    """What HTCondor's docker universe makes of an exit code (docker_proc.cpp, then user_proc.cpp as a wait status)."""
+    """Return the end that HTCondor's docker universe reads in an exit code (docker_proc.cpp, user_proc.cpp)."""
     status = code - 128 if code > 128 else code << 8
     return ("signal", status) if 0 < status < 127 else ("exit", status >> 8)
 

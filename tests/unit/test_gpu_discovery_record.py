@@ -1,4 +1,4 @@
-"""What is kept and shown of the GPUs that were found."""
+"""The record of the GPUs that were found, and its display."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is made of the sampler's figures, and of how a container can be given GPUs: pure."""
+"""Computations with the sampler's figures, and ways to give a container GPUs: pure functions."""
 
 from itertools import pairwise
 from typing import Any

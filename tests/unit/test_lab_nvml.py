@@ -46,7 +46,7 @@ def stub(library: Path, tmp_path: Path) -> nvml.Stub:
 
 
 def code_of(stub: nvml.Stub) -> int:
-    """How a program ends that does nothing but initialise NVML and take the first GPU."""
+    """Return the exit code of a program that only initialises NVML and takes the first GPU."""
     with start(stub, "") as process:
         return process.wait(timeout=20)
 

@@ -44,7 +44,7 @@ class Storage:
         target.write_bytes(content)
 
     def files(self) -> set[Path]:
-        """All of its files."""
+        """Return all files of the storage."""
         return {path.relative_to(self.folder) for path in self.folder.rglob("*") if path.is_file()}
 
 

@@ -163,7 +163,7 @@ KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, w
 
 
 def rendered(folder: Path, component: str, *others: str) -> list[dict[str, Any]]:
-    """What an overlay with a controller renders, from a copy of the base that lies elsewhere."""
+    """Return the objects that an overlay with a controller renders, from a copy of the base that lies elsewhere."""
     archive = io.BytesIO()
     manifests.write(archive)
     archive.seek(0)

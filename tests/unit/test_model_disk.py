@@ -1,4 +1,4 @@
-"""How much disk a job may use, and when its use is looked at again."""
+"""Limit of a job's disk, and the time of the next look at its use."""
 
 import pytest
 

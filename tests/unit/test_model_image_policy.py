@@ -1,4 +1,4 @@
-"""Which images an operator lets jobs have."""
+"""Images that an operator lets jobs have."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whose job a slot has, and whether it may follow another one in the same container."""
+"""The tenant of a slot, and whether its next job may run in the same container."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a change of the image waits for, side by side."""
+"""Conditions for which a change of the image waits, side by side."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the payload container runs between jobs has a new name each time."""
+"""The image of the payload container between jobs: it has a new name each time."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a peer of payload-init's socket may say."""
+"""Messages that a peer may send on payload-init's socket."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Who is told of what happens in a slot."""
+"""Listeners to the events of a slot."""
 
 import inspect
 from datetime import UTC, datetime

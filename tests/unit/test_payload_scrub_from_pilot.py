@@ -1,4 +1,4 @@
-"""What jobs leave is removed, and nothing else."""
+"""Removal of what jobs leave, and of nothing else."""
 
 import os
 import signal
@@ -198,7 +198,7 @@ def test_processes_of_the_jobs_account_are_ended_and_no_others(cgroup: str, prog
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 @pytest.mark.parametrize(("cgroup", "lives"), [("of the pilot", True), (own_cgroup(), False)])
 def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives: bool, programs: Programs) -> None:
-    """It is payload-init: its parent is outside of the pod's processes, which the kernel shows as 0."""
+    """The process is payload-init: its parent is outside of the pod's processes, which the kernel shows as 0."""
     pod = subprocess.Popen(["unshare", "--pid", "--mount-proc", "--fork", "sleep", "60"])
     enter = ["nsenter", "--target", "", "--pid", "--mount", "--"]
     try:

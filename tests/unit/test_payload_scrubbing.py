@@ -1,4 +1,4 @@
-"""What is removed between jobs is not removed beside the next one."""
+"""Removal between jobs: none goes on beside the next one."""
 
 import asyncio
 import threading

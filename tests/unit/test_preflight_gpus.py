@@ -1,4 +1,4 @@
-"""What `k8spilot check` says of GPUs, in a pod and in a manifest."""
+"""Findings of `k8spilot check` about GPUs, in a pod and in a manifest."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ COMPONENT = Path(__file__).parents[2] / "components/gpu"
 
 
 def at(document: Any, path: str) -> tuple[Any, str]:
-    """Where a JSON pointer leads to: the container of the last part, and that part."""
+    """Return the target of a JSON pointer: the container of the last part, and that part."""
     *parts, last = [part.replace("~1", "/") for part in path.strip("/").split("/")]
     for part in parts:
         document = document[int(part) if isinstance(document, list) else part]

@@ -25,7 +25,7 @@ def policies() -> dict[str, dict[str, Any]]:
 
 
 def findings(*chosen: dict[str, Any], labels: dict[str, str] = LABELS) -> list[Finding]:
-    """What the check says of some policies."""
+    """Return the findings of the check about some policies."""
     return list(network_findings(labels, chosen))
 
 

@@ -14,7 +14,7 @@ from bench.provisioning.world import Result, World
 
 @cache
 def simulated(curve: str, name: str) -> Result:
-    """What happens with a contestant's pilots, for the first drawing of a curve."""
+    """Simulate a contestant's pilots for the first drawing of a curve."""
     return World(CURVES[curve](1), CONTESTANTS[name].make(), 1).run()
 
 

@@ -1,4 +1,4 @@
-"""Which image of an index is this machine's, and whether everybody would say so."""
+"""Choice of this machine's image in an index, and whether every client makes the same choice."""
 
 from typing import Any
 

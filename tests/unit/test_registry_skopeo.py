@@ -1,4 +1,4 @@
-"""What skopeo's words mean."""
+"""Meaning of skopeo's words."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ OF_THE_SITE = {
 
 
 def registry(folder: Path, script: str, credentials: Path | None = None) -> Registry:
-    """One that asks a script in place of skopeo; the script's arguments are kept."""
+    """Return a registry that asks a script in place of skopeo; the script's arguments are kept."""
     program = folder / "skopeo"
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {folder}/asked\n{script}\n')
     program.chmod(0o755)
@@ -65,7 +65,7 @@ def manifest_of(configuration: str) -> str:
 
 
 def configured(folder: Path, configuration: str, manifest: str = "", index: str = "") -> Registry:
-    """One that answers `index`, if there is one, by its tag, and else `manifest`, and the configuration."""
+    """Return a registry that answers `index`, if any, by its tag, and else `manifest`, and the configuration."""
     manifest = manifest or manifest_of(configuration)
     for name, text in (("configuration", configuration), ("manifest", manifest), ("index", index or manifest)):
         (folder / name).write_text(text)

@@ -47,7 +47,7 @@ class Worker:
 
 
 class Session:
-    """What pytest-xdist's session does with workers and a scheduler."""
+    """Stand-in for pytest-xdist's session: its workers, and its calls of a scheduler."""
 
     def __init__(self, facts: dict[str, Facts], workers: int) -> None:
         self.facts = facts

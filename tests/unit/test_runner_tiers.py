@@ -1,4 +1,4 @@
-"""Which tests `make test` runs, and which CI and the night run beside them."""
+"""Tests that `make test` runs, and those that CI and the night run beside them."""
 
 import pytest
 

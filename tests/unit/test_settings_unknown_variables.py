@@ -29,7 +29,7 @@ PRP = (
 
 
 def words(name: str, value: str = "x") -> str:
-    """What is said of one variable; empty if nothing is."""
+    """Return the message about one variable; empty if there is none."""
     found = ineffective({name: value})
     assert len(found) < 2
     return found[0].words if found else ""

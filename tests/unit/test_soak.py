@@ -1,4 +1,4 @@
-"""What a soak makes of what it saw."""
+"""The verdict of a soak on its jobs and its faults."""
 
 import hashlib
 import os
@@ -76,7 +76,7 @@ COMMAND_LINES = {
     "PAYLOAD_INIT": "/k8spilot/bin/payload-init /k8spilot/payload.sock",
     "": "condor_master -f",
 }
-"""Of a pod that runs a job."""
+"""Command lines of the processes of a pod that runs a job."""
 
 
 @pytest.mark.parametrize("pattern", [name for name in COMMAND_LINES if hasattr(faults, name)])

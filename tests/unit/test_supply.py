@@ -1,4 +1,4 @@
-"""What the image is made of: locked, told, and the same when it is built again."""
+"""Contents of the image: locked, listed, and the same when it is built again."""
 
 import os
 import re

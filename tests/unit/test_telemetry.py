@@ -1,4 +1,4 @@
-"""How much is told, to whom, and in which words."""
+"""Events, metrics and probes of a pilot: their number, their readers and their words."""
 
 import asyncio
 import re

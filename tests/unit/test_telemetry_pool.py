@@ -1,4 +1,4 @@
-"""How the pool's view of the slot is told."""
+"""Events, readiness and metrics that report the pool's view of the slot."""
 
 import pytest
 

@@ -16,6 +16,7 @@ from k8spilot.model.container_state import RUNNING, SETTLED, ContainerEvent, Con
 from k8spilot.model.image import Image
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.payload_state import PayloadState
+from k8spilot.model.state_table import IllegalEvent
 from k8spilot.payload.binding.bind import Bind
 from k8spilot.payload.command.exec_session import ExecSession
 from k8spilot.payload.command.stdio import Stdio
@@ -130,7 +131,13 @@ class Container:
             self._advance(ContainerEvent.LOSE)
 
     def kill_lost(self, number: int) -> None:
-        """End a lost container as HTCondor requests: HTCondor vacates its job, and does not take this for its end."""
+        """End a lost container as HTCondor requests: HTCondor vacates its job, and does not take this for its end.
+
+        Raises:
+            IllegalEvent: the container is not lost, or its return has ended.
+        """
+        if not self.is_returning:
+            raise IllegalEvent(f"a container that is {self.state.name} and is not returned cannot be killed as lost")
         self.is_returning, self._result = False, Outcome.of(number)
         is_released = self.state is ContainerState.RUNNING
         self._advance(ContainerEvent.EXIT if is_released else ContainerEvent.KILL)

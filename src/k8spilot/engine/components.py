@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -95,12 +96,17 @@ async def build(context: EngineContext, tasks: asyncio.TaskGroup, ends: AsyncExi
     )
     if shared.sizes is not None:
         ends.enter_context(guarded_task(tasks, shared.sizes.shrink_all, "the sizes of idle containers", may_end=True))
-    observed = Observed(
-        pod=pod,
+    observed = _observed(context, startd_ad, slots)
+    telemetry = Telemetry(settings, observed, recorders, shared.idle_image)
+    return Components(startd_ad=startd_ad, images=images, slots=slots, gpus=observed.gpus, telemetry=telemetry)
+
+
+def _observed(context: EngineContext, startd_ad: StartdAd, slots: Sequence[EngineSlot]) -> Observed:
+    """Return the parts whose state the status shows."""
+    return Observed(
+        pod=context.pod,
         startd_ad=startd_ad,
         slots=tuple(slot.observed for slot in slots),
         restarts=deaths(),
         equal_slots=os.environ.get(EQUAL_SLOTS, ""),
     )
-    telemetry = Telemetry(settings, observed, recorders, shared.idle_image)
-    return Components(startd_ad=startd_ad, images=images, slots=slots, gpus=observed.gpus, telemetry=telemetry)

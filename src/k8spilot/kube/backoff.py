@@ -1,7 +1,8 @@
 """Exponential backoff with jitter, and retries, for requests to the API server and to registries.
 
 No library has both features that are needed: the server's Retry-After has priority, and pilots that lose one server at
-one moment return to it spread over a time. tenacity has neither, and takes 0.35 MiB of the engine (Rss, Python 3.11).
+one moment return to it spread over a time. tenacity has neither, and takes 0.4 MiB of the engine (Rss; tenacity 9.2,
+Python 3.14).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Parsers of settings. Each parses a text, or raises ValueError with the allowed form.
 
 They are plain functions, because the engine also reads settings: pydantic-settings with one class of one field adds
-13 MiB to the resident memory of its imports (pydantic-settings 2.14, Python 3.11).
+15 MiB to the resident memory of its imports (pydantic-settings 2.16, Python 3.14).
 """
 
 import math

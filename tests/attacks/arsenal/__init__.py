@@ -1,7 +1,7 @@
-"""What a hostile job tries, with nothing but Python's standard library: a program that runs in the payload container.
+"""Attacks of a hostile job: a program for the payload container that needs only Python's standard library.
 
-`python3 arsenal.pyz NAME...` makes these attacks and prints, as one JSON object, what each has gained: nothing, if the
-defence holds. An attack that cannot even be tried says so, which counts as a gain: nobody is to believe in it.
+`python3 arsenal.pyz NAME...` makes these attacks and prints, as one JSON object, the gains of each: none, if the
+defence holds. An attack that cannot be tried reports this as a gain, so that it does not pass for one that failed.
 """
 
 from . import files, htcondor, neighbours, network, processes, rights, secrets

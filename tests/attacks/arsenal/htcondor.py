@@ -42,7 +42,7 @@ def abstract_names() -> list[str]:
 
 @attack
 def htcondors_daemons() -> list[str]:
-    """They do nothing for who has no token. The image has HTCondor's tools."""
+    """Send administrative commands to all daemons: without a token they refuse them. The image has HTCondor's tools."""
     gained, said = [], ""
     for where in daemons():
         for tool in (
@@ -61,7 +61,7 @@ def htcondors_daemons() -> list[str]:
 
 @attack
 def htcondors_levels() -> list[str]:
-    """Nobody without a token is let in to any level of HTCondor's, not even to read."""
+    """Ask each daemon for each authorization level: without a token it grants none, not even READ."""
     gained = []
     for where in daemons():
         for level in ("READ", "WRITE", "DAEMON", "ADMINISTRATOR", "NEGOTIATOR", "CONFIG"):
@@ -85,7 +85,7 @@ def _run(tool: tuple[str, ...]) -> tuple[int, str]:
 
 @attack
 def claims() -> list[str]:
-    """What commands the slot is the schedd's: it is in no file of the sandbox, and in no command line."""
+    """Search sandboxes, command lines and environments for the claim id by which the schedd commands a slot."""
     around = Path(os.environ["_CONDOR_SCRATCH_DIR"]).parent
     gained, seen = [], False
     for path in [
@@ -124,7 +124,7 @@ def chirp() -> list[str]:
 
 
 def words_in_the_logs() -> list[str]:
-    """Whoever reaches a daemon has words of its own in its log: of a session that the daemon does not know."""
+    """Put text into the logs of daemons, as any client can: a request names a session that the daemon does not know."""
     end = "The STARTD (pid 1) exited with status 99 (daemon will not restart automatically)"
     for words in (end, f"x\n11/22/26 03:00:00.000 (pid:1) {end}", 'OfflineUniverses are now { "Docker" }'):
         for port in ports():
@@ -139,7 +139,7 @@ def words_in_the_logs() -> list[str]:
 PASS_SOCK = 76
 """SHARED_PORT_PASS_SOCK (condor_commands.h): a descriptor for a daemon comes with it."""
 LENGTHS = (8, 0xFFFFFFFF, 0)
-"""Of a packet: as it should be, and not."""
+"""Lengths in the header of a packet: a correct one, and two wrong ones."""
 
 
 @attack

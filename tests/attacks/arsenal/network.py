@@ -13,7 +13,7 @@ from pathlib import Path
 from .tools import EXCHANGE, MARK, attack, strangers
 
 OTHERS = "k8spilot-attacked/"
-"""How names of abstract sockets begin that the test has made in the pilot container (tests/attacks/test_quiet.py)."""
+"""Prefix of the abstract sockets that the test has made in the pilot container (tests/attacks/test_quiet.py)."""
 KINDS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM)
 
 
@@ -125,7 +125,7 @@ def engine_by_tcp() -> list[str]:
 
 @attack
 def metrics_tell_no_secret() -> list[str]:
-    """What anybody in the pod's network can read."""
+    """Search for secrets in the metrics and probes, which everybody in the pod's network can read."""
     words = b"".join(
         ask(own_address(), 9464, f"GET {path} HTTP/1.0\r\n\r\n".encode())
         for path in ("/metrics", "/healthz", "/readyz")

@@ -107,7 +107,10 @@ def memory_of_others() -> list[str]:
 
 @attack
 def helpers_of_htcondor() -> list[str]:
-    """What HTCondor runs in the pilot container as the jobs' user: sshd, transfer plugins. Nothing is secret there."""
+    """Read the memory, files and descriptors of HTCondor's processes of the jobs' user: sshd, transfer plugins.
+
+    They run in the pilot container, and hold no secret.
+    """
     if os.environ.get("ATTACK_LEVEL") == "restricted":
         return []  # there it runs nothing so
     helpers: list[int] = []
@@ -138,7 +141,7 @@ def _has_own_uid(pid: int) -> bool:
 
 @attack
 def proc_of_others() -> list[str]:
-    """What /proc has of others that is not for all."""
+    """Read the files of other processes in /proc that are not for all users."""
     gained = []
     for pid in strangers():
         for file in ("environ", "maps", "smaps", "auxv", "io", "stack", "syscall", "personality", "timers", "pagemap"):

@@ -132,7 +132,7 @@ LIMITS = (
 
 @attack
 def kernel_settings() -> list[str]:
-    """What /proc and /sys have for the node's administrator alone."""
+    """Open the files of /proc and /sys that are for the node's administrator alone."""
     return tries(*((path, opened, path) for path in ADMINISTRATORS if not _is_masked(path)))
 
 

@@ -13,7 +13,7 @@ from .tools import EXCHANGE, SECRET, attack, files_in, has_secret, processes, st
 
 @attack
 def secrets() -> list[str]:
-    """Whatever looks like a token, a key or a password: files, environments, command lines, mounts, shared memory."""
+    """Search files, environments, command lines, mounts and shared memory for tokens, keys and passwords."""
     gained = []
     for folder in ("/var/run", "/run", "/etc", EXCHANGE, "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue",
                    "/var/lib/condor", "/var/log", "/root", "/home", os.environ["_CONDOR_SCRATCH_DIR"]):  # fmt: skip

@@ -1,4 +1,4 @@
-"""What all attacks use: their list, a look at the other processes of the pod, ways to try something."""
+"""Common parts of all attacks: their list, a look at the other processes of the pod, ways to try something."""
 
 import ctypes
 import errno
@@ -13,7 +13,7 @@ Attack = Callable[[], list[str]]
 """Makes an attack; returns what it has gained."""
 
 ATTACKS: dict[str, Attack] = {}
-"""Those that one job makes one after the other, by name."""
+"""Attacks that one job makes one after the other, by name."""
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 EXCHANGE = "/k8spilot"

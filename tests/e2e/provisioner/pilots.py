@@ -40,6 +40,6 @@ def alive(site: Factory) -> list[dict[str, Any]]:
 
 
 def told(site: Factory, name: str) -> dict[str, Any]:
-    """What the status says of a template."""
+    """Return the part of the provisioner's status that is about a template."""
     found: dict[str, Any] = site.status().get("templates", {}).get(name, {})
     return found

@@ -19,12 +19,12 @@ HEAD = f"POST {CREATE} HTTP/1.1\r\nHost: docker\r\n".encode()
 
 
 def descriptors() -> int:
-    """How many this process has open."""
+    """Return the number of file descriptors that this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def resident() -> int:
-    """What this process, with the engine in it, has of the memory; without what is free and malloc(3) keeps."""
+    """Return the resident memory of this process, with the engine in it, without free memory that malloc(3) keeps."""
     ctypes.CDLL(None).malloc_trim(0)
     return int(psutil.Process().memory_info().rss)
 
@@ -45,7 +45,7 @@ async def unharmed(engine: Simulated) -> AsyncIterator[None]:
 
 
 async def answered(engine: Simulated, request: bytes, *, ends: bool = False) -> bytes:
-    """What the engine says to a request that may never come to its end, until it hangs up."""
+    """Send a request that may have no end, and return the engine's answer once the engine hangs up."""
     loop, answer = asyncio.get_running_loop(), b""
     with socket.socket(socket.AF_UNIX) as client:
         client.setblocking(False)

@@ -31,7 +31,7 @@ class Node:
     age: float | None = None
 
     def metrics(self) -> GpuMetrics:
-        """What an engine would have."""
+        """Return the GPU metrics of an engine in this pod."""
         settings = Settings(
             pod_name="pilot",
             pod_namespace="pilots",

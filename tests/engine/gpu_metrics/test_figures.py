@@ -1,4 +1,4 @@
-"""What is measured, and what becomes of it."""
+"""Figures of GPUs: measurement, metrics and HTCondor's monitor."""
 
 import asyncio
 import os

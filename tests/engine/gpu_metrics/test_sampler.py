@@ -1,4 +1,4 @@
-"""What is believed of who measures, and for how long."""
+"""Trust in the sampler: whose figures the engine believes, and for how long."""
 
 import asyncio
 import json

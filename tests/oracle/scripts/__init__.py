@@ -1,4 +1,4 @@
-"""What is done to both engines: each script drives docker and returns what HTCondor, or a person, gets to know."""
+"""Scripts for both engines: each one drives docker and returns what HTCondor, or a person, gets to know."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What is done to containers: the life of a job in the starter's commands, kill, pause, rm, prune, and each failure."""
+"""Control of containers: the life of a job in the starter's commands, kill, pause, rm, prune, and each failure."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a run ends: exit codes, signals, programs that are not there."""
+"""Ends of runs: exit codes, signals, programs that are not there."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ STATE = "{{.State.Status}} {{.State.Running}} {{.State.ExitCode}} {{.State.OOMKi
 
 
 def _ended(docker: Docker, *command: str) -> tuple[Any, ...]:
-    """What the starter sees of a run: the client's end and the container's state."""
+    """Run a command, and return its end as the starter sees it: the client's end and the container's state."""
     docker.create(*command)
     ended = docker("start", "-a", docker.name)
     state = docker.state(STATE)

@@ -1,4 +1,4 @@
-"""What goes in: arguments, environment, folders, entrypoints, standard input, terminals."""
+"""Input of containers: arguments, environment, folders, entrypoints, standard input, terminals."""
 
 from typing import Any
 

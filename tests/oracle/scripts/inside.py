@@ -1,4 +1,4 @@
-"""What looks into a container: exec, statistics, ports."""
+"""Looks into a container: exec, statistics, ports."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What comes out: both streams, byte by byte; frames; logs."""
+"""Output of containers: both streams, byte by byte; frames; logs."""
 
 import hashlib
 import socket
