@@ -47,13 +47,13 @@ PARTS: dict[str, Part] = {
 }
 QUICK = ("bind", "turnaround")
 QUICK_MINUTES = 2.9
-"""Of both together, on the same machine."""
+"""Minutes of both parts together, on the same machine."""
 SHORT = {"apptainer": APPTAINER, "docker": DOCKER}
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the command line asks for."""
+    """Options of the command line."""
 
     parts: Sequence[str]
     without: Collection[str]
@@ -128,7 +128,7 @@ def main() -> int:
 
 
 def _run(wanted: Chosen, figures: Figures) -> list[str]:
-    """Measure each part; what could not be measured to its end, and why, of which nothing stops the others."""
+    """Measure each part. Return the measurements that failed, with the reasons; a failure does not stop the others."""
     lost: list[str] = []
     with contained(into(lost, "the lab")):
         lab = Lab.up()
@@ -156,7 +156,7 @@ def _measure(run: Run, part: str) -> None:
 
 
 def _summarize(figures: Figures, wanted: Chosen) -> bool:
-    """Print what has become of each goal; whether one that this run was to measure is unknown."""
+    """Print the state of each goal; return whether one that this run had to measure is unknown."""
     measured = {figure.goal: figure for figure in figures.found if figure.goal}
     states = judge(figures.found, wanted.parts, wanted.without)
     for goal, state in states.items():
@@ -171,7 +171,7 @@ def _summarize(figures: Figures, wanted: Chosen) -> bool:
 
 
 def _void(bound: str) -> str:
-    """The reason why a value does not count, if its goal names one."""
+    """Return the reason why a value does not count, if its goal names one."""
     return f",{bound.partition(',')[2]}" if "," in bound else ""
 
 

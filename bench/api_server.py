@@ -13,8 +13,8 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _OF_PILOT = re.compile(r"^k8spilot_api_requests_total\{[^}]*\} (\S+)$", re.MULTILINE)
 METRICS_PORT = 9464
 SERVICE_ACCOUNTS = "service-accounts"
-"""The flow of priority and fairness that takes requests of all service accounts but kube-system's: pilots' among them.
-Node, controllers and administrators have others."""
+"""Flow schema of priority and fairness for requests of all service accounts except those of kube-system. Requests of
+pilots belong to it; the node, controllers and administrators have other flows."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Counters:
     """Counts since the server's start, or between two moments."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Answered, by verb, and resource with its subresource. A watch counts when it ends."""
+    """Answered requests, by verb, and by resource with its subresource. A watch counts when it ends."""
     flows: Counter[str] = field(default_factory=Counter)
-    """Dispatched, by flow schema; a watch counts when it begins."""
+    """Dispatched requests, by flow schema. A watch counts when it begins."""
     events: Counter[str] = field(default_factory=Counter)
-    """Sent to watchers, each of them counted, by resource."""
+    """Events that were sent to watchers, by resource; each watcher counts."""
 
     def since(self, before: "Counters") -> "Counters":
-        """The difference to an earlier count."""
+        """Return the difference from an earlier count."""
         return Counters(
             Counter({kind: count - before.requests[kind] for kind, count in self.requests.items()}),
             Counter({flow: count - before.flows[flow] for flow, count in self.flows.items()}),
@@ -37,20 +37,21 @@ class Counters:
         )
 
     def of(self, *resources: str) -> int:
-        """Requests about some resources, all verbs."""
+        """Return the number of requests about some resources, all verbs."""
         return sum(count for (_, resource), count in self.requests.items() if resource in resources)
 
     @property
     def about_pods(self) -> int:
-        """Requests about pods, Events and Jobs of all clients.
+        """Number of requests about pods, Events and Jobs, by all clients.
 
-        Leases, nodes and what controllers renew would be there without jobs.
+        Requests about leases and nodes, and those with which controllers renew objects, do not count: they need no
+        jobs.
         """
         return self.of("pods", "pods/status", "pods/resize", "pods/binding", "events", "jobs", "jobs/status")
 
     @property
     def total(self) -> int:
-        """All requests."""
+        """Number of all requests."""
         return sum(self.requests.values())
 
 
@@ -81,6 +82,6 @@ def counters(lab: Lab) -> Counters:
 
 
 def of_pilot(lab: Lab, pod: str) -> int:
-    """The number of requests that a pilot has made, from its own counter. Raises LabError."""
+    """Return the number of requests that a pilot has made, by its own counter. Raises LabError."""
     path = f"/api/v1/namespaces/{PILOT_NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics"
     return sum(round(float(value)) for value in _OF_PILOT.findall(lab.kubectl("get", "--raw", path)))

@@ -40,6 +40,6 @@ def deploy(lab: Lab, name: str, cpus: int = 4) -> None:
 
 
 def delete(lab: Lab, name: str) -> None:
-    """Remove the pod `name` and what belongs to it."""
+    """Remove the pod `name` and its objects."""
     for kind in ("pod", "configmap", "secret"):
         lab.kubectl("delete", kind, name, "-n", POOL_NAMESPACE, "--ignore-not-found", "--wait=true")

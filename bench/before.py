@@ -26,13 +26,13 @@ lab = Lab.attach()
 image = Images(lab.settings, lab.progress).project()
 pilot.deploy(dataclasses.replace(lab, image=image), sys.argv[1])
 """
-"""Run by the lab of that commit, in which these names have to be."""
+"""Program that the lab of the other commit runs. These names must exist in that commit."""
 _BUILD_S: Final = 600.0
 
 
 @contextlib.contextmanager
 def before(commit: str, lab: Lab, name: str, _slots: int) -> Iterator[ExecutionPoint]:
-    """A pilot pod with one slot, as the lab of `commit` deploys it from that commit's manifests and image.
+    """Deploy a pilot pod with one slot by the lab of `commit`, from that commit's manifests and image.
 
     Raises LabError: there is no such commit, or its lab cannot deploy a pilot.
     """

@@ -18,12 +18,12 @@ from lab.settings import PILOT_NAMESPACE
 PROGRAM = Path(__file__).with_name("inside.py")
 _PATIENCE_S = 30.0
 _ANSWER_S = 180.0
-"""Longer than the engine's own longest time limit, that of a bind to an image that does not come."""
+"""Time limit of an answer, longer than the engine's own longest one: that of a bind to an unavailable image."""
 _END_S = 10.0
 
 
 class Inside:
-    """bench/inside.py, which runs until `close`."""
+    """The program bench/inside.py, which runs until `close`."""
 
     def __init__(self, *command: str) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -56,7 +56,7 @@ class Inside:
         return float(self.ask("bind", image))
 
     def close(self) -> None:
-        """End it."""
+        """End the program."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # the last request may still be under way to a process that has ended
             self._process.stdin.close()
@@ -71,7 +71,7 @@ class Inside:
 
 @contextlib.contextmanager
 def of_pilot(lab: Lab, name: str) -> Iterator[Inside]:
-    """A pilot with the engine alone, and the program in its container."""
+    """Deploy a pilot with the engine alone, and run the program in its container."""
     pilot.deploy(lab, name, {"K8SPILOT_SERVICES": "engine", "K8SPILOT_IDLE_AFTER_SECONDS": "3600"})
     try:
         _until_serving(lab, name)
@@ -84,14 +84,14 @@ def of_pilot(lab: Lab, name: str) -> Iterator[Inside]:
 
 @contextlib.contextmanager
 def of_dockerd(lab: Lab) -> Iterator[Inside]:
-    """The lab's dockerd, and the program on this machine."""
+    """Start the lab's dockerd, and run the program on this machine."""
     found = dockerd.ensure(lab.settings, lab.progress)
     with _closing(Inside(sys.executable, str(PROGRAM), str(found.socket))) as it:
         yield it
 
 
 def log(lab: Lab, name: str) -> str:
-    """The log of a pilot's engine."""
+    """Return the log of a pilot's engine."""
     return lab.kubectl("logs", name, "-n", PILOT_NAMESPACE, "-c", "pilot")
 
 
@@ -112,10 +112,10 @@ def _until_serving(lab: Lab, name: str) -> None:
 
 
 def first_instruction(moments: dict[str, float]) -> Sequence[float]:
-    """Seconds from the request for a job to its first instruction."""
+    """Return the seconds from the request for a job to its first instruction."""
     return [moments["first"] - moments["asked"]]
 
 
 def told(moments: dict[str, float]) -> Sequence[float]:
-    """Milliseconds from the payload's last output to the end of docker wait."""
+    """Return the milliseconds from the payload's last output to the end of docker wait."""
     return [1000 * (moments["told"] - moments["last"])]

@@ -34,7 +34,7 @@ _LOGS = "/var/log/condor/StarterLog.slot1*"
 # the CPUs than it may use.
 _EACH_MEMORY_MB, _EACH_DISK_MB, _EACH_REQUEST_MILLI_CPUS = 256, 1300, 50
 _WHOLE_CPUS = 4
-"""Of an execution point with one slot that is not a pilot's."""
+"""CPUs of an execution point that has one slot and is not a pilot."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ExecutionPoint:
         return submit(self.lab, "alice", chosen, files=files, pilot=self.pod, count=count)
 
     def name_of(self, image: str) -> str:
-        """The name of an image in a submit file for this execution point."""
+        """Return the name of an image in a submit file for this execution point."""
         return f"docker://{image if self.takes_digests else image.partition('@')[0]}"
 
     def run(
@@ -105,36 +105,36 @@ class ExecutionPoint:
             raise LabError(f"job {jobs.cluster}.{proc} ({self.name}) failed: {describe(event)}")
 
     def inside(self, script: str) -> str:
-        """Run a shell script in the container of its HTCondor."""
+        """Run a shell script in the container that has its HTCondor."""
         where = ("-n", self.namespace, self.pod, "-c", self.container)
         return self.lab.kubectl("exec", *where, "--", "sh", "-c", script)
 
     def starts(self, cluster: int) -> dict[int, float]:
-        """When the starter began each job of a cluster, in seconds since the epoch."""
+        """Return the times at which the starter began the jobs of a cluster, in seconds since the epoch."""
         return {proc: one["starting"] for proc, one in self.marks(cluster).items()}
 
     def marks(self, cluster: int) -> dict[int, dict[str, float]]:
-        """When each job of a cluster came to each mark of its starter (`bench.waterfall.marks`)."""
+        """Return the times of the starter's marks of each job of a cluster (`bench.waterfall.marks`)."""
         return marks(self.starter_log(), cluster)
 
     def starter_log(self) -> str:
-        """The log of its starters."""
+        """Return the log of its starters."""
         return self.inside(f"cat {_LOGS}")
 
 
 def k8spilot(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextManager[ExecutionPoint]:
-    """A pilot pod from the project's manifests; with several payload containers, as `k8spilot slots` makes it."""
+    """Deploy a pilot pod from the project's manifests; for several slots, as `k8spilot slots` makes it."""
     return _pilot(lab, name, K8SPILOT, overlay=_resources(slots) if slots > 1 else None, slots=slots)
 
 
 def reusing(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextManager[ExecutionPoint]:
-    """A pilot pod whose jobs of one claim have one container."""
+    """Deploy a pilot pod whose jobs of one claim share a container."""
     components = {"components": ["read-only-payload"]}
     return _pilot(lab, name, REUSING, {"K8SPILOT_REUSE": "true"}, components, slots=slots)
 
 
 def relisting(lab: Lab, name: str, slots: int = 1) -> contextlib.AbstractContextManager[ExecutionPoint]:
-    """A pilot pod that has the kubelet look at once where jobs follow each other within a second."""
+    """Deploy a pilot pod that makes the kubelet look at once where jobs follow each other within a second."""
     return _pilot(lab, name, RELISTING, overlay={"components": ["relist"]}, slots=slots)
 
 
@@ -157,7 +157,7 @@ def _pilot(
 
 
 def _resources(slots: int) -> dict[str, Any]:
-    """Part of an overlay: what the payload containers have together."""
+    """Return a part of an overlay: the resources of all payload containers together."""
     most = {"memory": f"{slots * _EACH_MEMORY_MB}Mi", "ephemeral-storage": f"{slots * _EACH_DISK_MB}Mi"}
     value = {"limits": {**most, "cpu": str(slots)}, "requests": {**most, "cpu": f"{slots * _EACH_REQUEST_MILLI_CPUS}m"}}
     change = {"op": "replace", "path": "/spec/initContainers/1/resources", "value": value}
@@ -166,7 +166,7 @@ def _resources(slots: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def docker_universe(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
-    """HTCondor on a real dockerd, with a partitionable slot for so many jobs."""
+    """Deploy HTCondor on a real dockerd, with a partitionable slot for `slots` jobs."""
     try:
         docker_ep.deploy(lab, name, _cpus(slots))
         commands = {**docker_ep.WANTED, **_whole(slots)}
@@ -177,7 +177,7 @@ def docker_universe(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPo
 
 @contextlib.contextmanager
 def apptainer(lab: Lab, name: str, slots: int = 1) -> Iterator[ExecutionPoint]:
-    """HTCondor with apptainer in one container that has all privileges, with a partitionable slot for so many jobs."""
+    """Deploy HTCondor with apptainer in one fully privileged container, with a partitionable slot for `slots` jobs."""
     try:
         apptainer_ep.deploy(lab, name, _cpus(slots))
         commands = {**apptainer_ep.WANTED, **_whole(slots)}
@@ -191,5 +191,5 @@ def _cpus(slots: int) -> int:
 
 
 def _whole(slots: int) -> dict[str, str]:
-    """Submit commands with which one job at a time runs where one is to: it requests the whole slot."""
+    """Return submit commands that request the whole slot where one job at a time is to run."""
     return {"request_cpus": str(_WHOLE_CPUS)} if slots == 1 else {}

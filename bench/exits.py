@@ -1,8 +1,7 @@
 """The processor time of processes that end, short-lived ones included, by the kernel's own report of each end.
 
-Linux sends the accounts of each task that ends to whoever asks for them (taskstats; Documentation/accounting in its
-sources).
-A look at /proc would miss most of docker's clients and of runc. It needs root in the machine's own namespaces.
+Linux sends the accounts of each task that ends to its listeners (taskstats; Documentation/accounting in its sources). A
+look at /proc would miss most of docker's clients and of runc. It needs root in the machine's own namespaces.
 """
 
 import math
@@ -27,7 +26,7 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 _COMMAND, _TASK, _TIMES, _GROUP = 80, 128, 152, 368
 """Offsets in struct taskstats: ac_comm; ac_pid; ac_utime and ac_stime; ac_tgid."""
 _LEAST_VERSION: Final = 12
-"""The first one with ac_tgid: Linux 5.17."""
+"""The first version with ac_tgid: Linux 5.17."""
 _BUFFER_BYTES: Final = 64 * 2**20
 _LISTEN_S: Final = 0.2
 _DRAIN_S: Final = 1.0
@@ -35,25 +34,25 @@ _DRAIN_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Exit:
-    """One task that has ended: a process or a thread of one."""
+    """A task that has ended: a process, or one of its threads."""
 
     process: int
     task: int
     name: str
-    """The program's, in fifteen characters."""
+    """Name of the program, in fifteen characters."""
     seconds: float
-    """Of processor, user and system."""
+    """Processor time, user and system."""
 
 
 @dataclass
 class Exits:
-    """All ends while the context lasts."""
+    """Recorder of all tasks that end while the context lasts."""
 
     _messages: list[bytes] = field(default_factory=list)
     _lost: bool = False
 
     def __enter__(self) -> Self:
-        """Begin. Raises LabError: the kernel has no such reports, or gives them to somebody else only."""
+        """Begin. Raises LabError: the kernel has no such reports, or does not give them to this process."""
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, 33, _BUFFER_BYTES)  # SO_RCVBUFFORCE
@@ -79,7 +78,7 @@ class Exits:
         self._socket.close()
 
     def seen(self) -> list[Exit]:
-        """The ends, after the context. Raises LabError: some reports were lost."""
+        """Return the tasks that have ended; to call after the context. Raises LabError: some reports were lost."""
         if self._lost:
             raise LabError("the kernel had more ends of tasks to report than could be read")
         return [found for message in self._messages for found in parse(message)]
@@ -104,7 +103,7 @@ class Exits:
 
 
 def parse(message: bytes) -> Iterator[Exit]:
-    """The tasks in a message of the kernel; those of whole processes (TASKSTATS_TYPE_AGGR_TGID) have no times."""
+    """Yield the tasks in a message of the kernel; those of whole processes (TASKSTATS_TYPE_AGGR_TGID) have no times."""
     for kind, body in _attributes(message, _HEADER.size + _GENERIC.size):
         if kind != _OF_TASK:
             continue
@@ -120,7 +119,7 @@ def parse(message: bytes) -> Iterator[Exit]:
 
 
 def by_process(exits: Sequence[Exit]) -> dict[int, tuple[str, float]]:
-    """Process id -> name and seconds of all its tasks that have ended."""
+    """Return the name and the seconds of each process's tasks that have ended, by process id."""
     found: dict[int, tuple[str, float]] = {}
     for one in exits:
         name, seconds = found.get(one.process, (one.name, 0.0))

@@ -15,7 +15,7 @@ def contained(tell: Callable[[Exception], None]) -> Iterator[None]:
 
 
 def into(troubles: list[str], what: str = "") -> Callable[[Exception], None]:
-    """Print an error with its traceback, and add it to `troubles` in words, which say what failed."""
+    """Return a function that prints an error with its traceback, and adds to `troubles` what failed and why."""
 
     def tell(error: Exception) -> None:
         traceback.print_exception(error)

@@ -23,24 +23,24 @@ class Figure:
     unit: str
     low: float
     high: float
-    """Quartiles of the repetitions."""
+    """Upper quartile of the repetitions; `low` is the lower one."""
     count: int
-    """Repetitions."""
+    """Number of repetitions."""
     ratio: float | None = None
-    """k8spilot's value divided by another contestant's. This figure is one of the two."""
+    """Ratio of k8spilot's value to another contestant's. This figure is one of the two."""
     ratio_of: str = ""
     """Name of k8spilot's figure."""
     ratio_to: str = ""
-    """Name of the other one."""
+    """Name of the other contestant's figure."""
     goal: str = ""
     """The goal in words, as in bench/goals.py."""
     bound: str = ""
-    """Its limit."""
+    """Limit of the goal."""
     reached: bool | None = None
     samples: tuple[float, ...] = ()
 
     def line(self) -> str:
-        """As it is printed: name, value, spread, ratio, goal."""
+        """Return the line that is printed: name, value, spread, ratio, goal."""
         text = f"{self.name:<58} {short(self.value):>9} {self.unit:<10} "
         text += f"{f'{short(self.low)}..{short(self.high)}' if self.count > 1 else '':<18}"
         if self.ratio is not None:
@@ -53,13 +53,13 @@ class Figure:
 
 @dataclass
 class Figures:
-    """What a run has measured so far."""
+    """Figures that a run has measured so far."""
 
     found: list[Figure] = field(default_factory=list)
     part: str = ""
     """The part of the benchmark that runs now."""
     measured: int = 0
-    """How many of them were measured in this run."""
+    """Number of figures that were measured in this run."""
 
     def add(
         self,
@@ -71,9 +71,10 @@ class Figures:
         floor: Figure | None = None,
         goal: Goal | None = None,
     ) -> Figure:
-        """Keep a figure and print its line. With `ours`, this is another's, which k8spilot's is compared with.
+        """Keep a figure and print its line.
 
-        With `floor`, this is k8spilot's, and is compared with that.
+        With `ours`, this is another contestant's figure, and k8spilot's figure `ours` is compared with it. With
+        `floor`, this is k8spilot's figure, and it is compared with the floor.
         """
         values = [float(samples)] if isinstance(samples, int | float) else list(samples)
         spread = Spread.of(values)
@@ -115,7 +116,7 @@ class Figures:
                     self.found.append(Figure(**{**kept, "samples": tuple(entry["samples"])}))
 
     def of(self, part: str) -> list[Figure]:
-        """The figures of one part."""
+        """Return the figures of one part."""
         return [figure for figure in self.found if figure.part == part]
 
     def write(self, path: Path, facts: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ class Figures:
 
 
 def short(value: float) -> str:
-    """A number with three or four significant digits."""
+    """Return a number with three or four significant digits."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:

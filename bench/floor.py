@@ -15,10 +15,10 @@ from lab.settings import PILOT_NAMESPACE
 
 FLOOR = "bare PATCH"
 CONFINED = "bare PATCH under a seccomp profile"
-"""The seccomp profile that each container of a pilot has, and that Pod Security `restricted` requires of every pod."""
+"""Contestant with the seccomp profile that pilots' containers have, and that Pod Security `restricted` requires."""
 _RUNNING_S = 60
 _REQUEST_S = (5, 30)
-"""To connect, and between two pieces of an answer."""
+"""Time limits of a request: to connect, and between two pieces of an answer."""
 
 
 class Floor:
@@ -29,7 +29,7 @@ class Floor:
         self._core = client.CoreV1Api(config.new_client_from_config(str(lab.kubeconfig)))
 
     def change(self, reference: str) -> float:
-        """Change the image to `reference`, under a fresh tag; seconds from the PATCH to the new container's `running`.
+        """Change the image to `reference`, under a fresh tag; return the seconds from PATCH to the running container.
 
         Raises LabError.
         """
@@ -61,7 +61,7 @@ class Floor:
 
 @contextlib.contextmanager
 def floor(lab: Lab, name: str, reference: str, *, confined: bool = False) -> Iterator[Floor]:
-    """A running bare pod, for as long as the context lasts; `confined` by the runtime's seccomp profile."""
+    """Run a bare pod while the context lasts; `confined` by the runtime's seccomp profile."""
     gone = ("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--wait=true")
     lab.kubectl(*gone)
     manifest = _manifest(name, reference)
@@ -76,7 +76,7 @@ def floor(lab: Lab, name: str, reference: str, *, confined: bool = False) -> Ite
 
 
 def _manifest(name: str, image: str) -> dict[str, Any]:
-    """A pod with a native sidecar that ends at once on SIGTERM, and a container that keeps it alive."""
+    """Return a pod with a native sidecar that ends at once on SIGTERM, and a container that keeps the pod alive."""
     # As the pilot's containers: `latest` would have the registry asked at each start otherwise.
     same = {"image": image, "imagePullPolicy": "IfNotPresent", "command": ["/bin/work", "sleep", "100000000"]}
     return {

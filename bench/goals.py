@@ -1,4 +1,4 @@
-"""The goals for k8spilot, in one table. Each run is judged by it, also a run that could not measure everything."""
+"""The goals for k8spilot, in one table. Each run is judged by it, including incomplete ones."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 DOCKER: Final = "docker"
-"""The contestant, as `--without` calls it."""
+"""Short name of the contestant for `--without`."""
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,19 @@ class Goal:
     at_least: float | None = None
     of_ratio: bool = False
     needs: str = ""
-    """A contestant that the measurement needs."""
+    """A contestant that the measurement needs; empty: none."""
     void: str = ""
     """A reason why the value does not count, even if it is good."""
 
     def reached(self, value: float, ratio: float | None) -> bool:
-        """Whether the goal is reached."""
+        """Return whether the goal is reached."""
         seen = ratio if self.of_ratio else value
         if seen is None or self.void:
             return False
         return (self.at_most is None or seen <= self.at_most) and (self.at_least is None or seen >= self.at_least)
 
     def voided(self, why: str) -> "Goal":
-        """The same goal, void if there is a reason `why` its value does not count."""
+        """Return the same goal, void if there is a reason `why` its value does not count."""
         return replace(self, void=why)
 
     @property
@@ -157,15 +157,15 @@ class Judged(Protocol):
 
     @property
     def goal(self) -> str:
-        """The goal's name."""
+        """Name of the goal."""
 
     @property
     def reached(self) -> bool | None:
-        """Whether it is reached."""
+        """Whether it is reached; None if that is unknown."""
 
 
 def judge(figures: Iterable[Judged], parts: Collection[str], without: Collection[str]) -> dict[Goal, State]:
-    """The state of each goal after a run of `parts`, without some contestants (their short names)."""
+    """Return the state of each goal after a run of `parts`, without some contestants (their short names)."""
     seen: dict[str, list[bool]] = {}
     for figure in figures:
         if figure.reached is not None:

@@ -25,7 +25,7 @@ _ACCEPT = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.di
 
 
 def ensure(lab: Lab) -> str:
-    """Compile and push the image `bench`; its reference, with a digest. Raises LabError."""
+    """Compile and push the image `bench`; return its reference, with a digest. Raises LabError."""
     return Pusher(lab.registry).push("bench:latest", _image())
 
 
@@ -65,7 +65,7 @@ def forget_fresh(lab: Lab) -> None:
 
 
 def _registry(url: str, method: str = "GET") -> bytes:
-    """The registry's answer; nothing if it does not have the object."""
+    """Return the registry's answer; empty if the registry does not have the object."""
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT}, method=method)  # noqa: S310
     try:
         with opened(request, timeout=30) as answer:
@@ -77,7 +77,7 @@ def _registry(url: str, method: str = "GET") -> bytes:
 
 
 def compile_work() -> bytes:
-    """The static program that the jobs run. Raises LabError."""
+    """Compile and return the static program that the jobs run. Raises LabError."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "work"
         options = ["-std=c11", "-D_GNU_SOURCE", "-static", "-O2", "-s"]
@@ -90,7 +90,7 @@ def _image() -> OciImage:
 
 
 def size(reference: str) -> int:
-    """Bytes of an image's layers as the registry has them; the lab's are not compressed. `host:port/name:tag`."""
+    """Return the bytes of an image's layers in the registry, by `host:port/name:tag`; the lab's are not compressed."""
     address, _, rest = reference.partition("/")
     name, _, tag = rest.partition("@")[0].rpartition(":")
     manifest = _registry(f"http://{address}/v2/{name}/manifests/{tag}")
@@ -100,5 +100,5 @@ def size(reference: str) -> int:
 
 
 def size_of(manifest: dict[str, Any]) -> int:
-    """The same from its manifest."""
+    """Return the bytes of an image's layers, from its manifest."""
     return sum(int(layer["size"]) for layer in manifest["layers"])

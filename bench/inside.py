@@ -22,7 +22,7 @@ SOCKET = sys.argv[1] if len(sys.argv) > 1 else "/run/k8spilot/docker.sock"
 
 
 async def pull(session: aiohttp.ClientSession, image: str) -> None:
-    """Pull an image; return when the engine's report of it has ended."""
+    """Pull an image; return at the end of the engine's report."""
     name, _, digest = image.partition("@")
     async with session.post("/images/create", params={"fromImage": name.rpartition(":")[0], "tag": digest}) as answer:
         text = await answer.text()
@@ -31,7 +31,7 @@ async def pull(session: aiohttp.ClientSession, image: str) -> None:
 
 
 async def create(session: aiohttp.ClientSession, image: str) -> str:
-    """Create a container that prints the time; its id."""
+    """Create a container that prints the time; return its id."""
     body = {"Image": image, "Cmd": ["/bin/work", "now"], "HostConfig": {"LogConfig": {"Type": "none"}}}
     async with session.post("/containers/create", json=body) as answer:
         found = await answer.json()
@@ -41,7 +41,7 @@ async def create(session: aiohttp.ClientSession, image: str) -> str:
 
 
 async def remove(session: aiohttp.ClientSession, container: str) -> None:
-    """Remove it."""
+    """Remove a container."""
     async with session.delete(f"/containers/{container}?force=1"):
         pass
 
@@ -58,13 +58,13 @@ async def output(container: str) -> bytes:
 
 
 def moments(output: bytes) -> tuple[float, float]:
-    """The first and the last time in a payload's output, which comes in frames of eight bytes and a text."""
+    """Return the first and the last time in a payload's output, which has frames of eight bytes and a text."""
     found = [float(seconds) for seconds in re.findall(rb"(?:start|end) (\d+\.\d+)", output)]
     return min(found), max(found)
 
 
 async def job(session: aiohttp.ClientSession, image: str) -> dict[str, float]:
-    """One empty job."""
+    """Run one empty job; return its moments."""
     asked = time.time()
     await pull(session, image)
     container = await create(session, image)
@@ -81,7 +81,7 @@ async def job(session: aiohttp.ClientSession, image: str) -> dict[str, float]:
 
 
 async def bind(session: aiohttp.ClientSession, image: str) -> float:
-    """Bind and free; seconds that the client waited."""
+    """Bind and free; return the seconds that the client waited."""
     began = time.monotonic()
     container = await create(session, image)
     seconds = time.monotonic() - began
@@ -90,7 +90,7 @@ async def bind(session: aiohttp.ClientSession, image: str) -> float:
 
 
 async def requests(session: aiohttp.ClientSession) -> int:
-    """API requests that the pilot has made."""
+    """Return the number of API requests that the pilot has made."""
     async with session.get("/info") as answer:
         labels = (await answer.json())["Labels"]
     return int(labels[0].partition("=")[2])

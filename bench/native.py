@@ -27,19 +27,19 @@ _RESOURCES = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "50m"
 
 
 class PodPerJob:
-    """A batch/v1 Job with a completion for each job, one at a time, and the files in a volume."""
+    """The contestant batch/v1 Job, with one completion for each job, one at a time. The output is in a volume."""
 
     def __init__(self, lab: Lab, name: str, image: str, resources: Mapping[str, Any] | None = None) -> None:
         self._lab = lab
         self._name = name
         self._image = image
         self._resources = resources or _RESOURCES
-        """What the job's container asks for and may have."""
+        """Resources of the job's container: requests and limits."""
         self._folder = lab.settings.state / "bench" / name
         self._batch = client.BatchV1Api(config.new_client_from_config(str(lab.kubeconfig)))
 
     def run(self, count: int, words: str = "now") -> list[dict[str, float]]:
-        """Run `count` jobs one after another; return the times that each printed, and when it was requested (`asked`).
+        """Run `count` jobs one after another; return the times that each printed, and that of its request (`asked`).
 
         A Job's creationTimestamp has whole seconds only, so the request is timed here. Raises LabError.
         """
@@ -98,10 +98,11 @@ class PodPerJob:
 
 
 class Reference:
-    """A pod whose sidecar's image is set by kubectl, with fixed sleeps; a script in a shared folder is the job.
+    """The proposal's reference method: kubectl sets the image of a pod's sidecar, with fixed sleeps between.
 
-    The steps of the proposal: set the job's image, sleep 30 s, look every 5 s whether the job has ended, set the idle
-    image, sleep 30 s. Each job's reference is a fresh one, so that the kubelet always has a change to make.
+    Steps: set the job's image, sleep 30 s, look every 5 s whether the job has ended, set the idle image, sleep 30 s.
+    The job is a script in a shared folder. Each job's reference is a fresh one: the kubelet always has a change to
+    make.
     """
 
     def __init__(self, lab: Lab, name: str, folder: Path, image: str, idle: str) -> None:
@@ -112,7 +113,7 @@ class Reference:
         self._idle = idle
 
     def job(self) -> tuple[float, float]:
-        """Run one empty job; seconds until it began, and until the next could be asked for."""
+        """Run one empty job; return the seconds until it began, and until the next one could be requested."""
         asked = time.time()
         for file in ("out", "done"):
             (self._folder / file).unlink(missing_ok=True)
@@ -136,7 +137,7 @@ class Reference:
 
 @contextlib.contextmanager
 def reference(lab: Lab, name: str, image: str) -> Iterator[Reference]:
-    """The reference method's pod, for as long as the context lasts. `image` needs a shell."""
+    """Run the reference method's pod while the context lasts. `image` needs a shell."""
     folder = lab.settings.state / "bench" / name
     gone = ("delete", "pod", name, "-n", POOL_NAMESPACE, "--ignore-not-found", "--wait=true")
     lab.kubectl(*gone)  # a run that was killed may have left it

@@ -18,7 +18,7 @@ mpl.rcParams["svg.hashsalt"] = "k8spilot"
 
 
 def distributions(target: Path, title: str, unit: str, samples: Mapping[str, Sequence[float]]) -> None:
-    """How the repetitions of each lie: a box with the quartiles, and each repetition as a dot."""
+    """Draw the spread of the repetitions of each contestant: a box with the quartiles, and each repetition as a dot."""
     names = [name for name, values in samples.items() if values]
     if not names:
         return
@@ -36,7 +36,7 @@ def distributions(target: Path, title: str, unit: str, samples: Mapping[str, Seq
 
 
 def bars(target: Path, title: str, unit: str, samples: Mapping[str, Sequence[float]]) -> None:
-    """One bar for each: the median, with the quartiles as a line."""
+    """Draw one bar for each contestant: the median, with the quartiles as a line."""
     names = [name for name, values in samples.items() if values]
     if not names:
         return
@@ -56,7 +56,7 @@ def bars(target: Path, title: str, unit: str, samples: Mapping[str, Sequence[flo
 def curves(
     target: Path, title: str, unit: str, measured: Mapping[str, Sequence[tuple[float, float]]], until: float
 ) -> None:
-    """A value by the number of pilots, with the line that fits it, dashed beyond what was measured."""
+    """Draw a value by the number of pilots, with the line that fits it, dashed beyond the measured sizes."""
     picture, axes = _new(title, height=3.6)
     for name, points in measured.items():
         kept = [(size, value) for size, value in points if value > 0]
@@ -80,7 +80,7 @@ def curves(
 
 
 def timeline(target: Path, title: str, moments: Mapping[str, Sequence[float]], unit: str = "s") -> None:
-    """How often something happened, second by second: one line for each."""
+    """Draw the number of events in each second: one line for each kind."""
     picture, axes = _new(title, height=3.0)
     for name, seconds in moments.items():
         if seconds:
@@ -93,7 +93,7 @@ def timeline(target: Path, title: str, moments: Mapping[str, Sequence[float]], u
 
 
 def waterfall(target: Path, title: str, steps: Iterable[tuple[str, float, float]]) -> None:
-    """What happens when: name, begin and end of each step in milliseconds."""
+    """Draw the steps of a job: name, begin and end of each in milliseconds."""
     rows = list(steps)
     if not rows:
         return

@@ -50,7 +50,7 @@ _PARTS: Final[Mapping[str, str]] = {
     "squashfuse_ll": "apptainer",
     "fuse-overlayfs": "apptainer",
 }
-"""Part by the program's name in fifteen characters."""
+"""Part of each program, by the program's name in fifteen characters."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Living:
 
 @contextmanager
 def used() -> Iterator[dict[str, float]]:
-    """Seconds of processor by part in the span of the context; empty until its end, and where it cannot be measured."""
+    """Give the processor seconds by part in the time of the context: empty before its end, and if not measurable."""
     found: dict[str, float] = defaultdict(float)
     with ExitStack() as stack:
         try:
@@ -89,7 +89,7 @@ def used() -> Iterator[dict[str, float]]:
 
 
 def _living() -> dict[int, _Living]:
-    """All processes; what they have used without their children."""
+    """Return all processes, with the processor time of each without its children."""
     found = {}
     for process in psutil.process_iter():
         try:
@@ -117,7 +117,7 @@ def _part(process: psutil.Process) -> str:
 
 
 def _busy() -> float:
-    """Seconds that the machine's processors have been at work, without what a hypervisor took."""
+    """Return the seconds that the machine's processors have worked, without the share that a hypervisor took."""
     words = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _, _, hard, soft = (int(word) for word in words[:7])
     return (user + nice + system + hard + soft) / os.sysconf("SC_CLK_TCK")

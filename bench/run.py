@@ -55,7 +55,7 @@ class Run:
     lost: list[str] = field(default_factory=list)
     """Measurements that failed, each with its part."""
     _points: dict[tuple[str, int], tuple[ExitStack, ExecutionPoint]] = field(default_factory=dict)
-    """By name and number of slots."""
+    """Execution points that were deployed, by name and number of slots."""
     _absent: set[tuple[str, int]] = field(default_factory=set)
     _image: str = ""
     _had_dockerd: bool = False
@@ -64,21 +64,21 @@ class Run:
         self._had_dockerd = Daemons(self.lab.settings).find(dockerd.NAME) is not None
 
     def times(self, full: int, quick: int) -> int:
-        """How often something is done: in a full run, in a quick one."""
+        """Return the number of repetitions: `full` in a full run, `quick` in a quick one."""
         return quick if self.quick else full
 
     def pod(self, name: str) -> str:
-        """A pod's name of this run's own; checkouts that share a lab set K8SPILOT_TEST_PREFIX."""
+        """Return a pod's name for this run; checkouts that share a lab set K8SPILOT_TEST_PREFIX."""
         return f"{os.environ.get('K8SPILOT_TEST_PREFIX', '')}bench-{name}"
 
     @property
     def image(self) -> str:
-        """The image of the jobs, on the node or soon there."""
+        """Reference of the jobs' image, which the node pulls with the first job."""
         self._image = self._image or images.ensure(self.lab)
         return self._image
 
     def picture(self, name: str) -> Path:
-        """Where a picture goes."""
+        """Return the path of a picture."""
         return self.pictures / f"{name}.svg"
 
     # --- execution points ---
@@ -114,9 +114,9 @@ class Run:
         return self._points[key][1]
 
     def points(self, slots: int = 1) -> dict[str, ExecutionPoint]:
-        """All available execution points that run so many jobs at a time, each job in a container of its own.
+        """Return all available execution points with this number of slots; each job has a container of its own.
 
-        The pilot of an earlier commit is one of them where each runs one job.
+        The pilot of an earlier commit is one of them if there is one slot.
         """
         names = [name for name in self._contestants if name not in VARIANTS and (slots == 1 or name != BEFORE)]
         found = {name: self.point(name, slots) for name in names}
@@ -124,7 +124,7 @@ class Run:
 
     @property
     def _contestants(self) -> dict[str, tuple[str, _Make]]:
-        """The names of the contestants' pods, and how each is deployed."""
+        """Pods' names and functions of deployment of the contestants."""
         # The earlier commit first: each deployment applies its commit's rights of the pilots' account.
         return {**({BEFORE: ("before", partial(before, self.before))} if self.before else {}), **_MAKE}
 
@@ -136,20 +136,20 @@ class Run:
                 stack.close()
 
     def close(self) -> None:
-        """Remove all that this run has deployed."""
+        """Remove everything that this run has deployed."""
         self.forget()
         if not self._had_dockerd:
             dockerd.stop(self.lab.settings)
 
     def clear_queue(self) -> None:
-        """Remove jobs for pods of this name: those of a run that was killed would run in this run's."""
+        """Remove jobs for pods of this name: jobs of a killed run would run in this run's pods."""
         words = f'regexp("K8SPodName == .{self.pod("")}", unparse(Requirements))'
         self.lab.access_point("alice", f"condor_rm -constraint {shlex.quote(words)} >/dev/null 2>&1; true")
 
     # --- contestants, of which any but k8spilot may fail ---
 
     def lose(self, name: str, error: Exception) -> None:
-        """Go on without a contestant that failed. k8spilot's failure is the part's, and raised."""
+        """Go on without a contestant that failed. A failure of k8spilot is the part's failure, and is raised."""
         if name == K8SPILOT:
             raise error
         into(self.lost, f"{self.figures.part}: {name}")(error)
@@ -157,7 +157,7 @@ class Run:
         self.forget(name)
 
     def each[T](self, points: dict[str, ExecutionPoint], ask: Callable[[ExecutionPoint], T]) -> dict[str, T]:
-        """Ask each; those that fail are dropped from `points`."""
+        """Call `ask` for each; those that fail are dropped from `points`."""
         found = {}
         for name in list(points):
             with contained(partial(self.lose, name)):
@@ -167,7 +167,7 @@ class Run:
         return found
 
     def in_turn(self, contestants: Mapping[str, Measurement], rounds: int) -> dict[str, list[float]]:
-        """Let each be measured once a round, in changing order; without those that fail."""
+        """Measure each once a round, in changing order; return the values of those that have not failed."""
         return in_turn(contestants, rounds, self.lose)
 
     def compare(
@@ -178,7 +178,7 @@ class Run:
         goals: Mapping[str, Goal] | None = None,
         own: str = K8SPILOT,
     ) -> None:
-        """A figure for the contestant `own`, then one for each other one with the ratio of that figure to it."""
+        """Add a figure for the contestant `own`, then one for each other with the ratio of the former to it."""
         goals = goals or {}
         ours = self.figures.add(f"{what}: {own}", found[own], unit, goal=goals.get(own))
         for name, samples in found.items():

@@ -9,12 +9,12 @@ from statistics import median
 import numpy as np
 
 Measurement = Callable[[], float | Sequence[float]]
-"""One repetition; what it has measured, one value or some."""
+"""Function that makes one repetition, and returns its value or values."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some values, and how far they lie apart."""
+    """Median and quartiles of some values."""
 
     median: float
     low: float
@@ -25,47 +25,47 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of at least one value."""
+        """Calculate the spread of at least one value."""
         if not values:
             raise ValueError("there is no middle of no values")
         return cls(median(values), percentile(values, 25), percentile(values, 75), len(values))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of all do not exceed."""
+    """Return the smallest value that `percent` of all do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def tail(values: Sequence[float]) -> tuple[str, float]:
-    """What is seldom exceeded, in words and as a value: fewer than a hundred values have no 99th percentile."""
+    """Return a name and a value of the upper tail: the 99th percentile, or the worst of fewer than a hundred values."""
     if len(values) < 100:
         return f"worst of {len(values)}", max(values)
     return "99th percentile", percentile(values, 99)
 
 
 def gaps(moments: Sequence[float]) -> list[float]:
-    """The times between one moment and the next, in the order of time."""
+    """Return the times between one moment and the next, in the order of time."""
     ordered = sorted(moments)
     return [after - before for before, after in itertools.pairwise(ordered)]
 
 
 @dataclass(frozen=True)
 class Line:
-    """value = base + slope * size, fitted by least squares."""
+    """A line: value = base + slope * size, fitted by least squares."""
 
     base: float
     slope: float
     error: float
-    """The largest distance of a measured value from the line, as a part of that value."""
+    """Largest distance of a measured value from the line, relative to that value."""
 
     def at(self, size: float) -> float:
-        """The value on the line."""
+        """Return the value on the line."""
         return self.base + self.slope * size
 
 
 def line(sizes: Sequence[float], values: Sequence[float]) -> Line:
-    """Fit a line. Each value counts by its own size: otherwise the largest alone would decide.
+    """Fit a line. Each error counts relative to its value: otherwise the largest value alone would decide.
 
     Raises:
         ValueError: there are fewer than two sizes.
@@ -80,13 +80,13 @@ def line(sizes: Sequence[float], values: Sequence[float]) -> Line:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """How a value grows with size: 0 not at all, 1 in proportion, 2 with its square. All must be above 0."""
+    """Return the power of the size with which a value grows: 0 constant, 1 proportional. All must be above 0."""
     slope, _ = np.polyfit(np.log(np.asarray(sizes, float)), np.log(np.asarray(values, float)), 1)
     return float(slope)
 
 
 def busiest(moments: Sequence[float], seconds: float = 1.0) -> int:
-    """The most moments that fall into any window of `seconds`."""
+    """Return the most moments that fall into any window of `seconds`."""
     ordered = sorted(moments)
     most = first = 0
     for last, moment in enumerate(ordered):
@@ -104,9 +104,9 @@ def in_turn[Name: str](
     rounds: int,
     lose: Callable[[Name, Exception], None] | None = None,
 ) -> dict[Name, list[float]]:
-    """Let each be measured once a round, in changing order; all that each has measured.
+    """Measure each contestant once a round, in changing order; return all values of each.
 
-    One that fails is dropped with what it has measured, if `lose` takes its error and does not raise; the others go on.
+    One that fails is dropped with its values, if `lose` takes its error and does not raise; the others go on.
     """
     found: dict[Name, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
@@ -126,7 +126,7 @@ def in_turn[Name: str](
 
 
 def turned[Name: str](names: Iterable[Name], number: int) -> list[Name]:
-    """The names with another one first each time, and every second time backwards, so that neighbours differ, too."""
+    """Return the names in another order for each round: the first one changes, and every second round is reversed."""
     names = list(names)
     if not names:
         return []

@@ -21,10 +21,10 @@ class Written:
     """The figures file of a run."""
 
     written: str
-    """When: ISO 8601, UTC."""
+    """Time of writing: ISO 8601, UTC."""
     seconds: float
     figures: Mapping[tuple[str, str], Entry]
-    """By part and name."""
+    """Figures by part and name."""
 
 
 def read(path: Path) -> Written:
@@ -38,7 +38,7 @@ def read(path: Path) -> Written:
 
 
 def table(runs: Sequence[Written]) -> str:
-    """The figures of all runs, in the order of the first one that has them; a heading for each part."""
+    """Return the figures of all runs, in the order of the first one that has them; a heading for each part."""
     known = list(dict.fromkeys(itertools.chain.from_iterable(run.figures for run in runs)))
     lines = [
         "# Figures",
@@ -67,13 +67,13 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _each(found: Sequence[Entry | None], words: Callable[[Entry], str]) -> str:
-    """What `words` says of each run's figure, unless it says nothing of any."""
+    """Return the words for each run's figure; empty if there are none for any run."""
     texts = [words(one) if one is not None else "" for one in found]
     return "; ".join(one or "-" for one in texts) if any(texts) else ""
 
 
 def _value(figure: Entry | None) -> str:
-    """The median, and the quartiles of how many values."""
+    """Return the median, and in brackets the quartiles and the number of values."""
     if figure is None:
         return "-"
     spread = f" ({short(figure['low'])}..{short(figure['high'])}, {figure['count']})" if figure["count"] > 1 else ""

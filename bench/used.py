@@ -1,4 +1,4 @@
-"""Processor time and memory of an execution point, without its jobs'."""
+"""Processor time and memory of an execution point, without those of its jobs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +14,19 @@ _SCRIPT = (Path(__file__).parent / "scripts/used.sh").read_text()
 
 @dataclass(frozen=True)
 class Used:
-    """By an execution point so far, all that is beside its jobs."""
+    """Use of an execution point so far, without its jobs."""
 
     seconds: float
-    """Of processor: HTCondor's container, and dockerd where it needs one."""
+    """Processor seconds of HTCondor's container, and of dockerd where it needs one."""
     node: float
-    """Of processor: who starts the jobs' containers for k8spilot. They serve all pods of the node, idle ones, too."""
+    """Processor seconds of the kubelet and containerd, which start k8spilot's containers. They serve all pods of the
+    node."""
     mebibytes: float
-    """Of HTCondor's container, and dockerd: what is no file's."""
+    """Memory of HTCondor's container and dockerd, without the pages of files."""
 
     @classmethod
     def by(cls, point: ExecutionPoint) -> "Used":
-        """Its own. Shims are the containers', here as there. Raises LabError."""
+        """Measure an execution point. Shims count as parts of the containers, in all contestants. Raises LabError."""
         nanoseconds, memory = (float(word) for word in point.inside(_SCRIPT).split()[:2])
         seconds, mebibytes, node = nanoseconds / 1e9, memory / 2**20, 0.0
         daemons = Daemons(point.lab.settings)
@@ -39,11 +40,11 @@ class Used:
         return cls(seconds, node, mebibytes)
 
     def processor_since(self, before: "Used") -> float:
-        """Seconds of processor since then, by who starts the jobs' containers as well."""
+        """Return the processor seconds since `before`, those of `node` included."""
         return self.seconds + self.node - before.seconds - before.node
 
 
 def _processor(process: psutil.Process) -> float:
-    """Seconds of it that a process has used."""
+    """Return the processor seconds that a process has used."""
     times = process.cpu_times()
     return float(times.user + times.system)

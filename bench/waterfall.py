@@ -24,7 +24,7 @@ _MARKS: Final[Sequence[tuple[str, str]]] = (
     ("output", r"File transfer completed"),
     ("gone", r"EXITING WITH STATUS"),
 )
-"""Words of the starter (condor_starter.V6.1), in the order in which they come."""
+"""Marks: names, and patterns of the starter's log (condor_starter.V6.1), in the order in which they come."""
 
 STEPS: Final[Sequence[tuple[str, str, str]]] = (
     ("starter begins, input files", "up", "starting"),
@@ -40,28 +40,28 @@ STEPS: Final[Sequence[tuple[str, str, str]]] = (
     ("docker inspect, rm; starter ends", "output", "gone"),
     ("shadow and startd: the next starter", "gone", "next"),
 )
-"""Name, and the marks at which each begins and ends."""
+"""Steps: name, and the marks at which each begins and ends."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the usual job."""
+    """One step of a typical job."""
 
     name: str
     begin: float
-    """Milliseconds from the starter's begin: the steps before it, one after another."""
+    """Milliseconds from the starter's begin: the sum of the steps before it."""
     end: float
     lasted: tuple[float, ...]
-    """Of each job, in milliseconds."""
+    """Milliseconds of the step in each job."""
 
 
 def moment(stamp: str) -> float:
-    """Seconds since the epoch of a time in HTCondor's logs; the pods' clocks are in UTC."""
+    """Return the seconds since the epoch of a time in HTCondor's logs; the pods' clocks are in UTC."""
     return datetime.strptime(stamp, "%m/%d/%y %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
 
 
 def marks(log: str, cluster: int) -> dict[int, dict[str, float]]:
-    """When each job of a cluster came to each mark: job number -> mark -> seconds since the epoch."""
+    """Return the times of the marks of a cluster's jobs: job number -> mark -> seconds since the epoch."""
     lives: dict[str, list[list[tuple[float, str]]]] = {}
     for stamp, pid, words in _LINE.findall(log):
         if re.match(_MARKS[0][1], words):
@@ -77,7 +77,7 @@ def marks(log: str, cluster: int) -> dict[int, dict[str, float]]:
 
 
 def _marked(life: Sequence[tuple[float, str]]) -> dict[str, float]:
-    """Each mark is looked for behind the one before it."""
+    """Return the times of the marks of one job. Each mark is searched after the one before it."""
     seen: dict[str, float] = {}
     at = 0
     for name, pattern in _MARKS:
@@ -89,9 +89,9 @@ def _marked(life: Sequence[tuple[float, str]]) -> dict[str, float]:
 
 
 def steps(claims: Sequence[Mapping[int, Mapping[str, float]]]) -> list[Step]:
-    """The medians of all jobs that have both marks of a step, one step after another; `marks` of some claims.
+    """Return the steps one after another, with the medians of the jobs that have both marks of a step.
 
-    The next job of a claim is the one whose starter begins next in it.
+    `claims` are the results of `marks`. The next job of a claim is the one whose starter begins next in it.
     """
     jobs: list[dict[str, float]] = []
     for seen in claims:

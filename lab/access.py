@@ -12,7 +12,7 @@ from lab.settings import ACCESS_POINT, CGROUP, POOL_NAMESPACE, Settings
 
 _SCHEDD = "condor_schedd"
 _START = 19
-"""Of what follows the name in /proc/<pid>/stat: when the process began (proc(5), field 22)."""
+"""Index of a process's start time among the fields that follow the name in /proc/<pid>/stat (proc(5), field 22)."""
 _NAMESPACES = ("--mount", "--uts", "--ipc", "--net")
 
 
@@ -29,7 +29,7 @@ def argv(settings: Settings, user: str, script: str) -> list[str]:
 
 
 def _access_point() -> int:
-    """Process id of the schedd, the oldest of that name: it has children that answer a query and are gone."""
+    """Return the process id of the schedd: the oldest of that name, since its short-lived children have it, too."""
     found: list[tuple[int, int]] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

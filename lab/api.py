@@ -17,7 +17,7 @@ from lab.shell import run
 
 @dataclass(frozen=True)
 class Lab:
-    """Where everything of a running lab is, and how to talk to it. Its methods raise LabError."""
+    """Addresses, images and folders of a running lab, and methods that work with it. The methods raise LabError."""
 
     settings: Settings
     progress: Progress
@@ -39,7 +39,7 @@ class Lab:
 
     @property
     def namespace(self) -> str:
-        """Where its pilots are."""
+        """Namespace of the pilots."""
         return NAMESPACES[self.level]
 
     @property
@@ -54,7 +54,7 @@ class Lab:
 
     @classmethod
     def attach(cls) -> "Lab":
-        """Return the lab that runs; it is not started."""
+        """Return the running lab without starting one. Raises LabError if there is none."""
         settings = Settings.from_environment()
         try:
             facts = testbed.Facts(**json.loads(testbed.facts_file(settings).read_text()))
@@ -65,7 +65,7 @@ class Lab:
     @classmethod
     @phases.phase(phases.LAB)
     def up(cls) -> "Lab":
-        """Bring the lab up, or what of it does not run, and return it."""
+        """Bring up those parts of the lab that do not run, and return the lab."""
         settings = Settings.from_environment()
         with Progress(settings.cache / "durations.json") as progress:
             return cls._of(settings, progress, testbed.up(settings, progress))

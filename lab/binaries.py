@@ -41,7 +41,7 @@ class Module:
     links: tuple[str, ...] = ()
     """Further names of the one program."""
     source: str = ""
-    """Module whose Go files it has, if it has none of its own."""
+    """Name of the module that has the Go files, if this one has none of its own."""
     tags: str = ""
     """Build tags."""
     has_c: bool = False
@@ -142,7 +142,7 @@ ON_DEMAND = (NETWORK_POLICIES, DRA, DRA_EXAMPLE, S3)
 
 
 def node_modules(settings: Settings) -> tuple[Module, ...]:
-    """Return what a node is made of: one with others of them is another node."""
+    """Return the modules of a node's programs. A change in them makes another node."""
     minor = settings.kubernetes
     name, source = ("kubernetes", "") if minor == KUBERNETES else (f"kubernetes-{minor}", "kubernetes")
     version = KUBERNETES_VERSIONS[minor]
@@ -195,7 +195,7 @@ def link(folders: list[Path], target: Path) -> None:
 
 
 def once(folder: Path, make: Callable[[Path], None]) -> None:
-    """Make `folder` whole or not at all: under another name first."""
+    """Make `folder` completely or not at all: under a temporary name first."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -207,7 +207,7 @@ def once(folder: Path, make: Callable[[Path], None]) -> None:
 
 
 def forget_others(folder: Path) -> None:
-    """Remove what the cache has of other versions of the same module."""
+    """Remove the results of other versions of the same module from the cache."""
     others = f"{folder.name.rpartition('-')[0]}-{'[0-9a-f]' * 16}"
     for pattern in (others, f".{others}.*"):  # the latter: a build that was killed
         for other in folder.parent.glob(pattern):

@@ -44,7 +44,7 @@ def make() -> None:
 
 
 def processes(mark: str = "") -> list[psutil.Process]:
-    """All processes in the lab's cgroup, the containers'; or those of the cgroups with `mark` in their paths.
+    """Return the processes of containers: all in the lab's cgroup, or those of cgroups with `mark` in their paths.
 
     Args:
         mark: a pod's uid, or a container's id.
@@ -64,12 +64,12 @@ def processes(mark: str = "") -> list[psutil.Process]:
 
 
 def of_pod(uid: str, file: str) -> list[Path]:
-    """The folders of a pod, in whatever tree has `file` for it."""
+    """Return the cgroup folders of a pod, in each tree whose folders have `file`."""
     return _named(f"pod{uid}", file)
 
 
 def of_container(identifier: str, file: str) -> list[Path]:
-    """The folders of a container, in whatever tree has `file` for it."""
+    """Return the cgroup folders of a container, in each tree whose folders have `file`."""
     return _named(identifier, file)
 
 
@@ -90,7 +90,7 @@ def remove() -> None:
 
 
 def thaw() -> None:
-    """Let frozen containers go on, or they could not even be killed."""
+    """Thaw frozen containers: a frozen process cannot be killed."""
     for root, _ in hierarchies():
         own = root / CGROUP
         if own.is_dir():

@@ -57,7 +57,7 @@ def deploy(lab: Lab, name: str = "docker-ep", cpus: int = 4) -> None:
 
 
 def delete(lab: Lab, name: str = "docker-ep") -> None:
-    """Remove the pod `name` and what it has kept."""
+    """Remove the pod `name` and its files."""
     for kind in ("pod", "configmap", "secret"):
         lab.kubectl("delete", kind, name, "-n", POOL_NAMESPACE, "--ignore-not-found", "--wait=true")
     shutil.rmtree(_execute(lab, name), ignore_errors=True)
@@ -77,7 +77,7 @@ def _own(lab: Lab, socket: Path, execute: Path) -> None:
 
 
 def wait(lab: Lab, name: str, ready: str) -> None:
-    """Return when the pool has the slot of the pod `name`, and its ad says so much (a ClassAd expression)."""
+    """Return when the pool has the slot of the pod `name`, and its ad fulfils `ready` (a ClassAd expression)."""
     query = ["condor_status", "-constraint", f'K8SPodName == "{name}" && {ready}', "-af", "Name"]
     deadline = time.monotonic() + PATIENCE_S
     while not lab.access_point("alice", query).strip():

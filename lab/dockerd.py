@@ -31,7 +31,7 @@ _LOCK = Path("/run/k8spilot-lab-dockerd.lock")
 
 @dataclass(frozen=True)
 class Dockerd:
-    """A dockerd that runs."""
+    """A running dockerd."""
 
     socket: Path
     docker: Path
@@ -41,8 +41,8 @@ class Dockerd:
 def ensure(settings: Settings, progress: Progress) -> Dockerd:
     """Start dockerd unless it runs; return when it answers. Raises LabError.
 
-    Nothing of it is shared with another dockerd of this machine: root, sockets, containerd and cgroup are its own. It
-    makes no firewall rules, and its containers have no network unless they ask for NETWORK.
+    It shares nothing with another dockerd of this machine: root, sockets, containerd and cgroup are its own. It makes
+    no firewall rules, and its containers have no network unless they ask for NETWORK.
     """
     if settings.kubeconfig is not None:
         raise LabError("KUBECONFIG is set: a dockerd is started on the lab's own node only")
@@ -63,7 +63,7 @@ def ensure(settings: Settings, progress: Progress) -> Dockerd:
 
 
 def stop(settings: Settings) -> None:
-    """End dockerd with its containers, and remove all that it has kept."""
+    """End dockerd with its containers, and remove all its files."""
     daemons = Daemons(settings)
     with _alone():
         if (process := daemons.find(NAME)) is not None:
@@ -120,7 +120,7 @@ def _answers(dockerd: Dockerd) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a dockerd that has ended left: mounts of its containers and all files."""
+    """Remove the remains of a dockerd that has ended: mounts of its containers, and all files."""
     teardown.unmount_below(folder)
     teardown.remove_what_dockerd_makes()
     shutil.rmtree(folder, ignore_errors=True)

@@ -66,7 +66,7 @@ EXAMPLE: Final = Driver(
 
 @contextmanager
 def running(settings: Settings, progress: Progress, driver: Driver = NVIDIA) -> Iterator[None]:
-    """Run a driver for the body. Pods that have its devices must have ended before. Raises LabError."""
+    """Run a driver while the body runs. Pods that have its devices must have ended before. Raises LabError."""
     if settings.kubeconfig is not None:
         raise LabError("KUBECONFIG is set: the lab runs drivers of devices on its own node only")
     if driver is NVIDIA and gpus.REAL_DRIVER.exists():
@@ -85,7 +85,7 @@ def running(settings: Settings, progress: Progress, driver: Driver = NVIDIA) -> 
 
 
 def stop(settings: Settings, driver: Driver) -> None:
-    """End a driver, and remove what it has published, also that of a run that was killed. Raises LabError."""
+    """End a driver, and remove the objects that it has published, also those of a killed run. Raises LabError."""
     daemons = Daemons(settings)
     if driver.daemon not in daemons.known():
         return

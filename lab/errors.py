@@ -2,8 +2,8 @@
 
 
 class LabError(Exception):
-    """One sentence for people: what is wrong, where, and what to do about it."""
+    """Raised when something fails. Its text is one sentence: what is wrong, where, and what to do about it."""
 
 
 class NothingToHitError(LabError):
-    """The object of a fault does not exist now: a container that is being restarted, a process that has just ended."""
+    """Raised when the object of a fault does not exist now: a container that restarts, a process that has ended."""

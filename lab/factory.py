@@ -26,13 +26,13 @@ STATUS = "k8spilot-provisioner-status"
 
 @dataclass(frozen=True)
 class TemplateOf:
-    """A pod template: what differs from the lab's pilot."""
+    """A pod template, as differences from the lab's pilot."""
 
     name: str
     annotations: Mapping[str, str]
     """Limits, without the prefix k8spilot/."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """More variables of the pilot container."""
+    """Additional variables of the pilot container."""
     patches: Sequence[Mapping[str, Any]] = ()
     """Operations of a JSON patch on the template's CronJob."""
     components: Sequence[str] = ()
@@ -40,13 +40,13 @@ class TemplateOf:
 
 @dataclass(frozen=True)
 class _Elsewhere(Lab):
-    """The lab, with another namespace as that of its pods."""
+    """The lab with another namespace for its pods."""
 
     elsewhere: str = ""
 
     @property
     def namespace(self) -> str:
-        """Where its pods are."""
+        """Namespace of its pods."""
         return self.elsewhere
 
 

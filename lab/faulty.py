@@ -33,7 +33,7 @@ _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding",
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of some requests. Fields that are not given change nothing."""
+    """A fault of some requests. A field that is not set changes nothing."""
 
     path: str = ALL
     """Regular expression that the whole path of a request must match."""
@@ -45,7 +45,7 @@ class Fault:
     delay: float = 0.0
     """Seconds before the answer begins."""
     rate: float = 0.0
-    """Bytes a second of the answer's body, until other faults, or none, are set; 0: as fast as can be."""
+    """Bytes a second of the answer's body, until other faults, or none, are set; 0: no limit."""
     cut: bool = False
     """The connection is cut: at once, or in the middle of a body."""
     corrupt: bool = False
@@ -53,22 +53,22 @@ class Fault:
     short: bool = False
     """The body ends too early, and the headers agree with it."""
     agent: str = ""
-    """Only for clients whose User-Agent begins so: `containerd`, `skopeo`."""
+    """Only for clients whose User-Agent begins with this text: `containerd`, `skopeo`."""
     hang: bool = False
-    """There is no answer until other faults, or none, are set; then it is as it should be."""
+    """There is no answer until other faults, or none, are set; then the usual answer comes."""
     silent: bool = False
-    """The answer, also one that is under way, stops in the middle until other faults, or none, are set."""
+    """The answer, also one that has begun, stops in the middle until other faults, or none, are set."""
     taken: bool = False
-    """The server has got the request before anything happens: status, delay and hang are of the answer alone."""
+    """The upstream server gets the request first: status, delay and hang apply to its answer only."""
     times: int = 0
-    """The number of requests that it happens to; 0: all."""
+    """Number of requests that have this fault; 0: all."""
     verb: str = ""
     """Only for requests with this verb: an HTTP method, or the API server's verb."""
     token: str = ""
     """Only for requests with this bearer token."""
 
     def concerns(self, request: "Request") -> bool:
-        """Whether it happens to `request`."""
+        """Return whether `request` can have this fault."""
         return (
             re.fullmatch(self.path, request.path) is not None
             and request.agent.startswith(self.agent)
@@ -79,10 +79,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """One that was made to the server."""
+    """A request that was made to the server."""
 
     at: float
-    """When it came (time.monotonic)."""
+    """Time of its arrival (time.monotonic)."""
     method: str
     path: str
     agent: str = ""
@@ -104,21 +104,21 @@ class FaultyServer:
         trust: ssl.SSLContext | bool = True,
     ) -> None:
         self.upstream = upstream
-        """Scheme, host and port."""
+        """Scheme, host and port of the real server."""
         self._host = host
         self._tls = tls
-        """Of its own side; without it, it speaks plain HTTP."""
+        """TLS of the proxy itself; None: plain HTTP."""
         self._trust = trust
-        """Of the other side."""
+        """TLS authorities that the proxy trusts for the real server."""
         self._loop = asyncio.new_event_loop()
         self._faults: tuple[Fault, ...] = ()
         self._happened: Counter[int] = Counter()
         self._site: web.TCPSite | None = None
         self._port = 0
         self._over = asyncio.Event()
-        """Set when the present faults are none any more."""
+        """Set as soon as other faults, or none, replace the present ones."""
         self.requests: list[Request] = []
-        """All that was asked, in order."""
+        """All requests, in order."""
 
     @property
     def address(self) -> str:
@@ -130,17 +130,17 @@ class FaultyServer:
         self._do(self._set(faults))
 
     def is_well(self) -> None:
-        """From now on no fault happens, and connections are taken."""
+        """Remove all faults, and accept connections."""
         self._do(self._set(()))
         self.comes_back()
 
     def asked(self, path: str = ALL, agent: str = "") -> list[Request]:
-        """Requests so far whose path matches, by a client whose name begins with `agent`."""
+        """Return the requests so far whose path matches, by a client whose name begins with `agent`."""
         found = [one for one in self.requests if re.fullmatch(path, one.path)]
         return [one for one in found if one.agent.startswith(agent)]
 
     def goes_away(self) -> None:
-        """From now on connections are refused; those that are open are cut."""
+        """Refuse connections from now on, and cut the open ones."""
         self._do(self._stop_listening())
 
     def cuts(self) -> None:
@@ -148,11 +148,11 @@ class FaultyServer:
         self._do(self._abort())
 
     def comes_back(self) -> None:
-        """From now on connections are taken."""
+        """Accept connections from now on."""
         self._do(self._listen())
 
     def run(self, ready: "Future[None]") -> None:
-        """The thread: serve until `end`."""
+        """Serve until `end`: the function of the thread."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._begin())
@@ -214,15 +214,15 @@ class FaultyServer:
                 connection.transport.abort()
 
     def verb(self, request: web.Request) -> str:
-        """What kind of request it is."""
+        """Return the kind of a request: here its method."""
         return request.method
 
     def refusal(self, fault: Fault) -> web.Response:
-        """The answer of a server of this kind that fails."""
+        """Return the answer that a failing server of this kind gives."""
         return web.json_response({"code": fault.error[0], "message": fault.error[1]}, status=fault.status)
 
     def _fault(self, request: Request) -> Fault:
-        """What happens to a request now."""
+        """Return the fault of this request, and count it; a fault without effect if none concerns it."""
         for number, fault in enumerate(self._faults):
             if fault.concerns(request) and (not fault.times or self._happened[number] < fault.times):
                 self._happened[number] += 1
@@ -316,7 +316,7 @@ class FaultyRegistry(FaultyServer):
     """A registry."""
 
     def refusal(self, fault: Fault) -> web.Response:
-        """As the OCI distribution specification has it."""
+        """Return an error answer of the OCI distribution specification."""
         code, message = fault.error
         body = {"errors": [{"code": code, "message": message, "detail": None}]}
         return web.json_response(body, status=fault.status, headers={**_API_VERSION, **fault.headers})

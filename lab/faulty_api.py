@@ -20,13 +20,13 @@ class FaultyApi(FaultyServer):
     """An API server."""
 
     def verb(self, request: web.Request) -> str:
-        """The verb as RBAC names it."""
+        """Return the verb as RBAC names it."""
         if request.method == "GET":
             return "watch" if request.query.get("watch") in ("true", "True", "1") else "list"
         return {"PATCH": "patch", "POST": "create", "PUT": "update", "DELETE": "delete"}.get(request.method, "")
 
     def refusal(self, fault: Fault) -> web.Response:
-        """An error answer: a Status of meta/v1."""
+        """Return an error answer: a Status of meta/v1."""
         reason, message = fault.error
         status = {
             "kind": "Status",
@@ -40,17 +40,17 @@ class FaultyApi(FaultyServer):
         return web.json_response(status, status=fault.status, headers=dict(fault.headers))
 
     def presents(self, certificate: Path, key: Path) -> None:
-        """From now on, show new connections another certificate."""
+        """Show another certificate to new connections from now on."""
         assert self._tls is not None
         self._tls.load_cert_chain(certificate, key)
 
     def count(self, verb: str = "") -> int:
-        """How many requests there were so far, of this verb or of any."""
+        """Return the number of requests so far, with this verb or with any."""
         return sum(one.verb == verb or not verb for one in self.requests)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a pod's container needs to be told to come here."""
+        """Environment variables that point a pod's container at this server."""
         host, _, port = self.address.rpartition(":")
         return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
 
@@ -64,7 +64,7 @@ def server_side(certificate: Path, key: Path) -> ssl.SSLContext:
 
 @contextmanager
 def faulty_api(lab: Lab) -> Iterator[FaultyApi]:
-    """Run one before the lab's API server, with a certificate of the lab's own authority. Raises LabError."""
+    """Run such a proxy before the lab's API server, with a certificate of the lab's own authority. Raises LabError."""
     if lab.settings.kubeconfig is not None:
         raise LabError("an API server that fails can be had in the lab's own cluster only: unset KUBECONFIG")
     keys = lab.settings.pki

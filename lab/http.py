@@ -1,4 +1,4 @@
-"""HTTP requests whose refusals are closed: an HTTPError is an open answer, and Python warns when nobody closes it."""
+"""HTTP requests that close refusals: an HTTPError is an open answer, and Python warns if it is never closed."""
 
 import urllib.error
 import urllib.request
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def opened(request: str | urllib.request.Request, **options: Any) -> Iterator[HTTPResponse]:
-    """Have the answer to a request; `options` are those of urlopen. Raises OSError, HTTPError among it."""
+    """Give the answer to a request; `options` are those of urlopen. Raises OSError, of which HTTPError is a kind."""
     try:
         with urllib.request.urlopen(request, **options) as answer:  # noqa: S310 -- the lab's own addresses
             yield answer

@@ -42,7 +42,7 @@ APT_OPTIONS_OF_MACHINE = ("Acquire::http::Proxy", "Acquire::https::", "Acquire::
 
 
 class Images:
-    """Builds with buildah in a storage of the lab's own, pushes to one registry."""
+    """Builder of the images: buildah with a storage of the lab's own, and one registry."""
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ class Images:
         return f"{self._address}/htcondor:{key}"
 
     def _other_htcondor(self) -> str:
-        """Ensure the image of a pool of another version: the package of a Debian suite that has it."""
+        """Ensure the image of a pool with another HTCondor, the package of a Debian suite; return its reference."""
         suite, folder = HTCONDOR_SUITES[self._settings.htcondor], HERE / "images/htcondor"
         key, name = digest_of([self._base_key(suite)], [folder]), f"htcondor-{self._settings.htcondor}"
         if not registry.holds(self._address, name, key):
@@ -162,7 +162,7 @@ class Images:
 
     @contextmanager
     def mounted(self, local: str) -> Iterator[Path]:
-        """The files of an image in the builder's storage."""
+        """Mount an image of the builder's storage; give the folder with its files."""
         environment = self._environment()
         container = run(self._buildah("from", "--pull-never", local), what=f"open {local}", env=environment).strip()
         try:
@@ -171,7 +171,7 @@ class Images:
             run(self._buildah("rm", container), what=f"close {local}", env=environment)
 
     def remove_apart(self) -> None:
-        """Forget what `build_apart` has built; a build that is cached finds its layers all the same."""
+        """Remove the images of `build_apart`; a cached build still finds its layers."""
         names = "localhost/k8spilot-lab/supply"
         listed = run(self._buildah("images", "--format", "{{.Name}}:{{.Tag}}"), what="list", env=self._environment())
         if found := [name for name in listed.split() if name.rpartition(":")[0] == names]:
@@ -180,7 +180,7 @@ class Images:
     def from_source(self, name: str, source: str | Path) -> str:
         """Build and push an image from a Dockerfile's text, or a folder that holds one; return its reference.
 
-        `name` is `name` or `name:tag`; without a tag, one is made from what the image is made of.
+        `name` is `name` or `name:tag`; without a tag, the tag is a digest of the image's sources.
         """
         inputs = [source] if isinstance(source, Path) else []
         texts = [source] if isinstance(source, str) else []
@@ -301,14 +301,14 @@ def digest_of(texts: Iterable[str], paths: Iterable[Path] = ()) -> str:
 
 
 def storage_driver(folder: Path) -> str:
-    """Return how buildah shall keep layers below `folder`: overlay is far faster where it can be."""
+    """Return buildah's storage driver for layers below `folder`: overlay where it works, since it is far faster."""
     kind = run(["stat", "--file-system", "--format=%T", folder], what=f"look at the file system of {folder}").strip()
     known = Path("/proc/filesystems").read_text().split()
     return "vfs" if kind == "overlayfs" or "overlay" not in known else "overlay"
 
 
 def machine_apt_options() -> list[str]:
-    """Return how this machine's apt reaches its mirror: proxies, authorities, patience with old lists."""
+    """Return options with which apt in a build reaches this machine's mirror: proxies, authorities, old lists."""
     dumped = run(["apt-config", "dump"], what="read apt's configuration")
     return [line.rstrip(";") for line in dumped.splitlines() if line.startswith(APT_OPTIONS_OF_MACHINE)]
 

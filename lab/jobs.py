@@ -1,4 +1,4 @@
-"""HTCondor jobs as users see them: submit on the access point, follow the event log, collect the output."""
+"""HTCondor jobs as users handle them: submit on the access point, follow the event log, collect the output."""
 
 import base64
 import io
@@ -38,7 +38,7 @@ DEFAULTS = {
     "request_memory": "128M",
     "request_disk": "1G",
 }
-"""What every submit description begins with; commands given later have priority."""
+"""Submit commands of every job. Commands of the caller have priority."""
 
 _STEPS: dict[str, Phase] = {
     "FileTransferEvent": BIND,
@@ -46,21 +46,21 @@ _STEPS: dict[str, Phase] = {
     "ShadowExceptionEvent": MATCH,
     "JobEvictedEvent": MATCH,
 }
-"""What a job waits for after an event: its files are transferred once its slot is claimed."""
+"""Phase of a job after an event. A file transfer means that the slot is claimed."""
 SLOW_SHADOW = "called during active transfer"
-"""HTCondor's own race on a busy access point: a short job has ended before its shadow has reaped the process that sent
-the input, and condor_shadow excepts when the output comes (src/condor_utils/file_transfer.cpp, FileTransfer::Download).
-The job goes back to the queue and runs again."""
+"""Words of the event of a race in HTCondor on a busy access point. A short job ends before its shadow has reaped the
+process that sent the input, and condor_shadow excepts when the output comes (FileTransfer::Download in
+src/condor_utils/file_transfer.cpp). The job goes back to the queue and runs again."""
 BAD_NEWS = frozenset({"JobHeldEvent", "JobAbortedEvent", "ShadowExceptionEvent", "JobEvictedEvent"})
 PATIENCE_S = 120.0
-"""For what is to happen some time: no promise. Six tests at a time share the pool, and a node of two cores."""
+"""Usual time limit of an event, in seconds. Six tests at a time share the pool and a node of two cores."""
 _LOOK_S = 0.05
 _queued: Counter[str] = Counter()
-"""Jobs of this process that are not removed yet, by the pilot that they are for."""
+"""Numbers of this process's jobs that are not removed yet, by the pilot that they are for."""
 
 
 class JobTrouble(LabError):
-    """A job did not reach the awaited state."""
+    """Raised when a job does not reach the awaited state."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Event:
     kind: str
     """HTCondor's name of the event's class: SubmitEvent, ExecuteEvent, JobTerminatedEvent, JobHeldEvent, ..."""
     seen: float
-    """When it was read here (time.monotonic)."""
+    """Time at which it was read here (time.monotonic)."""
     attributes: Mapping[str, Any]
 
     @property
     def at(self) -> float:
-        """When it happened, by the access point's clock: whole seconds since the epoch."""
+        """Time of the event by the access point's clock: whole seconds since the epoch."""
         return datetime.fromisoformat(str(self.attributes["EventTime"])).replace(tzinfo=UTC).timestamp()
 
 
@@ -87,7 +87,7 @@ class Jobs:
         self.lab = lab
         self.user = user
         self.folder = folder
-        """Where its files are, in the user's home."""
+        """Folder of the jobs, in the user's home."""
         self.cluster = cluster
         self.count = count
         self.events: list[Event] = []
@@ -98,7 +98,7 @@ class Jobs:
         self._log = htcondor2.JobEventLog(self._copy.name)
 
     def look(self) -> list[Event]:
-        """What has happened since the last look."""
+        """Read the event log; return the events since the last look."""
         found = []
         for block in self._stream.blocks(b"\n...\n"):
             # One whole event at a time: the reader waits a second for an event that is partial or missing.
@@ -138,7 +138,7 @@ class Jobs:
                     time.sleep(_LOOK_S)
 
     def _phase(self, proc: int) -> Phase:
-        """What job `proc` is waited for: its match, its bind, or its own end."""
+        """Return the phase that job `proc` is in: it waits for its match, for its bind, or for its own end."""
         last = next((one.kind for one in reversed(self.events) if one.proc == proc and one.kind in _STEPS), "")
         return _STEPS.get(last, MATCH)
 
@@ -154,7 +154,7 @@ class Jobs:
         return event
 
     def files(self) -> dict[str, bytes]:
-        """Fetch all files of the jobs' folder: what was submitted, and what came back."""
+        """Fetch all files of the jobs' folder: those of the submission, and the returned ones."""
         script = f"cd {shlex.quote(self.folder)} && tar -c . | base64"
         archive = base64.b64decode(self.lab.access_point(self.user, script))
         found = {}
@@ -178,7 +178,7 @@ class Jobs:
         self.lab.access_point(self.user, f"({script}) >/dev/null 2>&1; true")
 
     def close(self) -> None:
-        """Follow the event log no longer."""
+        """Stop following the event log."""
         self._stream.close()
         self._log.close()
         self._copy.close()
@@ -206,8 +206,8 @@ def submit(
 ) -> Jobs:
     """Submit `count` jobs as `user` and return them.
 
-    `commands` are submit commands over DEFAULTS. `files` are put beside the submit file; what begins with `#!` can
-    be executed. With `pilot`, only the pod of that name may run them. Raises LabError with condor_submit's words.
+    `commands` are submit commands over DEFAULTS. `files` are put beside the submit file; one that begins with `#!` is
+    executable. With `pilot`, only the pod of that name may run them. Raises LabError with condor_submit's words.
     """
     folder = f"jobs/{secrets.token_hex(6)}"
     chosen = {**DEFAULTS, **commands}
@@ -252,7 +252,7 @@ def wait_in_pool(lab: Lab, pilot: str, timeout: float = 60) -> None:
 
 
 def words(event: Event) -> str:
-    """Say what an event is about, in HTCondor's words."""
+    """Return a description of an event, in HTCondor's words."""
     facts = event.attributes
     if event.kind == "JobHeldEvent":
         return f"{facts.get('HoldReason')} ({facts.get('HoldReasonCode')}/{facts.get('HoldReasonSubCode')})"

@@ -42,7 +42,7 @@ _lock = threading.Lock()
 
 
 class ApiRefusal(LabError):
-    """The API server refuses a request: its Status."""
+    """Raised when the API server refuses a request; it has the Status of the answer."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"Error from server ({reason}): {message}" if reason else f"Error from server: {message}")
@@ -82,7 +82,7 @@ class KubeApi:
         return found
 
     def read(self, path: str, query: Query = (), *, timeout: float) -> bytes:
-        """Return what is at a path of the API."""
+        """Return the content at a path of the API."""
         with self._response("GET", path, query, timeout=timeout) as response:
             content: bytes = response.read()
             return content
@@ -190,7 +190,7 @@ class KubeApi:
 
 
 def _drain(socket: Any, channels: dict[int, bytearray], seconds: float) -> None:
-    """Take what has come, or comes first within `seconds`."""
+    """Read all messages that have come, or the first one that comes within `seconds`."""
     socket.update(timeout=seconds)
     for channel in channels:
         while piece := socket.read_channel(channel):

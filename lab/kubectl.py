@@ -1,7 +1,7 @@
-"""kubectl's commands that tests give most often, done in this process by `kube_api`; all others are the program's.
+"""The kubectl commands that tests give most often, executed in this process by `kube_api`. The program does all others.
 
-What is done here does the same as kubectl: its arguments, its output, the words of its errors. A command with an
-argument or a form that is unknown here is left to the program.
+A command that is executed here has the arguments, the output and the errors of kubectl. A command with an argument or a
+form that is unknown here is left to the program.
 """
 
 import json
@@ -19,7 +19,7 @@ from lab.patience import scaled
 from lab.shell import run
 
 Command = Callable[[KubeApi, float], str]
-"""Performs a command within so many seconds; returns what kubectl would write to its standard output."""
+"""Function that executes a command within some seconds and returns the standard output that kubectl would write."""
 Options = Mapping[str, str]
 Query = list[tuple[str, str | int]]
 
@@ -40,13 +40,14 @@ _SWITCHES: Final = frozenset(
     {"--ignore-not-found", "--show-managed-fields", "--wait", "--force", "--previous", "--stdin"}
 )
 _MOST_INPUT_CHARACTERS: Final = 64 * 1024
-"""More of it could wait for a command that waits for its output to be taken."""
+"""Limit of a command's standard input. A larger input could deadlock with a command that waits for its output's
+reader."""
 _STEP: Final = re.compile(r"\.([A-Za-z][\w-]*)|\[(\d+|\*)\]")
 _NOT_FOUND: Final = 404
 
 
 class _ForTheProgram(Exception):
-    """The command is not done here."""
+    """Raised when only the program kubectl can execute the command."""
 
 
 def perform(
@@ -58,7 +59,7 @@ def perform(
     stdin: str | None = None,
     timeout: float,
 ) -> str:
-    """Do a command of kubectl here, or by `program` where only that can; return its standard output.
+    """Execute a command of kubectl here, or by `program` where only that can; return its standard output.
 
     `what` completes the sentence "could not ..."; `timeout` is in seconds of a machine of usual speed. Raises LabError.
     """
@@ -74,7 +75,7 @@ def perform(
 
 
 def known(arguments: Sequence[str], stdin: str | None = None) -> Command | None:
-    """Return what does the command of a kubectl command line; None: only the program can."""
+    """Return the function that executes a kubectl command line; None if only the program can."""
     verb, *rest = arguments
     try:
         if verb == "exec":
@@ -85,7 +86,7 @@ def known(arguments: Sequence[str], stdin: str | None = None) -> Command | None:
 
 
 def _parse(words: Iterable[str], allowed: str) -> tuple[list[str], dict[str, str]]:
-    """Tell positional words from options, which are `allowed` (or --namespace); a switch is "true" or "false"."""
+    """Separate words from options, of which `allowed` and --namespace are known; a switch is "true" or "false"."""
     left, names, options = iter(words), [], {}
     for word in left:
         if not word.startswith("-") or word == "-":
@@ -117,7 +118,7 @@ class _Target:
 
     @classmethod
     def of(cls, words: Sequence[str], options: Options) -> "_Target":
-        """From `pod`, `pods`, `pod NAME...` or `pod/NAME`."""
+        """Read `pod`, `pods`, `pod NAME...` or `pod/NAME`."""
         if not words:
             raise _ForTheProgram
         kind, slash, name = words[0].partition("/")
@@ -190,7 +191,7 @@ def _printer(form: str, target: _Target) -> Callable[[Json], str]:
 
 
 def _select(found: list[Any], steps: Sequence[tuple[str, str]]) -> list[Any]:
-    """What a JSONPath of names, positions and [*] leads to; what is missing is left out, as kubectl does."""
+    """Return the values that a JSONPath of names, positions and [*] selects; like kubectl, leave out missing ones."""
     for name, index in steps:
         if name:
             found = [one[name] for one in found if isinstance(one, dict) and name in one]
@@ -279,7 +280,7 @@ def _do_wait(target: _Target, condition: str, patience: float, api: KubeApi, tim
 def _follow(
     api: KubeApi, target: _Target, name: str, is_enough: Callable[[Json | None], bool], deadline: float
 ) -> None:
-    """Return when `is_enough` says so of the object, or of None for none. Raises TimeoutError."""
+    """Return when `is_enough` is true of the object, or of None if there is none. Raises TimeoutError."""
     query: Query = [("fieldSelector", f"metadata.name={name}")]
     while (left := deadline - time.monotonic()) > 0:
         listed = api.get(target.list_path, query, timeout=left)
@@ -348,7 +349,7 @@ def _do_exec(
 
 
 def _container(api: KubeApi, target: _Target, options: Options, timeout: float) -> str:
-    """The container that is named, or the pod's default one."""
+    """Return the name of the container that is named, or of the pod's default one."""
     if "--container" in options:
         return options["--container"]
     pod = api.get(target.path(target.names[0]), timeout=timeout)

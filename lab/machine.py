@@ -42,14 +42,14 @@ PACKAGES = {
     "libseccomp-dev": "/usr/include/seccomp.h",
     "pkgconf": "/usr/bin/pkg-config",
 }
-"""Distribution packages of the lab, each with a file by which we see that it is installed."""
+"""Distribution packages of the lab, each with a file that shows that it is installed."""
 _OF_CRIO = {"conmon": "/usr/bin/conmon"}
 """Further packages that CRI-O needs."""
 
 MODULES = {"overlay": "/sys/module/overlay", "br_netfilter": "/proc/sys/net/bridge"}
-"""Modules of the kernel, each with a path by which we see that it is there. A kernel may have them built in.
+"""Modules of the kernel, each with a path that shows that it is there. A kernel may have them built in.
 
-Without br_netfilter, the answers of a Service come past the rules of kube-proxy where both pods are on one node."""
+Without br_netfilter, the answers of a Service bypass the rules of kube-proxy where both pods are on one node."""
 
 PORTS = {
     "kube-apiserver": (NODE_ADDRESS, API_PORT),
@@ -59,7 +59,7 @@ PORTS = {
     "etcd ": ("127.0.0.1", ETCD_PEER_PORT),
     "kube-proxy": ("127.0.0.1", PROXY_METRICS_PORT),
 }
-"""Where the lab's daemons listen."""
+"""Addresses and ports at which the lab's daemons listen."""
 
 
 def check_root() -> None:

@@ -49,7 +49,7 @@ SUITES: Final = {
     "attacks": r"tests\.attacks\.",
     "GPUs": r"tests\.e2e\.test_gpu",
 }
-"""Columns of the table: which modules of tests each has, as a pattern of their names."""
+"""Columns of the table: the test modules of each, as a pattern of their names."""
 
 VARIABLES: Final = (
     "K8SPILOT_LAB_KUBERNETES",
@@ -76,7 +76,7 @@ Row = dict[str, str]
 
 
 def main(chosen: Sequence[str]) -> int:
-    """Run what is to be run on each combination, and print the table; return 0 if all is well."""
+    """Run the demo and the tests on each combination, and print the table; return 0 if all have passed."""
     if unknown := [one for one in chosen if one not in COMBINATIONS]:
         print(f"matrix: {unknown[0]} is none of {', '.join(COMBINATIONS)}", file=sys.stderr)
         return 2

@@ -40,7 +40,7 @@ RULES = (
 
 
 def ensure(settings: Settings) -> None:
-    """Make the bridge with the node's address, the rules and the kernel settings; what is there stays."""
+    """Make the bridge with the node's address, the rules and the kernel settings; existing ones stay."""
     _keep_kernel_settings(settings)
     machine.load_modules()
     if not Path(f"/sys/class/net/{BRIDGE}").exists():
@@ -63,7 +63,7 @@ def ensure(settings: Settings) -> None:
 
 
 def remove(settings: Settings) -> None:
-    """Remove the bridge, the pods' ends of their links, all rules of the lab, and CNI's notes of it."""
+    """Remove the bridge, the host ends of the pods' links, all rules of the lab, and CNI's records."""
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         for port in Path(f"/sys/class/net/{BRIDGE}/brif").iterdir():
             # It may go by itself at this moment: its other end was in a pod that has just ended.

@@ -21,19 +21,19 @@ from lab.shell import run
 
 NAME: Final = "kube-router"
 _IPSET: Final = ("ipset", "libipset13", "libmnl0")
-"""Packages of the program that kube-router changes sets of addresses with. They are unpacked and not installed."""
+"""Packages of ipset, with which kube-router changes sets of addresses. They are unpacked and not installed."""
 _PATIENCE_S: Final = scaled(60.0)
 _READY: Final = "-N KUBE-POD-FW-"
-"""The chains of the pods, which kube-router writes last."""
+"""Part of a line of `iptables -S` for a pod's chain. kube-router writes these chains last."""
 _CHAINS: Final = r"KUBE-(?:ROUTER|NWPLCY|POD-FW)-\S+"
 """kube-router's chains, as a regular expression."""
 _SETS: Final = ("KUBE-SRC-", "KUBE-DST-", "kube-router-", "TMP-")
-"""How the names of the sets of addresses begin that kube-router makes."""
+"""Beginnings of the names of kube-router's sets of addresses."""
 
 
 @contextmanager
 def enforced(settings: Settings, progress: Progress) -> Iterator[None]:
-    """Enforce network policies for the body. Raises LabError."""
+    """Enforce network policies while the body runs. Raises LabError."""
     if settings.kubeconfig is not None:
         raise LabError("KUBECONFIG is set: the lab enforces network policies on its own node only")
     (folder,) = binaries.ensure(settings, progress, [binaries.NETWORK_POLICIES])
@@ -52,7 +52,7 @@ def _has_rules() -> bool:
 
 
 def stop(settings: Settings) -> None:
-    """End the enforcement, also that of a run that was killed. Raises LabError."""
+    """End the enforcement, also that of a killed run. Raises LabError."""
     daemons = Daemons(settings)
     if NAME not in daemons.known():
         return

@@ -32,7 +32,8 @@ from lab.settings import (
 from lab.shell import run
 
 PATIENCE_S = scaled(180.0)
-"""After an outage of the API server a kubelet may take a minute and a half to tell of its node again."""
+"""Time limit of the node's start, in seconds. After an outage of the API server a kubelet may need 90 s to report
+again."""
 _WITH_CLOUDS = ("1.33", "1.34", "1.35", "1.36")
 """Versions whose controller manager has controllers for clouds. They have nothing to do here."""
 _CONFIGURATIONS = {
@@ -44,12 +45,12 @@ _CLOUD_CONTROLLERS = ",-node-route-controller,-cloud-node-lifecycle-controller"
 
 
 def core(settings: Settings) -> tuple[str, ...]:
-    """Name the daemons without which the node is made anew: what the others believe is not true any more then."""
+    """Return the daemons whose loss makes a new node necessary: the state of the others is not true without them."""
     return "etcd", settings.runtime_daemon, "kube-apiserver"
 
 
 def start(settings: Settings, daemons: Daemons, pause_image: str) -> None:
-    """Start what does not run; return when the API answers and the kubelet was started. Idempotent."""
+    """Start the daemons that do not run; return when the API answers and the kubelet was started. Idempotent."""
     pki.ensure(settings)
     _write_configuration(settings, pause_image)
     for early in (_runtime(settings), _etcd(settings), _apiserver(settings)):
@@ -79,7 +80,7 @@ def wait_ready(settings: Settings, daemons: Daemons) -> None:
 
 
 def api_answers(settings: Settings) -> bool:
-    """Whether the API server says that it is ready."""
+    """Return whether the API server reports that it is ready."""
     authority = settings.pki / "ca.crt"
     if not authority.exists():
         return False
@@ -92,7 +93,7 @@ def api_answers(settings: Settings) -> bool:
 
 
 def runtime_answers(settings: Settings) -> bool:
-    """Whether the container runtime answers the kubelet's first request (CRI: runtime.v1.RuntimeService/Version).
+    """Return whether the container runtime answers the kubelet's first request (CRI: RuntimeService/Version).
 
     containerd answers `ctr` up to a second earlier, when its CRI plugin is not initialized yet.
     """
@@ -118,7 +119,7 @@ def runtime_answers(settings: Settings) -> bool:
 
 
 def _node_condition(settings: Settings) -> tuple[bool, str]:
-    """Return whether the node is Ready, and what it says of itself."""
+    """Return whether the node is Ready, and the message of that condition."""
     try:
         answer = commands.perform(
             kubectl(settings),
@@ -180,7 +181,7 @@ def _write_configuration(settings: Settings, pause_image: str) -> None:
 
 
 def _name_servers() -> list[str]:
-    """The machine's name servers as far as pods can reach them; never none."""
+    """Return those name servers of the machine that pods can reach; at least one."""
     lines = Path("/etc/resolv.conf").read_text().splitlines() if Path("/etc/resolv.conf").exists() else []
     servers = [line.split()[1] for line in lines if line.startswith("nameserver ") and len(line.split()) > 1]
     return [server for server in servers if not server.startswith("127.")][:3] or [NODE_ADDRESS]

@@ -34,7 +34,7 @@ class Entry:
     link: str = ""
 
     def tar_info(self) -> tarfile.TarInfo:
-        """As tar has it."""
+        """Return the entry as tarfile describes it."""
         info = tarfile.TarInfo(self.path)
         info.mode = self.mode
         if self.link:
@@ -56,7 +56,7 @@ class OciImage:
     """`config` of the image's configuration: Env, Cmd, Entrypoint, User, ..."""
     architecture: str = "amd64"
     platform: Mapping[str, Any] = field(default_factory=dict)
-    """What an index says of its platform beside, or in place of, architecture and system."""
+    """Additional fields of its platform in an index; they may replace architecture and operating system."""
 
 
 def layer(*entries: Entry) -> bytes:
@@ -78,7 +78,7 @@ def shell(folder_mode: int = 0o755) -> bytes:
 
 
 class Pusher:
-    """Puts images into the registry at `address` (host:port, plain HTTP). Its methods raise LabError."""
+    """Client that puts images into the registry at `address` (host:port, plain HTTP). Its methods raise LabError."""
 
     def __init__(self, address: str, user: str = "", password: str = "") -> None:
         self.address = address
@@ -123,7 +123,7 @@ class Pusher:
         return digest
 
     def digest(self, repository: str, tag: str) -> str:
-        """The digest of what is there as `repository:tag`."""
+        """Return the digest of the manifest `repository:tag`."""
         return self._ask(
             "HEAD", f"/v2/{repository}/manifests/{tag}", headers={"Accept": f"{MANIFEST}, {INDEX}"}
         ).getheader("Docker-Content-Digest", "")
@@ -189,5 +189,5 @@ def _encoded(document: Any) -> bytes:
 
 
 def digest_of(data: bytes) -> str:
-    """The digest that registries name `data` by."""
+    """Return the digest by which registries name `data`."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -26,7 +26,7 @@ from lab.shell import run
 
 PATIENCE_S = scaled(30.0)
 _LATE_S = 100
-"""A kubelet may look for its pods so late after an outage of the API server, and takes some seconds for one."""
+"""Time limit, in seconds, for a kubelet to find and start a new pod after an outage of the API server."""
 
 
 # --- the node's daemons ---
@@ -49,7 +49,7 @@ def kubelet_frozen(lab: Lab) -> Iterator[None]:
 
 @contextmanager
 def runtime_stopped(lab: Lab, *, kill: bool = False) -> Iterator[None]:
-    """End the container runtime, by SIGKILL if it is to, while containers run on.
+    """End the container runtime, by SIGKILL if `kill`, while containers run on.
 
     Afterwards it runs, and the node is Ready.
     """
@@ -80,7 +80,7 @@ def api_server_stopped(lab: Lab) -> Iterator[None]:
 
 
 def until_pods_start(lab: Lab) -> None:
-    """Return when the whole control plane and the kubelet do their work again: a Job of one pod comes to its end."""
+    """Return when the control plane and the kubelet work again: a Job of one pod has completed."""
     name = f"lab-canary-{secrets.token_hex(3)}"
     try:
         lab.kubectl("create", "job", name, "-n", lab.namespace, f"--image={lab.registry}/busybox", "--", "true")
@@ -135,7 +135,7 @@ def image_disk_full(lab: Lab, *, inodes: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _alone(lab: Lab) -> Iterator[None]:
-    """Let no `lab up` look at the node: it would take one whose runtime is away for broken and make another."""
+    """Keep `lab up` away from the node: it would take a node without its runtime for broken and make another."""
     check_own(lab)
     with testbed.LOCK.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -169,7 +169,7 @@ def _ended(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
 
 
 def _can_be_entered(lab: Lab) -> bool:
-    """Whether the runtime does what the kubelet asks for: it says that it is there before that."""
+    """Return whether the runtime executes the kubelet's requests: it reports that it is ready before that."""
     try:
         lab.kubectl("exec", "-n", POOL_NAMESPACE, CENTRAL_MANAGER, "--", "true")
     except LabError:

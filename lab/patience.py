@@ -1,7 +1,7 @@
-"""How much longer than usual everything takes on this machine, and what that means for time limits.
+"""The factor by which this machine is slower than usual, and time limits scaled by it.
 
-One factor for all limits of the lab and the tests, because an emulated or a busy machine is slower in everything.
-k8spilot's own limits are settings of its own, and stay.
+One factor serves all limits of the lab and the tests, because an emulated or a busy machine is slower in everything.
+k8spilot's own limits are settings of k8spilot, and do not change.
 """
 
 import os
@@ -12,7 +12,7 @@ VARIABLE: Final = "K8SPILOT_LAB_SLOWNESS"
 
 
 def _read(text: str) -> float:
-    """Return the factor, 1 where none is given; end the program with a sentence if it is no number from 1 to 1000."""
+    """Return the factor, 1 by default; end the program with a sentence if it is not a number from 1 to 1000."""
     try:
         factor = float(text or 1)
     except ValueError:
@@ -26,5 +26,5 @@ SLOWNESS: Final = _read(os.environ.get(VARIABLE, ""))
 
 
 def scaled(seconds: float) -> float:
-    """Return a time limit for this machine, from one for a machine of usual speed."""
+    """Return a time limit for this machine, given the one for a machine of usual speed."""
     return seconds * SLOWNESS

@@ -20,7 +20,8 @@ PILOT: Final = "pilot"
 MATCH: Final = "match"
 """A job waits, from its submission until its shadow begins the transfer of its files."""
 BIND: Final = "bind"
-"""From there until HTCondor's event log has the job's execution: the payload container gets the job's image."""
+"""From the end of the match until HTCondor's event log has the job's execution: the payload container gets its
+image."""
 JOB: Final = "job"
 """A job executes, until the event that ends it."""
 CLEAN_UP: Final = "clean-up"
@@ -33,7 +34,7 @@ _since: float = 0.0
 
 @contextmanager
 def phase(name: Phase) -> Iterator[None]:
-    """Count the time of the body as `name`; also a decorator of a function."""
+    """Count the time of the body as `name`; also usable as a decorator of a function."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

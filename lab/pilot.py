@@ -23,12 +23,12 @@ _DISCARD_GRACE_S = 15
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 SUPERVISOR = "libexec/[s]upervisor"
-"""In the command line of the supervisor, and not in that of the program that looks for it."""
+"""Pattern of the supervisor's command line. The brackets keep the program that looks for it from matching itself."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How several payload containers share the resources of the one in the manifest: options of `k8spilot slots`."""
+    """Division of the manifest's resources among several payload containers: options of `k8spilot slots`."""
 
     equal: bool = False
     gpu_containers: int | None = None
@@ -71,12 +71,12 @@ def deploy(
 
 
 def change(*operations: Mapping[str, Any]) -> dict[str, Any]:
-    """Part of an overlay's `patches`: operations of a JSON patch (RFC 6902) on the pod."""
+    """Return a part of an overlay's `patches`: operations of a JSON patch (RFC 6902) on the pod."""
     return {"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(operations)}
 
 
 def in_memory(volume: str, size: str) -> dict[str, Any]:
-    """Part of an overlay's `patches`: an emptyDir of the pod in memory, of at most `size` (a Kubernetes quantity)."""
+    """Return a part of an overlay's `patches`: an emptyDir of the pod in memory, of at most `size` (a quantity)."""
     patch = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -95,10 +95,10 @@ def delete(lab: Lab, name: str = "pilot") -> None:
 
 @phase(CLEAN_UP)
 def discard(lab: Lab, *names: str, namespace: str | None = None) -> None:
-    """Remove pods that nobody looks at any more, without waiting for their end.
+    """Delete pods without waiting for their end.
 
-    They have some seconds to end by themselves: HTCondor takes its slot out of the pool then, where the ad of one that
-    is killed stays for a quarter of an hour.
+    They have some seconds to end by themselves: HTCondor then takes its slot out of the pool. The ad of a pod that is
+    killed stays in the pool for a quarter of an hour.
     """
     where = ("-n", namespace or lab.namespace, "--ignore-not-found", "--wait=false")
     lab.kubectl("delete", "pod", *names, *where, f"--grace-period={_DISCARD_GRACE_S}")
@@ -110,17 +110,17 @@ def inside(lab: Lab, name: str, script: str, container: str = "pilot") -> str:
 
 
 def runs(lab: Lab, name: str) -> bool:
-    """Whether the containers of the pod `name` run. Raises LabError."""
+    """Return whether the containers of the pod `name` run. Raises LabError."""
     return _runs(_pod(lab, name))
 
 
 def volumes(lab: Lab, name: str) -> dict[str, dict[str, Any]]:
-    """The volumes of the pod `name`, by their names."""
+    """Return the volumes of the pod `name`, by their names."""
     return {volume["name"]: volume for volume in _pod(lab, name)["spec"]["volumes"]}
 
 
 def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Mapping[str, Any] | None = None) -> Path:
-    """Write the kustomization for one pod into the lab's folder of temporary things; return its folder."""
+    """Write the kustomization for one pod into the lab's folder of temporary files; return its folder."""
     folder = lab.settings.overlays / name
     folder.mkdir(parents=True, exist_ok=True)
     image, _, tag = lab.image.rpartition(":")

@@ -14,12 +14,13 @@ from lab.patience import scaled
 from lab.phases import CLEAN_UP, PILOT, phase
 
 NO_LIMIT = 2**31 - 1
-"""With restartPolicy OnFailure, Jobs count restarts of init containers, too, and a native sidecar is one: each bind."""
+"""Limit of a Job's restarts. With restartPolicy OnFailure, Jobs count restarts of init containers, native sidecars
+among them: each bind is one."""
 
 
 @phase(PILOT)
 def deploy(lab: Lab, environments: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Make a Job for each name, with a pod whose pilot has these variables more; return the pods' names.
+    """Make a Job for each name; the pilot of its pod has these additional variables. Return the pods' names.
 
     They are in the pool when this returns. Raises LabError.
     """
@@ -42,7 +43,7 @@ def delete(lab: Lab, *names: str) -> None:
 
 
 def is_complete(lab: Lab, name: str) -> bool:
-    """Whether the Job has come to its end, and its pod has succeeded."""
+    """Return whether the Job is complete, and its pod has succeeded."""
     job = json.loads(lab.kubectl("get", "job", name, "-n", lab.namespace, "-o", "json"))
     conditions = {one["type"] for one in job["status"].get("conditions", ()) if one["status"] == "True"}
     if "Failed" in conditions:

@@ -19,13 +19,13 @@ EARLIER = dt.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a certificate is for."""
+    """Subject of a certificate."""
 
     file: str
     name: str
     group: str | None = None
     hosts: tuple[str, ...] = ()
-    """DNS names and addresses of a server; none for a mere client."""
+    """DNS names and addresses of a server; empty for a client."""
     has_kubeconfig: bool = True
 
 
@@ -75,7 +75,7 @@ def ensure(settings: Settings) -> None:
 
 
 def new_server(folder: Path, server: Identity = IDENTITIES[0]) -> None:
-    """Make another authority (ca.crt), with a key and a certificate of it for `server`: its `file`.crt and .key."""
+    """Make another authority (ca.crt), and a key and a certificate of it for `server`: its `file`.crt and .key."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key)
     _write_certificate(folder / "ca.crt", authority)

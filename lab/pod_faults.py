@@ -28,16 +28,16 @@ PATIENCE_S = scaled(30.0)
 PAYLOAD_UID = 65534
 _KILLER = Path(__file__).with_name("runc_init_killer.py")
 _FEW_INODES = 16
-"""So many are left for what a pod makes at the same moment, and then used up."""
+"""Number of inodes that are left at first, for files that a pod makes at the same moment, and then used up."""
 _CHUNK = 1 << 20
-"""Bytes that are written at once to fill a volume."""
+"""Bytes of one write when a volume is filled."""
 
 
 @contextmanager
 def network_cut(lab: Lab, pod: str) -> Iterator[None]:
-    """Let no packet pass between the pilot pod `pod` and the pool, in neither direction, and tell nobody of it.
+    """Drop all packets between the pilot pod `pod` and the pool, in both directions, without an answer.
 
-    What the pod has with others (API server, registry) goes on.
+    The pod's other connections (API server, registry) work.
     """
     with _cut_from(lab, pod, _pool_addresses(lab)):
         yield
@@ -45,7 +45,7 @@ def network_cut(lab: Lab, pod: str) -> Iterator[None]:
 
 @contextmanager
 def access_point_cut(lab: Lab, pod: str) -> Iterator[None]:
-    """Let no packet pass between the pod `pod` and the pool's access point, and tell nobody of it."""
+    """Drop all packets between the pod `pod` and the pool's access point, without an answer."""
     query = ("get", "pod", ACCESS_POINT, "-n", POOL_NAMESPACE, "-o", "jsonpath={.status.podIP}")
     with _cut_from(lab, pod, [lab.kubectl(*query)]):
         yield
@@ -53,7 +53,7 @@ def access_point_cut(lab: Lab, pod: str) -> Iterator[None]:
 
 @contextmanager
 def api_server_cut(lab: Lab, pod: str) -> Iterator[None]:
-    """Let no packet of the pod `pod` pass to the API server, and tell nobody of it."""
+    """Drop all packets of the pod `pod` to the API server, without an answer."""
     service = lab.kubectl("get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
     query = ("get", "endpoints", "kubernetes", "-n", "default", "-o")
     address, port = lab.kubectl(*query, "jsonpath={.subsets[0].addresses[0].ip} {.subsets[0].ports[0].port}").split()
@@ -141,7 +141,7 @@ def payload_frozen(lab: Lab, pod: str) -> Iterator[None]:
 
 
 def _freezers(container: str) -> list[Path]:
-    """The files that stop and start a container; none if it has ended."""
+    """Return the files that freeze and thaw a container; none if it has ended."""
     names = ("freezer.state", "cgroup.freeze")
     return [folder / name for name in names for folder in cgroups.of_container(container, name)]
 
@@ -177,7 +177,7 @@ def volume_full(lab: Lab, pod: str, volume: str, *, inodes: bool = False) -> Ite
 
 
 def _fill(folder: Path, *, with_files: bool) -> None:
-    """Write until there is no room: what was free a moment ago may be less by now, since others write there too."""
+    """Write until there is no room. Others write there too, so the space that was free before may be less by now."""
     try:
         if with_files:
             for number in itertools.count():

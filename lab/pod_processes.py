@@ -30,12 +30,12 @@ def check_own(lab: Lab) -> None:
 
 
 def uid_of(lab: Lab, pod: str) -> str:
-    """The pod's `metadata.uid`."""
+    """Return the pod's `metadata.uid`."""
     return lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "jsonpath={.metadata.uid}")
 
 
 def container_id(lab: Lab, pod: str, container: str) -> str:
-    """The runtime's name of a pod's container, without the scheme."""
+    """Return the runtime's id of a pod's container, without the scheme."""
     found = json.loads(lab.kubectl("get", "pod", pod, "-n", lab.namespace, "-o", "json"))["status"]
     statuses = [*found.get("initContainerStatuses", []), *found.get("containerStatuses", [])]
     status: dict[str, object] = next((one for one in statuses if one["name"] == container), {})
@@ -45,7 +45,7 @@ def container_id(lab: Lab, pod: str, container: str) -> str:
 
 
 def payload_init(lab: Lab, pod: str, container: str = "payload") -> int:
-    """Process id of the first process of a payload container of the pod."""
+    """Return the process id of the first process of a payload container of the pod."""
     check_own(lab)
     there = cgroups.processes(container_id(lab, pod, container))
     for process in there:
@@ -56,7 +56,7 @@ def payload_init(lab: Lab, pod: str, container: str = "payload") -> int:
 
 
 def command_lines(lab: Lab, pod: str, pattern: str) -> dict[int, str]:
-    """Command lines of the pod's processes in which `pattern` is found, by process id."""
+    """Return the command lines of the pod's processes in which `pattern` is found, by process id."""
     check_own(lab)
     found: dict[int, str] = {}
     for process in cgroups.processes(uid_of(lab, pod)):
@@ -68,7 +68,7 @@ def command_lines(lab: Lab, pod: str, pattern: str) -> dict[int, str]:
 
 
 def oldest(lab: Lab, pod: str, pattern: str) -> int:
-    """Process id of the oldest process of the pod with `pattern` in its command line; waits for some seconds for one.
+    """Return the process id of the pod's oldest process with `pattern` in its command line; wait some seconds for one.
 
     Args:
         lab: whose node.

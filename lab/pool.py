@@ -38,20 +38,20 @@ SEC_CLIENT_AUTHENTICATION = OPTIONAL
 SEC_CLIENT_INTEGRITY = OPTIONAL
 SEC_CLIENT_ENCRYPTION = OPTIONAL
 """
-"""What `use security:recommended` is since HTCondor 24: everybody may read."""
+"""Meaning of `use security:recommended` since HTCondor 24: everybody may read."""
 OWNER = {"app.kubernetes.io/managed-by": "k8spilot-lab"}
 PILOT_RIGHTS = ("ADVERTISE_STARTD", "ADVERTISE_MASTER", "READ")
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Deploys the pool with one image to one cluster."""
+    """The pool in one cluster, deployed with one image."""
 
     settings: Settings
     image: str
 
     def ensure(self) -> None:
-        """Bring the pool up, or what of it is missing, ill or out of date; return when it takes jobs."""
+        """Deploy those parts of the pool that are missing, unhealthy or out of date; return when it takes jobs."""
         self._apply((FOLDER / "namespaces.yaml").read_text(), "make the namespaces")
         if not self._exists("secret", "signing-key"):
             self._apply(_dump(_secret("signing-key", {"signing-key": secrets.token_bytes(64)})), "keep the pool's key")
@@ -70,7 +70,7 @@ class Pool:
         self._wait(ACCESS_POINT)
 
     def remove(self) -> None:
-        """Remove the namespaces that the lab made, with all that is in them."""
+        """Remove the namespaces of the lab, with all their objects."""
         selector = ",".join(f"{key}={value}" for key, value in OWNER.items())
         self._kubectl("delete", "namespace", "--selector", selector, "--ignore-not-found", what="remove the namespaces")
 
@@ -83,7 +83,7 @@ class Pool:
         return self._kubectl(*query, what="ask for the central manager's address").strip()
 
     def _deploy(self, name: str) -> None:
-        """Create the pod `name` unless it is there as it should be."""
+        """Create the pod `name`; replace one that differs or is unhealthy."""
         values = {"pool_domain": POOL_DOMAIN, "image": self.image, "collector": self._collector_value(name)}
         security = "use security:recommended\n" if self.settings.htcondor == HTCONDOR else _OLD_SECURITY
         files = {"00-security": security, "start.sh": (FOLDER / "start.sh").read_text()}

@@ -20,9 +20,8 @@ from lab.shell import check_cancelled, last_words
 
 GRACE_S = scaled(5.0)
 _GOGC: Final = "400"
-"""Garbage collection at five times the heap that is in use, as the daemons are written in Go and the machine has the
-memory. With the usual twice, the API server, the kubelet and the controller manager take a tenth more processor time.
-"""
+"""Garbage collection at five times the heap in use: the daemons are written in Go, and the machine has the memory.
+With the usual twice, the API server, the kubelet and the controller manager take a tenth more processor time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Daemons:
     """The daemons of one lab. Their process ids and start times are kept in the state folder."""
 
     _children: ClassVar[dict[str, subprocess.Popen[bytes]]] = {}
-    """Of this process, for as long as it lasts: a daemon outlives the object that started it."""
+    """Child processes of this process, by name. They are kept here because a daemon outlives the object that started
+    it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -68,11 +68,11 @@ class Daemons:
         return True
 
     def log(self, name: str) -> Path:
-        """Where the daemon `name` writes what it has to say."""
+        """Return the file to which the daemon `name` writes its output."""
         return self._settings.logs / f"{name}.log"
 
     def find(self, name: str) -> psutil.Process | None:
-        """Return the live process of the daemon `name`, None if it is gone (or its number is another's now)."""
+        """Return the live process of the daemon `name`; None if it has ended, even if its number is another's now."""
         try:
             record = json.loads((self._records / name).read_text())
             process = psutil.Process(record["pid"])
@@ -83,7 +83,7 @@ class Daemons:
         return process if alive else None
 
     def forget(self, name: str) -> None:
-        """Take the daemon `name`, which has ended, for none of this lab's any more."""
+        """Forget the record of the daemon `name`, which has ended."""
         (self._records / name).unlink(missing_ok=True)
 
     def check(self, name: str) -> None:
@@ -106,10 +106,10 @@ class Daemons:
         pause: float = 0.05,
         others: Iterable[str] = (),
     ) -> None:
-        """Return when `condition` holds; look again after each `pause`, in seconds.
+        """Return when `condition` holds; check it after each `pause`, in seconds.
 
-        `words` say of the daemon `name` what is wrong if it does not hold. Raises LabError: that daemon or one of
-        `others`, which it needs, has ended, the condition does not hold within `seconds`, or the work is called off.
+        Raises LabError in three cases: the daemon `name`, or one of `others` that it needs, has ended; the condition
+        does not hold within `seconds`, and `words` say what is wrong with `name`; the work is called off.
         """
         deadline = time.monotonic() + seconds
         while not condition():
@@ -137,7 +137,7 @@ class Daemons:
 
 
 def strays(settings: Settings) -> Iterator[psutil.Process]:
-    """Find processes of any lab on this machine that no record names: by program, or by shim address."""
+    """Find processes of any lab on this machine without a record: by program, or by shim address."""
     programs = f"{settings.cache / 'programs'}/"
     links = f"{settings.bin}/"
     for process in psutil.process_iter():
@@ -157,7 +157,7 @@ def strays(settings: Settings) -> Iterator[psutil.Process]:
 
 
 def end(processes: Iterable[psutil.Process], *, grace_s: float = GRACE_S) -> None:
-    """Ask processes to end (with no grace: make them), make those that did not, and return when all are gone."""
+    """Terminate processes (without grace: kill them), kill those that do not end, and return when all have ended."""
     alive = list(processes)
     if grace_s > 0:
         _signal(alive, signal.SIGTERM)
@@ -169,7 +169,7 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float = GRACE_S) -> Non
 
 
 def _wait(processes: list[psutil.Process], patience_s: float) -> list[psutil.Process]:
-    """Return those that have not ended after `patience_s` seconds; one that nobody has reaped yet has ended."""
+    """Return the processes that have not ended after `patience_s` seconds; a zombie counts as ended."""
     deadline = time.monotonic() + patience_s
     while True:
         processes = [process for process in processes if _lives(process)]

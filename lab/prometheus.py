@@ -24,16 +24,17 @@ from lab.processes import Daemon, Daemons
 NAME = "prometheus"
 PATIENCE_S = scaled(30.0)
 INTERVAL = "5s"
-"""Also the limit of a scrape, which may not be longer: a pilot on a busy node takes more than a second at times."""
+"""Scrape interval, and limit of a scrape, which may not be longer: a pilot on a busy node may need more than a
+second."""
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     url: str
     promtool: Path
-    """The program that says what it thinks of metrics and rules."""
+    """Path of the program that checks metrics and rules."""
 
     def get(self, path: str, **query: str) -> Any:
         """Ask its HTTP API (/api/v1/...); return the data in the answer."""
@@ -41,18 +42,18 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def value(self, expression: str) -> float | None:
-        """What an expression with one series is now, or None if it has none."""
+        """Return the present value of an expression with one series, or None if it has none."""
         found = self.get("query", query=expression)["result"]
         return float(found[0]["value"][1]) if found else None
 
     def lint(self, text: str) -> str:
-        """What promtool has to say of metrics as they are scraped; nothing if they are as they should be."""
+        """Return promtool's complaints about metrics in the form in which they are scraped; empty if there are none."""
         command: list[str | Path] = [self.promtool, "check", "metrics"]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=False).stderr
 
 
 def promtool(lab: Lab, *arguments: str) -> str:
-    """Run Prometheus's own tool; return what it finds wrong. Raises LabError without the package."""
+    """Run Prometheus's own tool; return its complaints. Raises LabError without the package."""
     program = machine.unpack_packages(lab.settings, lab.progress, NAME, [NAME]) / "usr/bin/promtool"
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     return done.stdout + done.stderr if done.returncode else ""

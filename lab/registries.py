@@ -38,7 +38,7 @@ class PrivateRegistry:
     password: str = _PASSWORD
 
     def docker_config(self, password: str | None = None) -> str:
-        """The credentials as Docker's config.json has them, or wrong ones."""
+        """Return the credentials as Docker's config.json has them, or wrong ones."""
         secret = base64.b64encode(f"{self.user}:{password or self.password}".encode()).decode()
         return json.dumps({"auths": {self.address: {"auth": secret}}})
 
@@ -66,7 +66,7 @@ def private_registry(lab: Lab) -> Iterator[PrivateRegistry]:
 
 @contextmanager
 def faulty_registry(lab: Lab) -> Iterator[faulty.FaultyRegistry]:
-    """Run a registry with what the lab's has, which fails when it is told to. Raises LabError."""
+    """Run a proxy before the lab's registry, with faults on demand. Raises LabError."""
     _check(lab)
     with (
         faulty.serving(faulty.FaultyRegistry(f"http://{lab.registry}")) as found,

@@ -44,12 +44,12 @@ def serve(settings: Settings, daemons: Daemons, progress: Progress, address: str
 
 
 def answers(address: str) -> bool:
-    """Whether a registry speaks plain HTTP at `address` (host:port)."""
+    """Return whether a registry speaks plain HTTP at `address` (host:port)."""
     return _ask(address, "GET", "/v2/") in {200, 401}
 
 
 def holds(address: str, name: str, tag: str) -> bool:
-    """Whether the registry at `address` has the image `name:tag`."""
+    """Return whether the registry at `address` has the image `name:tag`."""
     return _ask(address, "HEAD", f"/v2/{name}/manifests/{tag}") == 200
 
 

@@ -1,6 +1,6 @@
 """Program: kill the first process of a pod's next container while the runtime prepares it (`runc init`).
 
-It has no time to spare: it runs under a realtime policy, and loads nothing but these modules (lab/pod_faults.py).
+Each millisecond counts: it runs under a realtime policy, and imports only these modules (lab/pod_faults.py).
 """
 
 import os

@@ -23,7 +23,7 @@ from lab.settings import NODE_ADDRESS, Settings
 BUCKET: Final = "bucket"
 REGION: Final = "lab"
 SERVER: Final = Identity("server", "server", hosts=(NODE_ADDRESS,))
-"""Whom the certificates are for: every server of this machine, as pods reach it."""
+"""Subject of the certificates: every server of this machine, by the address that pods reach it at."""
 _HEALTH: Final = "/health"
 _PATIENCE_S: Final = scaled(30.0)
 
@@ -42,13 +42,13 @@ class S3:
     """Folder with the bucket's objects."""
 
     def url(self, name: str) -> str:
-        """The object `name` as users of HTCondor write it (HTCondor manual, "File Transfer Using a URL")."""
+        """Return the URL of an object as users of HTCondor write it (HTCondor manual, "File Transfer Using a URL")."""
         return f"s3://{self.address}/{BUCKET}/{name}"
 
 
 @contextmanager
 def serving(settings: Settings, progress: Progress) -> Iterator[S3]:
-    """Run a server for the body. Raises LabError."""
+    """Run a server while the body runs. Raises LabError."""
     if settings.kubeconfig is not None:
         raise LabError("KUBECONFIG is set: an S3 server of this machine is reached by pods of the lab's own node only")
     (programs,) = binaries.ensure(settings, progress, [binaries.S3])

@@ -19,15 +19,15 @@ KUBERNETES_VERSIONS = {
     "1.37": "v1.37.2",
 }
 KUBERNETES = "1.36"
-"""Without K8SPILOT_LAB_KUBERNETES."""
+"""Default of K8SPILOT_LAB_KUBERNETES."""
 HTCONDOR_SUITES = {"23.9": "trixie", "25.14": "forky"}
 """Debian's suites by the minor version of HTCondor that they have."""
 HTCONDOR = "25.14"
-"""Without K8SPILOT_LAB_HTCONDOR."""
+"""Default of K8SPILOT_LAB_HTCONDOR."""
 DEBIAN_SUITE = HTCONDOR_SUITES[HTCONDOR]
 RUNTIMES = ("containerd-1.7", "containerd-2.4", "crio-1.36")
 RUNTIME = "containerd-2.4"
-"""Without K8SPILOT_LAB_RUNTIME."""
+"""Default of K8SPILOT_LAB_RUNTIME."""
 
 BRIDGE = "k8spilot0"
 POD_NETWORK = "10.234.0.0/16"
@@ -58,12 +58,12 @@ MINIMUM_FREE_GIB = 6
 
 @dataclass(frozen=True)
 class Settings:
-    """Folders of this machine and what the environment chose."""
+    """Folders of this machine, and choices of the environment."""
 
     cache: Path
-    """What is worth keeping between labs: programs, images, the registry's data, times of long steps."""
+    """Folder of data that later labs use again: programs, images, the registry's data, times of long steps."""
     state: Path
-    """What belongs to the running lab alone; `down` removes it."""
+    """Folder of the running lab's data; `down` removes it."""
     kubeconfig: Path | None
     """The user's own cluster (KUBECONFIG); None: the lab builds a node."""
     image: str | None
@@ -83,7 +83,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """Read the environment; what is not set gets the usual place. Raises LabError."""
+        """Read the environment; unset variables have their defaults. Raises LabError."""
         own = Path("/var/lib/k8spilot-lab")
         named = os.environ.get("KUBECONFIG") or None
         foreign = Path(named.split(":")[0]) if named else None
@@ -130,7 +130,7 @@ class Settings:
 
     @property
     def images(self) -> Path:
-        """Where the node's runtime keeps images. A containerd does not read what a later one has written."""
+        """Folder in which the node's runtime keeps images. A containerd cannot read the folder of a later version."""
         return self.cache / ("containerd" if self.runtime == RUNTIME else self.runtime)
 
     @property
@@ -145,13 +145,13 @@ class Settings:
 
     @property
     def downloads(self) -> Path:
-        """Where the node's runtime writes layers that it downloads."""
+        """Folder to which the node's runtime downloads layers."""
         own = "io.containerd.content.v1.content/ingest" if self.runtime_daemon == "containerd" else "downloads"
         return self.images / own
 
     @property
     def runtime_socket(self) -> Path:
-        """Where the node's container runtime listens."""
+        """Socket of the node's container runtime."""
         return self.state / f"{self.runtime_daemon}.sock"
 
     @property

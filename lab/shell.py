@@ -70,7 +70,7 @@ def cancel() -> None:
 
 
 def check_cancelled() -> None:
-    """Raise LabError if the work was called off: for loops that wait without running a program."""
+    """Raise LabError if the work was called off: for loops that wait and run no program."""
     if _cancelled.is_set():
         raise LabError("called off, because something else failed")
 

@@ -33,7 +33,7 @@ class Stream:
 
     @classmethod
     def of_user_file(cls, lab: Lab, user: str, path: str) -> Self:
-        """Follow a file in `user`'s home on the access point, which may not be there yet."""
+        """Follow a file in `user`'s home on the access point; the file may not exist yet."""
         script = _FOLLOW.format(files=path)
         return cls(*access.argv(lab.settings, user, script))
 
@@ -45,30 +45,30 @@ class Stream:
 
     @classmethod
     def of_program(cls, lab: Lab, pod: str, *command: str) -> Self:
-        """Follow what a program writes that runs in the pilot container, and ends with this."""
+        """Follow the output of a program that runs in the pilot container and ends with this stream."""
         where = ("exec", "-i", "-n", lab.namespace, pod, "-c", "pilot", "--")
         script = '"$@" & cat >/dev/null; kill $! 2>/dev/null'
         return cls(*_kubectl(lab), *where, "sh", "-c", script, "sh", *command)
 
     @classmethod
     def of_pilot(cls, lab: Lab, pod: str) -> Self:
-        """Follow what the pilot itself says."""
+        """Follow the log of the pilot container."""
         command = [*_kubectl(lab), "logs", "--follow", "-n", lab.namespace, pod, "-c", lab.engine]
         return cls(*command, ends_with_input=False)
 
     def blocks(self, end: bytes = b"\n") -> Iterator[bytes]:
-        """What has come since the last call, in whole blocks with their `end`."""
+        """Return the data since the last call, in whole blocks with their `end`."""
         *whole, self._rest = (self._rest + self._reader.read()).split(end)
         for block in whole:
             yield block + end
 
     def lines(self) -> Iterator[str]:
-        """The whole lines that have come since the last call."""
+        """Return the whole lines since the last call."""
         for block in self.blocks():
             yield block.decode("utf-8", "replace").rstrip("\n")
 
     def close(self) -> None:
-        """Follow no longer; the far end has ended when this returns, if it can be reached."""
+        """Stop following. If the container can be reached, its side of the stream has ended when this returns."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         if not self._ends_with_input:

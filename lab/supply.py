@@ -24,12 +24,12 @@ from lab.progress import Progress
 from lab.settings import CHECKOUT, DEBIAN_SUITE, Settings
 
 EPOCH = 1_767_225_600
-"""The time of all files in an image that is built to be compared: 2026-01-01."""
+"""Time stamp of all files in an image that is built for a comparison: 2026-01-01."""
 BUILD = CHECKOUT / "build"
 
 
 def sbom(images: Images) -> Path:
-    """Write what is in the image as CycloneDX JSON; the same text for the same image. Return where."""
+    """Write the bill of materials of the image as CycloneDX JSON, the same text for the same image. Return its path."""
     image = images.build_apart("sbom", EPOCH, cached=True)
     with images.mounted(image) as root:
         found = [*debian(root), *python(root), *own(root)]
@@ -47,7 +47,7 @@ def sbom(images: Images) -> Path:
 
 
 def debian(root: Path) -> Iterator[Component]:
-    """The packages that dpkg has installed below `root`."""
+    """Give the packages that dpkg has installed below `root`."""
     for block in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
         entry = HeaderParser().parsestr(block)
         if entry["Status"] == "install ok installed":
@@ -56,14 +56,14 @@ def debian(root: Path) -> Iterator[Component]:
 
 
 def python(root: Path) -> Iterator[Component]:
-    """The distributions in the project's own environment."""
+    """Give the distributions in the project's own environment."""
     for path in sorted((root / "opt/k8spilot/lib").glob("python3*/site-packages/*.dist-info/METADATA")):
         entry = HeaderParser().parsestr(path.read_text())
         yield _component("pypi", entry["Name"].lower().replace("_", "-"), entry["Version"])
 
 
 def own(root: Path) -> Iterator[Component]:
-    """What was compiled for the image."""
+    """Give the programs that were compiled for the image."""
     for program in sorted((root / "opt/k8spilot/libexec").iterdir()):
         content = hashlib.sha256(program.read_bytes()).hexdigest()
         hashes = [HashType(alg=HashAlgorithm.SHA_256, content=content)]
@@ -76,14 +76,14 @@ def _component(kind: str, name: str, version: str, **more: Any) -> Component:
 
 
 def differences(images: Images) -> dict[str, list[str]]:
-    """Build the image twice without a cache; return which files differ, and in what."""
+    """Build the image twice without a cache; return the files that differ, each with its differences."""
     first, second = (images.build_apart(name, EPOCH, cached=False) for name in ("first", "second"))
     with images.mounted(first) as one, images.mounted(second) as other:
         return compared(one, other)
 
 
 def compared(one: Path, other: Path) -> dict[str, list[str]]:
-    """Path -> what differs there between two trees."""
+    """Return the differences between two trees, by path."""
     ours, theirs = dict(_tree(one)), dict(_tree(other))
     found: dict[str, list[str]] = {}
     for path in sorted(ours.keys() | theirs.keys()):

@@ -1,4 +1,4 @@
-"""Stop the lab and remove everything of it but the cache, whatever state it is in."""
+"""Removal of the lab in any state: its daemons stop, and everything but the cache is removed."""
 
 import contextlib
 import shutil
@@ -15,13 +15,13 @@ from lab.shell import run
 SHIM_SOCKETS = Path("/run/containerd")
 DOCKER_BRIDGE = "k8spilot1"
 DOCKER_PLUGINS = Path("/run/docker/plugins")
-"""The one folder that dockerd makes whatever its options say."""
+"""The one folder that dockerd makes whatever its options are."""
 
 
 def clean(settings: Settings, daemons: Daemons) -> None:
     """Remove every process, mount, namespace, bridge, rule, cgroup and file of the lab; the cache stays.
 
-    Works when parts are gone already, when all is gone, and twice in a row.
+    This works after a partial removal, and twice in a row.
     """
     # The kubelet first, or it would start anew what we are about to end. All but the registry may simply be
     # killed: what they keep is removed.
@@ -46,7 +46,7 @@ def clean(settings: Settings, daemons: Daemons) -> None:
 
 
 def mounts_below(*folders: Path) -> list[Path]:
-    """All mount points below `folders`, the innermost and latest first."""
+    """Return all mount points below `folders`, the innermost and latest first."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         point = Path(line.split(" ")[4].encode().decode("unicode_escape"))
@@ -65,7 +65,7 @@ def unmount_below(*folders: Path) -> None:
 
 
 def _remove_shim_sockets() -> None:
-    """Remove the sockets that our shims had; the folders stay if another containerd uses them."""
+    """Remove the sockets of the lab's shims; the folders stay if another containerd uses them."""
     for socket in (SHIM_SOCKETS / "s").glob("*"):
         answer = subprocess.run(["ss", "-xlH", "src", str(socket)], capture_output=True, text=True, check=False)
         if not answer.stdout.strip():
@@ -76,7 +76,7 @@ def _remove_shim_sockets() -> None:
 
 
 def remove_what_dockerd_makes() -> None:
-    """Remove what lab/dockerd.py's daemon, which has ended, made outside of its own folder."""
+    """Remove the files that the daemon of lab/dockerd.py, which has ended, made outside of its own folder."""
     if Path(f"/sys/class/net/{DOCKER_BRIDGE}").exists():
         run(["ip", "link", "delete", DOCKER_BRIDGE], what=f"remove the bridge {DOCKER_BRIDGE}")
     for empty in (DOCKER_PLUGINS, DOCKER_PLUGINS.parent):

@@ -36,7 +36,7 @@ class Facts:
 
 
 def up(settings: Settings, progress: Progress) -> Facts:
-    """Bring up what does not run; repair what died. Raises LabError."""
+    """Start the parts of the lab that do not run; repair those that have failed. Raises LabError."""
     with alone(settings, progress):
         facts = _up_elsewhere(settings, progress) if settings.kubeconfig else _up_here(settings, progress)
         target = facts_file(settings)
@@ -46,7 +46,7 @@ def up(settings: Settings, progress: Progress) -> Facts:
 
 
 def down(settings: Settings, progress: Progress) -> None:
-    """End the lab and leave nothing behind but the cache. Raises LabError."""
+    """End the lab, and remove everything but the cache. Raises LabError."""
     with alone(settings, progress):
         if settings.kubeconfig is not None:
             with progress.step("remove the lab's namespaces from the cluster"):
@@ -59,7 +59,7 @@ def down(settings: Settings, progress: Progress) -> None:
 
 
 def facts_file(settings: Settings) -> Path:
-    """Where the facts of a running lab are kept."""
+    """Return the file with the facts of a running lab."""
     if settings.kubeconfig is None:
         return settings.state / "lab.json"
     name = images.digest_of([str(settings.kubeconfig.resolve())])
@@ -155,12 +155,12 @@ def _start_node(settings: Settings, daemons: Daemons, progress: Progress, pause:
 
 
 def _verb(settings: Settings) -> str:
-    """The verb of a step, for its title: a part of a new lab is started, a part of a running lab only checked."""
+    """Return the verb of a step's title: a part of a new lab is started, a part of a running lab only checked."""
     return "check" if facts_file(settings).exists() else "start"
 
 
 def _is_broken(settings: Settings, daemons: Daemons) -> bool:
-    """Whether there are remains of a lab that cannot be repaired."""
+    """Return whether there are remains of a lab that cannot be repaired."""
     core_runs = [daemons.find(name) is not None for name in node.core(settings)]
     if all(core_runs):
         return _read(settings.state / "recipe") != _recipe(settings)
@@ -168,7 +168,7 @@ def _is_broken(settings: Settings, daemons: Daemons) -> bool:
 
 
 def _recipe(settings: Settings) -> str:
-    """A digest of everything that determines the node. A node with another digest is rebuilt and not repaired."""
+    """Return a digest of everything that determines the node. A node with another digest is rebuilt."""
     return images.digest_of(
         [module.key() for module in binaries.node_modules(settings)],
         [HERE / "config", HERE / "node.py", HERE / "settings.py", HERE / "images/pause"],
@@ -203,7 +203,7 @@ class SideBySide:
         self._begun: list[Future[Any]] = []
 
     def begin[T](self, task: Callable[[], T]) -> "Future[T]":
-        """Start `task`; its result() may be waited for by the others."""
+        """Start `task`; other tasks may wait for its result()."""
         future = self._threads.submit(task)
         self._begun.append(future)
         return future

@@ -20,7 +20,7 @@ from soak.campaign import Campaign, Report
 
 
 def main() -> int:
-    """Run a soak."""
+    """Run a soak; return the exit status."""
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--jobs", type=int, default=300, help="at least so many")
     parser.add_argument("--faults", type=int, default=100)

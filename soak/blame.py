@@ -7,28 +7,28 @@ from typing import Final
 from lab.patience import scaled
 
 _BEFORE_SECONDS: Final = 2.0
-"""HTCondor's event log has whole seconds."""
+"""Tolerance before a fault, since HTCondor's event log has whole seconds."""
 _AFTER_SECONDS: Final = scaled(5.0)
 """Time in which the pilot recovers from a fault: a new engine starts, or a new container."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One fault that was made."""
+    """A fault that was made."""
 
     fault: str
     pod: str
-    """Empty for faults of the whole node."""
+    """Name of the pod; empty for faults of the whole node."""
     container: int | None
     """Number of the payload container; None if it hit the whole pod."""
     began: float
     ended: float
-    """In seconds since 1970, as all times here."""
+    """Time of the end, in seconds since 1970, like all times here."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One start of a job."""
+    """A start of a job."""
 
     job: str
     pod: str
@@ -38,7 +38,7 @@ class Run:
 
 
 def unexplained(runs: Iterable[Run], hits: Sequence[Hit]) -> list[str]:
-    """Say which of these runs, which did not come to their own ends, no fault explains."""
+    """Describe those of these unfinished runs that no fault explains."""
     return [
         f"{run.job}: on container {run.container} of {run.pod} from {run.began:.0f} to {run.ended:.0f}"
         for run in runs

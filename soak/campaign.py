@@ -24,53 +24,53 @@ from soak.target import Target
 from soak.verdict import Story, Verdict, judge, unmade
 
 _REST_SECONDS: Final = 240.0
-"""For the jobs that are left when there are no more faults."""
+"""Time limit of the remaining jobs after the last fault."""
 _EASE_SECONDS: Final = 30.0
-"""Between two faults that end a whole container: the kubelet's back-off is not what is looked at here."""
+"""Pause between two faults that end a whole container, so that the kubelet's back-off has no effect."""
 
 _WEIGHED_JOBS: Final = 50
-"""The calm pilot's memory is measured each time that it has started so many more jobs."""
+"""Number of jobs that the calm pilot starts between two measurements of its memory."""
 
 _PLAY_MIB: Final = 1.5
-"""What caches and a heap in pieces may take, however few jobs there were: 400 outages of the API server, with a job
-after each, made 1.3 MiB, most of it in the first fifty."""
+"""Growth of memory that is allowed for caches and a fragmented heap, however few jobs there were. 400 outages of the
+API server, with a job after each, made 1.3 MiB, most of it in the first fifty."""
 _PLAY_MIB_EACH: Final = 0.25
-"""The same for each further payload container."""
+"""Allowed growth for each further payload container."""
 _PLAY_DESCRIPTORS: Final = 4
-"""A request that is just under way."""
+"""Number of additional descriptors that are allowed for a request under way."""
 
 
 @dataclass
 class Report:
-    """What came out."""
+    """Results of a soak."""
 
     seed: int
     seconds: float
     faults: list[str]
-    """Names, in order."""
+    """Names of the faults, in order."""
     verdict: Verdict
     trouble: list[str]
     """Faults that could not be made."""
     before: Figures
     after: Figures
-    """Of the pod that only the node's faults hit."""
+    """Figures of the calm pod, which only faults of the whole node hit, at the end; `before`: at the beginning."""
     calm_jobs: int
-    """Jobs that began there between the two."""
+    """Number of jobs that began on the calm pod between the two."""
     slots: int = 1
     """Payload containers of each pod."""
     memory: list[tuple[int, float]] = field(default_factory=list)
-    """The pilot's own memory (MiB) there, after so many jobs."""
+    """Memory of the calm pilot itself (MiB), each with the number of jobs that it had started."""
     hits: list[Hit] = field(default_factory=list)
     """The faults, with their times."""
 
     @property
     def growth(self) -> float:
-        """How much more memory of its own that pilot has than before, MiB."""
+        """Growth of the calm pilot's own memory, MiB."""
         return self.after.own - self.before.own
 
     @property
     def steady(self) -> bool:
-        """Whether that pilot is what it was before: the same engine, which keeps nothing of what it did."""
+        """Whether the calm pilot has not changed: the same engine, without growth of memory, descriptors or files."""
         before, after = self.before, self.after
         return (
             after.engine == before.engine
@@ -82,26 +82,26 @@ class Report:
 
 @dataclass
 class Campaign:
-    """One soak."""
+    """A soak."""
 
     lab: Lab
     seed: int
     jobs: int
-    """At least so many."""
+    """Least number of jobs."""
     faults: int
     minutes: float
-    """No new faults after that (scaled)."""
+    """Time after which no new faults are made (scaled)."""
     prefix: str
     say: Callable[[str], None]
     whole_node: bool = True
-    """Make faults of the whole node, too."""
+    """Whether faults of the whole node are made, too."""
     batch: int = 20
-    """Jobs of one submission. Half as many wait or run at any time."""
+    """Number of jobs of one submission. Half as many wait or run at any time."""
     slots: int = 1
     """Payload containers of each pod."""
     made: list[Hit] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
-    """Faults whose object was not there just then."""
+    """Names of faults whose object did not exist at that moment."""
     trouble: list[str] = field(default_factory=list)
     batches: list[Jobs] = field(default_factory=list)
     memory: list[tuple[int, float]] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Campaign:
         return Target(self.lab, f"{self.prefix}soak-calm", self.slots)
 
     def run(self) -> Report:
-        """Run it to its end."""
+        """Run the soak to its end."""
         began = time.monotonic()
         with ExitStack() as cleanup:
             for pod in (self.hit, self.calm):
@@ -199,13 +199,13 @@ class Campaign:
         )
 
     def _feed(self, ledger: Ledger, cleanup: ExitStack) -> None:
-        """Keep jobs waiting."""
+        """Submit jobs until enough of them wait or run."""
         self._look()
         while self._submitted() - self._ended() < self.batch // 2:
             self._submit(ledger, cleanup)
 
     def _weigh(self) -> None:
-        """Measure the calm pilot's own memory now and then; not while faults of the node may make that fail."""
+        """Measure the calm pilot's own memory from time to time, unless faults of the node could make that fail."""
         begun = self._begun_on_calm()
         if not self.whole_node and begun >= (self.memory[-1][0] if self.memory else 0) + _WEIGHED_JOBS:
             self.memory.append((begun, round(measure(self.lab, self.calm.name).own, 2)))
@@ -265,5 +265,5 @@ class Campaign:
         ]
 
     def _sizes(self, number: int) -> list[tuple[int, int]]:
-        """Submit commands with the size of a submission's jobs; empty for pods with one payload container."""
+        """Return the CPUs and MiB that each job of a submission requests; empty for pods with one payload container."""
         return [] if self.slots == 1 else workload.sizes(random.Random(f"{self.seed} {number}"), self.batch)

@@ -20,22 +20,23 @@ STARTD: Final = r"^\S*condor_startd\b"
 STARTER: Final = r"^\S*condor_starter "
 CLIENT: Final = "/docker-client start"
 PAYLOAD_INIT: Final = "^/k8spilot/bin/payload-init"
-"""In the command lines of a pod's processes."""
+"""Pattern of payload-init's command line, among those of a pod's processes."""
 
 Make = Callable[[Target, random.Random], int | None]
-"""Makes a fault of a pod; returns the number of the payload container that it hits, None if it hits the whole pod."""
+"""Function that makes a fault of a pod. It returns the number of the payload container that is hit; None: the whole
+pod."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind."""
+    """A kind of fault."""
 
     name: str
     make: Make
     weight: int = 2
-    """How often it is drawn, beside the others."""
+    """Relative frequency."""
     whole_node: bool = False
-    """It is not about one pod."""
+    """Whether it hits the whole node instead of one pod."""
 
 
 def _signal(number: signal.Signals, pattern: str) -> Make:
@@ -127,7 +128,7 @@ ONLY_CONTAINER: Final = (
     Fault("image changed by hand", _patch_image),
     Fault("job vacated", _vacate),
 )
-"""Of a pod with one payload container."""
+"""Faults of a pod with one payload container."""
 NODE: Final = (
     Fault("kubelet restarted", _node(outages.kubelet_stopped, 0, 4), whole_node=True),
     Fault("kubelet frozen for a while", _node(outages.kubelet_frozen, 1, 6), whole_node=True),
@@ -139,7 +140,7 @@ KINDS: Final = (*WHOLE_POD, *ONLY_CONTAINER, *NODE)
 
 
 def drawn(seed: int, kinds: Sequence[Fault] = KINDS, *, whole_node: bool = True) -> Iterator[Fault]:
-    """Draw faults without end, with those of the whole node or without: the same seed draws the same ones."""
+    """Draw faults without end, with or without those of the whole node. The same seed draws the same faults."""
     draw = random.Random(seed)
     kinds = [kind for kind in kinds if whole_node or not kind.whole_node]
     while True:

@@ -1,4 +1,4 @@
-"""A ledger of running jobs: the jobs report by HTTP, so it shows one that runs twice, whatever HTCondor knows."""
+"""A ledger of running jobs. The jobs report by HTTP, so it shows one that runs twice even if HTCondor does not know."""
 
 import threading
 import time
@@ -12,13 +12,13 @@ from lab.settings import NODE_ADDRESS
 
 @dataclass
 class Life:
-    """One run of a job's script."""
+    """A run of a job's script."""
 
     job: str
     began: float
-    """time.monotonic, as all times here."""
+    """Time of its first report (time.monotonic), like all times here."""
     last: float
-    """When it was heard of last."""
+    """Time of its last report."""
 
 
 class Ledger:
@@ -30,7 +30,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def hear(self, job: str, run: str) -> None:
-        """Note that run `run` of `job` lives."""
+        """Record that run `run` of `job` is alive."""
         now = time.monotonic()
         with self._lock:
             self.lives.setdefault(run, Life(job, now, now)).last = now
@@ -52,7 +52,7 @@ def kept() -> Iterator[Ledger]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Write no log."""
 
     with ThreadingHTTPServer((NODE_ADDRESS, 0), Handler) as server:
         server.daemon_threads = True

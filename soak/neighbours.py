@@ -1,4 +1,4 @@
-"""Faults of one payload container of several. The jobs in the other ones are its neighbours, and have to run on."""
+"""Faults of one of several payload containers. Jobs in the other ones are its neighbours, and must run on."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from soak.faults import CLIENT, NODE, STARTER, WHOLE_POD, Fault, Make, change_im
 from soak.target import SLOT, Target
 
 _FOUND_SECONDS: Final = 40.0
-"""For a job of a fault to get a slot, and to do its damage."""
+"""Time limit until a job that makes a fault has a slot and does its damage."""
 _HUNGRY: Final = "head -c 400000000 /dev/zero | tail -c 400000000 | wc -c; sleep 5"
 _SUICIDE: Final = "kill -KILL -1; sleep 60"
 
@@ -95,7 +95,7 @@ def number_of(event: Event) -> int | None:
 
 
 def _starve(pod: Target, _: random.Random) -> int | None:
-    """Let a job of another user take more memory than it may, until it is held."""
+    """Run a job of another user that takes more memory than it may, until it is held."""
     with _job(pod, f"{pod.lab.registry}/busybox", _HUNGRY) as jobs:
         number = number_of(_wait(jobs, "ExecuteEvent"))
         _wait(jobs, "JobHeldEvent")
@@ -103,7 +103,7 @@ def _starve(pod: Target, _: random.Random) -> int | None:
 
 
 def _kill_from_inside(pod: Target, _: random.Random) -> int | None:
-    """Let a job kill its container; HTCondor's starter looks at it for 20 s more, and removes the job here."""
+    """Run a job that kills its container. HTCondor's starter looks at it for 20 s more, so the job is removed here."""
     with _job(pod, f"{pod.lab.registry}/busybox", _SUICIDE) as jobs:
         number = number_of(_wait(jobs, "ExecuteEvent"))
         time.sleep(4)
@@ -111,7 +111,7 @@ def _kill_from_inside(pod: Target, _: random.Random) -> int | None:
 
 
 def _stall_pull(pod: Target, draw: random.Random) -> int | None:
-    """Let the pull of a new image stop in the middle for a while."""
+    """Stall the pull of a new image in the middle for a while."""
     with ExitStack() as undo:
         registry = undo.enter_context(faulty_registry(pod.lab))
         node = pod.lab.settings.runtime_agent
@@ -141,5 +141,5 @@ ONE_CONTAINER: Final = (
     Fault("job that kills its own container", _kill_from_inside, 1),
     Fault("pull that stalls for a while", _stall_pull, 2),
 )
-"""Of a pod with several payload containers."""
+"""Faults of one payload container, in a pod with several."""
 KINDS: Final = (*WHOLE_POD, *ONE_CONTAINER, *NODE)

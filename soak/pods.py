@@ -34,24 +34,25 @@ print(json.dumps(facts))
 
 @dataclass(frozen=True)
 class Figures:
-    """At one moment."""
+    """Measurements of a pilot at one moment."""
 
     engine: int
-    """Process id: another one is another engine."""
+    """Process id of the engine. It changes when the engine is restarted."""
     resident: float
-    """Engine and supervisor, MiB (Rss)."""
+    """Resident memory of engine and supervisor, MiB (Rss)."""
     own: float
-    """The part of it that they have written themselves, MiB: pages of libraries come and go with who else maps them."""
+    """Private dirty memory of both, MiB. The pages of libraries do not count: they depend on the other processes
+    that map them."""
     descriptors: int
-    """Of both."""
+    """Open descriptors of both."""
     files: int
-    """Left in sandboxes and temporary folders."""
+    """Number of files that are left in sandboxes and temporary folders."""
     cpu: float
-    """Used by both so far, seconds."""
+    """Processor seconds of both so far."""
 
 
 def measure(lab: Lab, pod: str) -> Figures:
-    """Look at the pod `pod`; raises LabError."""
+    """Measure the pod `pod`. Raises LabError."""
     facts = json.loads(inside(lab, pod, f"python3 -c '{_SCRIPT}'"))
     both = [facts[name] for name in ("engine", "supervisor")]
     return Figures(

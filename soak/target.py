@@ -1,4 +1,4 @@
-"""The pods of a soak: how they are deployed, and which payload container of a pod a fault hits."""
+"""The pods of a soak: their deployment, and the choice of the payload container that a fault hits."""
 
 import random
 import re
@@ -11,23 +11,23 @@ from lab.errors import NothingToHitError
 from lab.pod_processes import command_lines
 
 SLOT: Final = re.compile(r"(?<![^\W_])slot1_(\d+)(?![^\W_])")
-"""A dynamic slot in a command line or in a name. Its number is that of the payload container."""
+"""Pattern of a dynamic slot in a command line or in a name. Its number is that of the payload container."""
 CPUS_EACH: Final = 2
 MEMORY_MB_EACH: Final = 512
-"""A payload container's equal part of the pod. One job may request more."""
+"""MiB of each payload container if all have equal parts of the pod. One job may request more."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One pod."""
+    """A pod that faults hit."""
 
     lab: Lab
     name: str
     slots: int = 1
-    """Payload containers. With several, the pod has a partitionable slot."""
+    """Number of payload containers. With several, the pod has a partitionable slot."""
 
     def deploy(self) -> None:
-        """Deploy it, in place of one that is there: that one is deleted as kubectl does, and has ended then."""
+        """Deploy the pod. An existing one is deleted as by kubectl, and has ended before."""
         if self.slots == 1:
             pilot.deploy(self.lab, self.name)
             return
@@ -46,11 +46,11 @@ class Target:
         pilot.deploy(self.lab, self.name, overlay={"patches": [pilot.change(sizes)]}, slots=self.slots)
 
     def container(self, number: int) -> str:
-        """Name of a payload container."""
+        """Return the name of a payload container."""
         return "payload" if self.slots == 1 else f"payload-{number}"
 
     def slot(self, number: int) -> str:
-        """HTCondor's name of the slot of a payload container, without the machine's."""
+        """Return HTCondor's name of the slot of a payload container, without the machine's."""
         return f"slot1_{number}" if self.slots > 1 else "slot1"
 
     def any_number(self, draw: random.Random) -> int:
@@ -59,7 +59,7 @@ class Target:
         return draw.choice(busy or range(1, self.slots + 1))
 
     def with_process(self, pattern: str) -> dict[int, int]:
-        """Process ids of processes of slots, whose command lines name the slot, by the numbers of their containers."""
+        """Return one matching process of each slot that a command line names: its id by the container's number."""
         found = {}
         for process, line in command_lines(self.lab, self.name, pattern).items():
             if (slot := SLOT.search(line)) is not None:
@@ -67,7 +67,7 @@ class Target:
         return found
 
     def chosen_process(self, pattern: str, draw: random.Random) -> tuple[int, int]:
-        """Choose one of these processes: the number of its payload container, and its process id.
+        """Choose a process of `with_process`; return the number of its payload container, and its process id.
 
         Raises:
             NothingToHitError: there is none.

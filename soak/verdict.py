@@ -10,10 +10,10 @@ from soak.blame import Run
 from soak.ledger import Life
 
 STUCK_SECONDS = scaled(120.0)
-"""Seconds on this machine. A job without any event for longer is stuck, if it ran or could have run."""
+"""Seconds on this machine after which a job without any event is stuck, if it ran or could have run."""
 _OFTEN = 5
 _BEAT_SECONDS = 3.0
-"""Seconds. A run that reports for longer after the next run began has run at the same time."""
+"""Seconds. A run that still reports this long after the next run began has run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -22,42 +22,42 @@ class Story:
 
     name: str
     events: Sequence[tuple[str, float]]
-    """HTCondor's name of the event's class, and when it happened, in seconds, in order."""
+    """Events in order: HTCondor's name of the event's class, and its time in seconds."""
     code: int | None = None
     expected: int | None = None
-    """Exit code."""
+    """Exit code that is expected."""
     files: bool = True
-    """Whether what came back is right."""
+    """Whether the returned files are right."""
     detail: str = ""
     """Description of a wrong file."""
     is_large: bool = False
     """Whether the job requests more than a payload container's part of the pod: smaller jobs can keep it waiting."""
     broken_runs: Sequence[Run] = ()
-    """Starts after which it was started once more."""
+    """Starts of the job that were followed by another start."""
 
 
 @dataclass
 class Verdict:
-    """All of them."""
+    """Verdict on all jobs."""
 
     submitted: int = 0
     right: int = 0
     wrong: list[str] = field(default_factory=list)
-    """Ended with another result than they should have."""
+    """Jobs that ended with a wrong result."""
     lost: list[str] = field(default_factory=list)
-    """Did not come to their own end."""
+    """Jobs that did not end by themselves."""
     doubled: list[str] = field(default_factory=list)
-    """Ran twice at one time, or ended twice."""
+    """Jobs that ran twice at one time, or ended twice."""
     stuck: list[str] = field(default_factory=list)
     crowded_out: list[str] = field(default_factory=list)
-    """Large jobs that waited as long for a match, since smaller jobs of their user were given the claims of others of
-    that size: HTCondor's own rules."""
+    """Large jobs that waited so long for a match because HTCondor gave claims of their size to smaller jobs of their
+    user."""
     again: int = 0
-    """Were started more than once, by HTCondor's own rules."""
+    """Number of jobs that were started more than once, by HTCondor's own rules."""
     again_unhit: list[str] = field(default_factory=list)
     """Starts of jobs that ended early although no fault hit their payload containers or their pods."""
     reasons: dict[str, int] = field(default_factory=dict)
-    """Events that are no part of an undisturbed job's life."""
+    """Numbers of events that do not occur in the life of an undisturbed job."""
 
     @property
     def good(self) -> bool:
@@ -97,7 +97,7 @@ def judge(stories: Sequence[Story], lives: Mapping[str, Life]) -> Verdict:
 
 
 def _waits(story: Story) -> tuple[list[str], list[str]]:
-    """Say between which events nothing happened for too long, once the job had begun for the first time.
+    """Describe the times without an event that were too long, after the job had begun for the first time.
 
     Returns:
         Those in which the job was stuck, and those in which it is large and waited for a match.
@@ -115,5 +115,5 @@ def _waits(story: Story) -> tuple[list[str], list[str]]:
 
 
 def unmade(missed: Sequence[str], made: Sequence[str]) -> list[str]:
-    """Names of faults that met nothing to hit, often, and never anything: what they look for is something else."""
+    """Return the names of faults that often had no object and were never made: they look for the wrong thing."""
     return [name for name, times in Counter(missed).items() if times >= _OFTEN and name not in made]

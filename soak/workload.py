@@ -1,4 +1,4 @@
-"""The jobs of a soak: what they do, what they request, and what has to come back of each."""
+"""The jobs of a soak: their program, their requests, and their expected results."""
 
 import hashlib
 import random
@@ -16,10 +16,10 @@ from soak.target import CPUS_EACH, MEMORY_MB_EACH
 from soak.verdict import Story
 
 LEASE_SECONDS: Final = 60
-"""Of each job: what HTCondor's own rules make of a starter that went down with all that knew it takes this long."""
+"""Lease of each job, in seconds: the time after which HTCondor gives up a starter whose loss nobody could report."""
 _CPUS: Final = (1, 1, 1, 2, 2, 3, 4)
 _MEMORY_MB: Final = (64, 64, 100, 128, 256, 256, 512, 1024)
-"""Requests of the jobs for pods with several payload containers, as often as they are drawn."""
+"""Values that jobs for pods with several payload containers request; repetitions make a value more frequent."""
 _RUN_ENDS: Final = frozenset(
     {"JobEvictedEvent", "ShadowExceptionEvent", "JobReconnectFailedEvent", "JobTerminatedEvent"}
 )
@@ -29,12 +29,12 @@ _LIMITS: Final = (HERE / "scripts/limits.sh").read_text()
 
 
 def inputs(slots: int) -> dict[str, str]:
-    """Return the jobs' program, and in a pod with several payload containers what it checks the container's size by."""
+    """Return the jobs' program and, for several payload containers, the script that checks the container's size."""
     return {"job.sh": _JOB} if slots == 1 else {"job.sh": _JOB, "limits.sh": _LIMITS}
 
 
 def sizes(draw: random.Random, count: int) -> list[tuple[int, int]]:
-    """Draw what jobs for pods with several payload containers request: CPUs and MiB of memory of each."""
+    """Draw the requests of jobs for pods with several payload containers: CPUs and MiB of memory of each."""
     return [(draw.choice(_CPUS), draw.choice(_MEMORY_MB)) for _ in range(count)]
 
 
@@ -49,7 +49,7 @@ def requests(drawn: Sequence[tuple[int, int]]) -> dict[str, str]:
 
 
 def stories(number: int, batch: Jobs, pods: tuple[str, ...], drawn: Sequence[tuple[int, int]]) -> list[Story]:
-    """Tell what became of each job of a submission, of the sizes `drawn` if its jobs have mixed ones."""
+    """Describe the outcome of each job of a submission; `drawn` are the sizes of its jobs, if they differ."""
     files = batch.files()
     found = [_story(f"{number}.{proc}", proc, batch, files, pods) for proc in range(batch.count)]
     large = [cpus > CPUS_EACH or memory > MEMORY_MB_EACH for cpus, memory in drawn] or [False] * batch.count
@@ -75,7 +75,7 @@ def _story(name: str, proc: int, batch: Jobs, files: Mapping[str, bytes], pods: 
 
 
 def broken_runs(name: str, events: list[Event], pods: tuple[str, ...]) -> list[Run]:
-    """Return the starts of a job after which it was started once more."""
+    """Return the starts of a job that were followed by another start."""
     starts = [number for number, event in enumerate(events) if event.kind == "ExecuteEvent"]
     broken = []
     previous = 0
@@ -92,5 +92,5 @@ def broken_runs(name: str, events: list[Event], pods: tuple[str, ...]) -> list[R
 
 
 def time_of(event: Event) -> float:
-    """When it happened (seconds since 1970): while a fault is made nobody reads the log."""
+    """Return the time of an event in seconds since 1970. The event log has it: nobody reads the log during a fault."""
     return datetime.fromisoformat(event.attributes["EventTime"]).replace(tzinfo=UTC).timestamp()

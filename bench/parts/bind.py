@@ -26,7 +26,7 @@ _LINE_S = 5.0
 
 
 def measure(run: Run) -> None:
-    """Bind with the image on the node and not, exit to told; dockerd through the same requests."""
+    """Measure binds with and without the image on the node, the delay of the exit, and dockerd by the same requests."""
     name = run.pod("engine")
     with of_pilot(run.lab, name) as engine:
         engine.bind(run.image)
@@ -50,7 +50,7 @@ def measure(run: Run) -> None:
 
 
 class _Beside:
-    """k8spilot and the floors, with the same pause before each change."""
+    """Measurement of k8spilot beside the floors, with the same pause before each change."""
 
     def __init__(self, run: Run, pod: str, engine: Inside, floors: Mapping[str, Floor]) -> None:
         self._run = run
@@ -61,7 +61,7 @@ class _Beside:
         """Seconds that k8spilot's client waited for each bind."""
 
     def measure(self, image: Callable[[], str], rounds: int) -> dict[str, list[float]]:
-        """Seconds of each change to what `image` gives, in turn."""
+        """Return the seconds of each change to the image that `image` gives, in turn."""
         self.clients = []
 
         def change(bare: Floor) -> float:
@@ -74,7 +74,7 @@ class _Beside:
         return self._run.in_turn(contestants, rounds)
 
     def _bind(self, image: str) -> float:
-        """By the engine's own line of its log, which is waited for: the last one there may be an earlier bind's."""
+        """Bind; return the seconds in the engine's log. Wait for that line: the last one may be an earlier bind's."""
         before = len(self._binds())
         time.sleep(APART_SECONDS)
         self.clients.append(self._engine.bind(image))
@@ -92,14 +92,14 @@ class _Beside:
 
 
 def _warm(run: Run, beside: _Beside) -> None:
-    """The image is on the node: a change of the bare pods' sidecar and a bind, in turn."""
+    """Measure changes with the image on the node: those of the bare pods' sidecar and binds, in turn."""
     found = beside.measure(lambda: run.image, run.times(18, 5))
     _compare(run, "image on the node", found, beside.clients, BIND)
     pictures.distributions(run.picture("bind"), "A change of image, from the PATCH on", "s", found)
 
 
 def _cold(run: Run, beside: _Beside) -> None:
-    """The image is not on the node: 32 MiB that it has never seen."""
+    """Measure changes with an image of 32 MiB that the node does not have."""
     forget_fresh(run.lab)
     try:
         found = beside.measure(lambda: fresh(run.lab), run.times(4, 1))
@@ -120,7 +120,7 @@ def _compare(
 
 
 def _through_the_engine(run: Run, engines: dict[str, Inside]) -> None:
-    """What a client of Docker's API sees: pull to first instruction, and last word to the end of wait."""
+    """Measure by a client of Docker's API: pull to the first instruction, and the last output to the end of wait."""
     moments: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
 
     def of(name: str) -> Measurement:

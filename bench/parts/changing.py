@@ -11,7 +11,7 @@ ROUNDS, JOBS = 4, 14
 
 
 def measure(run: Run) -> None:
-    """From the begin of one job to the begin of the next in one claim; two images take turns, both on the node."""
+    """Measure from the begin of one job to the begin of the next in one claim; two images on the node take turns."""
     if (ours := run.point(RELISTING)) is None:
         raise LabError("the pilot with the component relist could not be deployed")
     points = {RELISTING: ours, **run.points()}

@@ -17,14 +17,14 @@ from soak import pods as engine
 
 ROUNDS = 3
 JOBS, PODS = 8, 2
-"""In a round."""
+"""Jobs of an execution point, and pods of a batch/v1 Job, in each round."""
 IDLE_SECONDS = 20
-"""In a round; the kernel counts processor in hundredths of a second, 0.05 % of a core in this time."""
+"""Idle time of a round. The kernel counts processor time in hundredths of a second: 0.05 % of a core in this time."""
 ALONE = "k8spilot alone (engine and supervisor)"
 
 
 def measure(run: Run) -> None:
-    """Idle, busy, and before the first job."""
+    """Measure pilots without jobs and with jobs, the sizes of images, and the start of a pilot."""
     point, points = run.k8spilot, run.points()
     time.sleep(3)
     _idle(run, point, points)
@@ -62,19 +62,20 @@ def _idle(run: Run, point: ExecutionPoint, points: dict[str, ExecutionPoint]) ->
 
 @dataclass
 class Busy:
-    """What jobs cost, each: one value for each round."""
+    """Costs of a job, one value for each round."""
 
     processor: list[float]
-    """Seconds: HTCondor's container, and who starts the jobs' containers (dockerd; kubelet and containerd)."""
+    """Processor seconds of HTCondor's container, and of the programs that start the jobs' containers: dockerd, or
+    kubelet and containerd."""
     node: list[float]
-    """Of that kubelet and containerd."""
+    """Processor seconds of the kubelet and containerd, a part of `processor`."""
     about: list[float]
-    """Requests about pods, Events and Jobs, of all clients."""
+    """Requests about pods, Events and Jobs, by all clients."""
     events: list[float]
-    """About pods, sent to watchers."""
+    """Watch events about pods that were sent to clients."""
 
     def add(self, seen: api_server.Counters, jobs: int, before: Used | None = None, after: Used | None = None) -> None:
-        """One more round."""
+        """Add the values of a round."""
         self.about.append(seen.about_pods / jobs)
         self.events.append(seen.events["pods"] / jobs)
         if before is not None and after is not None:
@@ -84,7 +85,7 @@ class Busy:
 
 
 def _busy(run: Run, points: dict[str, ExecutionPoint]) -> None:
-    """Empty jobs back to back: processor and requests for each of them."""
+    """Run empty jobs back to back; measure the processor time and the requests of each."""
     busy = {name: Busy([], [], [], []) for name in (*points, POD_PER_JOB)}
     served: list[float] = []
     patches: list[float] = []
@@ -137,7 +138,7 @@ def _busy(run: Run, points: dict[str, ExecutionPoint]) -> None:
 
 
 def _memory_busy(run: Run, point: ExecutionPoint) -> None:
-    """While jobs run one after another; apart from the figures above, since who looks uses processor himself."""
+    """Measure memory while jobs run one after another, apart from the figures above: it uses processor time itself."""
     resident, whole = [], []
     few = run.times(ROUNDS, 2)
     with point.submit(run.image, "sleep 500", count=few + 1) as jobs:
@@ -159,7 +160,7 @@ def _images(run: Run) -> None:
 
 
 def _start(run: Run) -> None:
-    """From before `kubectl apply` until the pool can match its slot; the image is on the node."""
+    """Measure from before `kubectl apply` until the pool can match the slot; the image is on the node."""
     whole, own = [], []
     for _ in range(run.times(ROUNDS, 1)):
         name = run.pod("start")

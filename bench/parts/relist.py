@@ -14,7 +14,7 @@ ROUNDS, OURS, OTHERS = 6, 35, 12
 
 
 def measure(run: Run) -> None:
-    """From the begin of one job to the begin of the next, the processor time and the API requests of each job."""
+    """Measure the time from one job's begin to the next one's, and the processor time and API requests of each job."""
     if (ours := run.point(RELISTING)) is None:
         raise LabError("the pilot with the component relist could not be deployed")
     others = {name: point for name in (K8SPILOT, DOCKER) if (point := run.point(name)) is not None}

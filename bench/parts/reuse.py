@@ -19,7 +19,7 @@ ROUNDS, JOBS, PODS = 5, 14, 4
 
 
 def measure(run: Run) -> None:
-    """From the begin of one job to the begin of the next, the jobs' starts, and the processor time of each job."""
+    """Measure the time from one job's begin to the next one's, the jobs' starts, and the processor time of each job."""
     if (ours := run.point(REUSING)) is None:
         raise LabError("the pilot that reuses containers could not be deployed")
     points = {REUSING: ours, **run.points()}

@@ -30,22 +30,22 @@ PLANS: Final[Mapping[int, Plan]] = {
     1000: Plan(300.0, RATES, restart=True),
     10_000: Plan(300.0, RATES, restart=True),
 }
-"""Where many are idle it is for long enough that every watch is begun anew once, and that none has bound lately when
-the API server is started again; few pilots are not worth the time."""
+"""Plans by number of pilots. With many pilots, the idle time is long enough for two things: every watch begins anew
+once, and no pilot has bound lately when the API server restarts. Few pilots do not justify that time."""
 FAR = 100_000
 MEBIBYTES_PER_PILOT = 1.0
-"""Of both sides together; what decides whether a size fits this machine."""
+"""Memory of a pilot in the simulation and in the API server together. It decides which sizes fit this machine."""
 _FITTED: Final[Mapping[str, tuple[float, str]]] = {
     "memory of the API server, MiB": (1024, "KiB"),
     "heap of the API server, MiB": (1024, "KiB"),
     "idle: API server, cores": (1e6, "millionths of a core"),
     "idle: requests a second": (3600, "an hour"),
 }
-"""What is fitted by a line, and its slope's unit: what a pilot comes to."""
+"""Figures that a line is fitted to, each with the factor and the unit of its slope: the share of one pilot."""
 
 
 def measure(run: Run) -> None:
-    """Each size that this machine can, one after another in the same API server. Raises LabError."""
+    """Measure each size that fits this machine, one after another in the same API server. Raises LabError."""
     _allow_many_files()
     logging.getLogger("k8spilot").setLevel(logging.ERROR)  # what is done to the pilots here is no news
     free = psutil.virtual_memory().available / 2**20
@@ -61,7 +61,7 @@ def measure(run: Run) -> None:
 
 
 async def _measure(run: Run, sizes: Sequence[int]) -> list[Measured]:
-    """What was measured of each size, as far as it came; sizes beyond one that failed are not tried."""
+    """Return the measurements of each size. A size that fails is the last one, and may be incomplete."""
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="k8spilot-scale-") as folder:
         async with server(run.lab.settings) as api:
@@ -135,7 +135,7 @@ def _tell_restart(run: Run, one: Measured) -> None:
 
 
 def _fit(run: Run, found: Sequence[Measured]) -> None:
-    """Straight lines through what was measured: a pilot's share, and what they come to for a hundred thousand."""
+    """Fit lines through the measurements: the share of one pilot, and the extrapolation to a hundred thousand."""
     measured = {
         name: [(float(size), value) for size, value in points if value is not None and value > 0]
         for name, points in _points(found).items()
@@ -169,6 +169,6 @@ def _points(found: Sequence[Measured]) -> dict[str, list[tuple[int, float | None
 
 
 def _allow_many_files() -> None:
-    """A connection for each pilot, on this side and on the API server's, which inherits the limit."""
+    """Allow a connection for each pilot, here and in the API server, which inherits the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""API requests of a pilot with several payload containers, which resizes them for its jobs."""
+"""API requests of a pilot that resizes its several payload containers for its jobs."""
 
 import json
 import time
@@ -16,30 +16,30 @@ from lab.errors import LabError
 
 ROUNDS = 2
 IN_A_ROW = 3
-"""Jobs in a row in a round, without the first one."""
+"""Jobs in a row in a round, beside the first one."""
 ISOLATED, RETURN = "isolated job", "return to the idle image"
 SAME, SMALLER = "job after one of its size", "job after a larger one"
 _SMALL = {"request_memory": "128M"}
 _LARGE = {"request_memory": "256M", "request_cpus": "8"}
-"""Submit commands of jobs that run one after another, because each has all CPUs."""
+"""Submit commands of jobs that run one after another, because each requests all CPUs."""
 _REST_SECONDS = 60.0
 _IDLE_AFTER_SECONDS = 4.5
-"""In this time after a job's end its container has not returned to the idle image for certain."""
+"""Time after a job's end in which its container has certainly not returned to the idle image."""
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Requests so far."""
+    """Counts of requests so far."""
 
     served: int
-    """Of all service accounts, by the API server's count."""
+    """Requests of all service accounts, by the API server's count."""
     own: int
-    """Of the pilot, by its own."""
+    """Requests of the pilot, by its own count."""
 
     @classmethod
     def by(cls, point: ExecutionPoint) -> "Asked":
-        """The present counts. Raises LabError."""
+        """Return the present counts. Raises LabError."""
         flows = api_server.counters(point.lab).flows
         return cls(flows[api_server.SERVICE_ACCOUNTS], api_server.of_pilot(point.lab, point.pod))
 
@@ -52,19 +52,19 @@ class Kind:
     own: list[float] = field(default_factory=list)
 
     def add(self, before: Asked, after: Asked, jobs: int = 1) -> None:
-        """One more round."""
+        """Add the values of a round."""
         self.served.append((after.served - before.served) / jobs)
         self.own.append((after.own - before.own) / jobs)
 
 
 class Requests:
-    """Requests for an isolated job, for one after another of its size, and for one after a larger one."""
+    """Requests for three kinds of jobs: an isolated one, one after another of its size, and one after a larger one."""
 
     def __init__(self, run: Run, point: ExecutionPoint) -> None:
         self._run = run
         self.point = point
         self._ended: Asked | None = None
-        """At the end of the last isolated job, whose container has not returned to the idle image yet."""
+        """Counts at the end of the last isolated job, whose container has not returned to the idle image yet."""
         self.kinds = {name: Kind() for name in (ISOLATED, RETURN, SAME, SMALLER)}
 
     def isolated(self) -> tuple[int, list[dict[str, float]]]:
@@ -79,7 +79,7 @@ class Requests:
         return found
 
     def others(self) -> None:
-        """Jobs of a claim, and behind them a smaller one, which gets the container before it has become small."""
+        """Run jobs of one claim, and after them a smaller one, which gets the container before that is resized."""
         for _ in range(self._run.times(ROUNDS, 1)):
             for _ in range(_TRIES):
                 rest(self.point)
@@ -89,7 +89,7 @@ class Requests:
                 raise LabError(f"in {_TRIES} tries no job began within {_IDLE_AFTER_SECONDS} s of the end of another")
 
     def _row(self) -> bool:
-        """One round; whether the smaller job began in time."""
+        """Run one round; return whether the smaller job began in time."""
         point = self.point
         with point.submit(self._run.image, "sleep 1500", count=IN_A_ROW + 1, commands=_LARGE) as jobs:
             jobs.wait("ExecuteEvent", timeout=PATIENCE_S)
@@ -107,7 +107,7 @@ class Requests:
         return True
 
     def tell(self) -> None:
-        """The figures."""
+        """Add the figures."""
         for name, kind in self.kinds.items():
             goal = None if name == RETURN else SLOTS_REQUESTS
             if any(kind.served):

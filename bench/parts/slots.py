@@ -18,22 +18,22 @@ from soak import pods as engine
 
 SLOTS = 8
 JOBS, OTHERS = 150, 60
-"""Empty jobs in the queue: of k8spilot, and of those that are compared with it. The first eight ends are left out."""
+"""Empty jobs in the queue: for k8spilot, and for the other execution points. The first eight ends do not count."""
 LEAST_SECONDS = 0.001
-"""Of a program for a job: less is left out."""
+"""Least processor seconds of a program for a job that are shown."""
 STARTS = 6
 """Isolated jobs on each pilot."""
 WAVES = 2
 REST_SECONDS = 3
-"""How long each job of a wave sleeps, so that its end is in nobody's way."""
+"""Seconds that each job of a wave sleeps, so that its end does not disturb another's start."""
 LEAD_SECONDS = 8
-"""In this time after the request for them, eight jobs are likely to have begun."""
+"""Seconds from the request for eight jobs until all have probably begun."""
 _TRIES = 3
 ALONE = "k8spilot alone (engine and supervisor)"
 
 
 def measure(run: Run) -> None:
-    """Rate, processor and waves of all execution points; start, requests and memory of pilots."""
+    """Measure rate, processor and waves of all execution points; start, requests and memory of pilots."""
     points = run.points(SLOTS)
     eight = points[K8SPILOT]
     memory = Memory(run, eight)
@@ -58,7 +58,7 @@ class Memory:
     slots: int = SLOTS
 
     def look(self, when: str) -> None:
-        """A figure, for which the goal counts."""
+        """Add the resident memory, with its goal if there are several slots, and the part that is not shared."""
         seen = engine.measure(self.run.lab, self.point.pod)
         goal = SLOTS_MEMORY if self.slots > 1 else None
         what = f"{ALONE}, {f'{self.slots} slots' if self.slots > 1 else 'one slot'}"
@@ -70,7 +70,7 @@ class Memory:
 
 
 def _rate(run: Run, points: Mapping[str, ExecutionPoint]) -> None:
-    """Empty jobs, all in the queue from the beginning: by their ends in HTCondor's event log."""
+    """Measure the rate of empty jobs that are all queued at the beginning, by their ends in HTCondor's event log."""
     processor: dict[str, float] = {}
 
     programs: dict[str, dict[str, float]] = {}
@@ -103,7 +103,7 @@ def _rate(run: Run, points: Mapping[str, ExecutionPoint]) -> None:
 
 
 def rate(ends: list[float]) -> float:
-    """Jobs a second, from the end of the last one of the first eight to the last end."""
+    """Return the jobs a second, from the end of the eighth job to the last end."""
     counted = sorted(ends)[SLOTS - 1 :]
     return (len(counted) - 1) / (counted[-1] - counted[0])
 
@@ -113,17 +113,17 @@ def rate(ends: list[float]) -> float:
 
 @dataclass
 class Wave:
-    """Seconds of eight jobs that begin at one moment, and of eight that follow eight that end at one moment."""
+    """Seconds until eight jobs run: eight that begin together, and eight that follow eight simultaneous ends."""
 
     submitted: list[float] = field(default_factory=list)
-    """From before condor_submit to the first instruction of the eighth."""
+    """Seconds from before condor_submit to the first instruction of the eighth job."""
     begun: list[float] = field(default_factory=list)
-    """From the first starter's begin to the same."""
+    """Seconds from the begin of the first starter to the first instruction of the eighth job."""
     followed: list[float] = field(default_factory=list)
-    """From the end of the first eight to the first instruction of the sixteenth."""
+    """Seconds from the end of the first eight jobs to the first instruction of the sixteenth."""
 
     def add(self, submitted: float, first_begin: float, job_times: list[dict[str, float]]) -> None:
-        """One more round: the times of all sixteen jobs."""
+        """Add the values of a round: the times of all sixteen jobs."""
         first, second = halves(job_times)
         self.submitted.append(first[-1]["start"] - submitted)
         self.begun.append(first[-1]["start"] - first_begin)
@@ -131,28 +131,28 @@ class Wave:
 
 
 def halves(job_times: list[dict[str, float]]) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """The first eight of sixteen jobs, and the others, each in the order in which they began."""
+    """Return the first eight of sixteen jobs, and the others, each in the order in which they began."""
     ordered = sorted(job_times, key=lambda one: one["start"])
     return ordered[:SLOTS], ordered[SLOTS:]
 
 
 class _Late(LabError):
-    """Jobs had not begun at the moment until which they were to sleep."""
+    """Raised when jobs had not begun at the moment until which they were to sleep."""
 
 
 class _Waves:
-    """Sixteen jobs that all sleep until one moment, and then some seconds more: the first eight end together."""
+    """Measurement with sixteen jobs that sleep until one moment and some seconds more: the first eight end together."""
 
     def __init__(self, run: Run, point: ExecutionPoint, memory: Memory | None) -> None:
         self._run = run
         self._point = point
         self._memory = memory
-        """One measurement while eight jobs run."""
+        """Measurement of memory to make once while eight jobs run; None: none."""
         self._lead = LEAD_SECONDS
         self.found = Wave()
 
     def measure(self) -> list[float]:
-        """One round; it is repeated with more time if that was too short. Raises LabError."""
+        """Run one round; repeat it with more time if the jobs began too late. Raises LabError."""
         for _ in range(_TRIES):
             try:
                 self._once()
@@ -195,7 +195,7 @@ def _waves(run: Run, points: Mapping[str, ExecutionPoint], memory: Memory) -> No
 
 
 def _starts(run: Run, requests: Requests) -> None:
-    """One job on a pilot whose payload containers have the idle image: with eight of them, and with one."""
+    """Measure the start of one job on pilots in the idle image: one with eight payload containers, and one with one."""
     one = run.k8spilot
     Memory(run, one, 1).look("idle")
 

@@ -18,12 +18,13 @@ from lab.errors import LabError
 PLAIN = "plain container"
 LOADS = {"processor": "cpu", "memory": "memory"}
 ROUNDS = 8
-"""Pairs of containers. Several: the memory that a process gets makes it faster or slower for all of its life."""
+"""Pairs of containers. There are several, since a process can be faster or slower for life by the memory that it
+gets."""
 SECONDS = 6
 LEAD_SECONDS = 7
-"""Both are asked for so long before they are to begin, together."""
+"""Seconds from the request for both until they are to begin together."""
 _TRIES = 3
-"""A pair of which one comes late is asked for again."""
+"""Number of tries for a pair. A pair of which one begins late does not count."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,23 @@ class Pair:
     theirs: Mapping[int, float]
 
     def __post_init__(self) -> None:
-        """Raises LabError: they were never beside each other."""
+        """Check the pair. Raises LabError: the payloads had no turns beside each other."""
         if not self._neighbours:
             raise LabError("a job and a pod that ran at the same time have no turns beside each other")
 
     @property
     def fastest(self) -> float:
-        """Our fastest turn to theirs: what others do on the machine makes turns slower, and never faster."""
+        """Ratio of our fastest turn to theirs. Other work on the machine makes turns slower, and never faster."""
         return min(self.ours.values()) / min(self.theirs.values())
 
     @property
     def typical(self) -> float:
-        """The median of our turns to those next to them."""
+        """Median ratio of our turns to those next to them."""
         return median(ours / theirs for ours, theirs in self._neighbours)
 
     @property
     def all(self) -> float:
-        """All of our turns to all of theirs, of those next to each other: what is seldom is in it, too."""
+        """Ratio of the sums of all neighbouring turns, ours to theirs: rare delays are in it, too."""
         return sum(ours for ours, _ in self._neighbours) / sum(theirs for _, theirs in self._neighbours)
 
     @property
@@ -78,10 +79,10 @@ def measure(run: Run) -> None:
 
 
 def _side_by_side(run: Run, pods: PodPerJob, word: str, turn: int) -> Pair:
-    """A job and a pod that begin at the same time.
+    """Run a job and a pod that begin at the same time; return their turns.
 
-    They take their memory at one moment: of two processes, the one that takes it earlier has the slower one, here.
-    Raises LabError.
+    Both take their memory at the same moment: of two processes on this machine, the one that takes it earlier has the
+    slower memory. Raises LabError.
     """
     point, late = run.k8spilot, 0.0
     for _ in range(_TRIES):
@@ -101,7 +102,7 @@ def _turns(output: Mapping[str, float]) -> dict[int, float]:
 
 
 def _resources(point: ExecutionPoint) -> dict[str, Any]:
-    """What the payload container asks for and may have: the plain container is to have the same. Raises LabError."""
+    """Return the payload container's requests and limits, for the plain container. Raises LabError."""
     pod = json.loads(point.lab.kubectl("get", "pod", point.pod, "-n", point.namespace, "-o", "json"))
     for one in pod["spec"]["initContainers"]:
         if one["name"] == "payload":

@@ -20,18 +20,18 @@ FOLDER = "bench-files"
 _MAKE: Final = Path(bench.__file__).parent / "scripts/files.sh"
 """Script that makes the files in a folder on the access point."""
 _EVENTS: Final[Mapping[str, tuple[int, int]]] = {"in": (2, 3), "out": (5, 6)}
-"""Begin and end in FileTransferEvents (FileTransferEventType, condor_utils/condor_event.h)."""
+"""Types of begin and end in FileTransferEvents (FileTransferEventType, condor_utils/condor_event.h)."""
 
 WHAT: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "1 GiB": ("big 1024", {"transfer_input_files": f"../../{FOLDER}/big"}),
     "10,000 files": ("files 10000", {"transfer_input_files": f"../../{FOLDER}/many"}),
 }
-"""What the job makes, and what its submit file has of input. A job takes as much as it gives back: one for both."""
+"""Arguments with which a job makes its output, and submit commands for its input, by kind. Both have the same size."""
 _SAME: Final = {"transfer_output_files": "made", "request_disk": "3G"}
 
 
 def staging(run: Run) -> None:
-    """Each kind, each execution point in turn: the seconds between the events of the transfers in the job's log."""
+    """Measure each kind on each execution point in turn: seconds between the transfer events in the job's log."""
     try:
         run.lab.access_point("alice", ["sh", "-s", FOLDER], input=_MAKE.read_text(), timeout=PATIENCE_S)
         shown: dict[str, list[float]] = {}
@@ -49,7 +49,7 @@ def staging(run: Run) -> None:
 
 
 def _of(run: Run, point: ExecutionPoint, what: str, seen: dict[str, dict[str, list[float]]]) -> Measurement:
-    """One job; the seconds of both its transfers go into `seen`."""
+    """Return a measurement: one job, whose seconds of both transfers go into `seen`."""
     words, commands = WHAT[what]
 
     def measurement() -> list[float]:
@@ -70,7 +70,7 @@ def _of(run: Run, point: ExecutionPoint, what: str, seen: dict[str, dict[str, li
 
 
 def streams(run: Run) -> None:
-    """A job that writes to its standard output and does nothing else: MiB a second by its own clock."""
+    """Measure a job that only writes to its standard output: MiB a second by its own clock."""
 
     def of(point: ExecutionPoint) -> Callable[[], float]:
         return lambda: MEBIBYTES / _seconds(run, point)

@@ -9,14 +9,15 @@ from bench.statistics import Measurement, gaps
 
 ROUNDS = 3
 OURS, OTHERS, PODS = 34, 12, 4
-"""Jobs of a second in a round: a hundred through k8spilot in all, fewer through those that are compared with it."""
+"""Jobs of one second in a round: of k8spilot, of the other execution points, and of the contestant pod per job.
+Through k8spilot, that is a hundred in all."""
 SECOND = "sleep 1000"
 _SHORT = {K8SPILOT: "k8spilot", RELISTING: "relist", REUSING: "reuse", BEFORE: "before", DOCKER: "docker"}
 """Contestants whose steps are shown, by the names of their pictures."""
 
 
 def measure(run: Run) -> None:
-    """Empty jobs, one after another in one claim: from the begin of one to the begin of the next."""
+    """Measure empty jobs, one after another in one claim: from the begin of one to the begin of the next."""
     count, few = run.times(10, 6), run.times(4, 2)
     points = run.points()
     pods = PodPerJob(run.lab, run.pod("pods"), run.image)
@@ -32,7 +33,7 @@ def measure(run: Run) -> None:
 
 
 def reference(run: Run) -> None:
-    """The proposal's reference method, which sleeps most of the time, and empty jobs through k8spilot, in turn."""
+    """Measure the proposal's reference method, which mostly sleeps, and empty jobs through k8spilot, in turn."""
     point = run.k8spilot
     began = []
     with native.reference(run.lab, run.pod("reference"), run.image) as method:
@@ -52,9 +53,9 @@ def reference(run: Run) -> None:
 
 
 def throughput(run: Run) -> None:
-    """Jobs of a second on one slot, and how soon each of them began once somebody had begun to see to it.
+    """Measure the rate of jobs of one second on one slot, and the time from a starter's begin to the first instruction.
 
-    The kubelet's turn does not come into the latter: it is over by the end of a job that lasts a second.
+    The kubelet changes a pod at most once a second. That pause is not in the latter: it is over when such a job ends.
     """
     starts: dict[str, list[float]] = {}
 
@@ -93,7 +94,7 @@ def _per_minute(starts: list[float]) -> float:
 
 
 def steps(run: Run) -> None:
-    """A figure for each step of an empty job; the medians of jobs in several claims."""
+    """Add a figure for each step of an empty job: medians of jobs in several claims."""
     points = {name: point for name in _SHORT if (point := run.point(name)) is not None}
     seen: dict[str, list[dict[int, dict[str, float]]]] = {name: [] for name in points}
 

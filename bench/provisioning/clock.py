@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Calls that are due, and the time of the latest one."""
+    """Queue of due calls, and the time of the latest call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -15,11 +15,11 @@ class Clock:
         self._order = itertools.count()
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        """Make a call at a time; of calls at the same time, the earlier ordered one is made first."""
+        """Schedule a call; of calls at the same time, the one scheduled first is made first."""
         heapq.heappush(self._due, (max(when, self.now), next(self._order), call))
 
     def step(self) -> bool:
-        """Make the next call; whether there was one."""
+        """Make the next call; return whether there was one."""
         if not self._due:
             return False
         self.now, _, call = heapq.heappop(self._due)

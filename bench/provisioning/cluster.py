@@ -13,9 +13,9 @@ from bench.provisioning.pods import Phase, Pod
 NODES = 16
 NODE = Size(16, 16 * 4096)
 START_MEDIAN, START_SPREAD = 25.0, 0.4
-"""Seconds from the node until the pool, of a pod whose image is there: a log-normal distribution."""
+"""Seconds from a node to the pool, for a pod whose image is there: median and spread of a log-normal distribution."""
 PULL_MEDIAN, PULL_SPREAD = 45.0, 0.4
-"""Seconds of the first pull on a node."""
+"""Seconds of the first pull on a node: median and spread of a log-normal distribution."""
 CONTAINER_PART = 0.5
 """Part of the start after which the container runs. The rest is the pilot's own."""
 PULL_FAILS_SECONDS = 5.0
@@ -29,14 +29,14 @@ class _Node:
     """CPUs that no pod has."""
     memory: int = NODE.memory
     image_at: float | None = None
-    """Time at which its first pull is over; None before it has begun."""
+    """Time at which its first pull is over; None before the pull has begun."""
 
 
 class Cluster:
     """Nodes and the pods on them."""
 
     def __init__(self, clock: Clock, outages: Sequence[Outage], seed: int, join: Callable[[Pod], None]) -> None:
-        """`join` is called with each pod whose pilot comes into the pool."""
+        """Make the nodes; `join` is called with each pod whose pilot comes into the pool."""
         self._clock = clock
         self._outages = outages
         self._seed = seed

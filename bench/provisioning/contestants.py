@@ -1,4 +1,4 @@
-"""Contestants: who makes the pilots, and how long these live."""
+"""The contestants: provisioners, each with the lifetime of its pilots."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ Draw = Callable[[int], Curve]
 
 
 def burst(seed: int) -> Curve:
-    """Many jobs at once, more than the cluster has CPUs."""
+    """Return many jobs at once, more than the cluster has CPUs."""
     rng = np.random.default_rng([seed, 1])
     seconds = _durations(rng, 400, 600, 0.7)
     jobs = [_job(place, place % 2, ONE, 60.0, one) for place, one in enumerate(seconds)]
@@ -23,7 +23,7 @@ def burst(seed: int) -> Curve:
 
 
 def trickle(seed: int) -> Curve:
-    """A job every minute on average."""
+    """Return a job every minute on average."""
     rng = np.random.default_rng([seed, 2])
     times = list(_arrivals(rng, 6 * HOUR, lambda _: 1 / 60, 1 / 60))
     jobs = [
@@ -34,7 +34,7 @@ def trickle(seed: int) -> Curve:
 
 
 def day(seed: int) -> Curve:
-    """24 hours: a morning that ramps up, a busy day, an evening that ends it."""
+    """Return 24 hours: a morning that ramps up, a busy day, an evening that ends it."""
     rng = np.random.default_rng([seed, 3])
     times = list(_arrivals(rng, 24 * HOUR, _day_rate, _DAY_RATE))
     sizes = rng.choice([1, 4], len(times), p=[0.8, 0.2])
@@ -48,7 +48,7 @@ def day(seed: int) -> Curve:
 
 
 def short(seed: int) -> Curve:
-    """Streams of very short jobs."""
+    """Return streams of very short jobs."""
     rng = np.random.default_rng([seed, 4])
     jobs: list[Job] = []
     for user in range(4):
@@ -60,7 +60,7 @@ def short(seed: int) -> Curve:
 
 
 def mixed(seed: int) -> Curve:
-    """Mixed sizes, of which users remove many again; a full cluster, and an image that cannot be pulled."""
+    """Return mixed sizes, of which users remove many again; a full cluster, and an image that cannot be pulled."""
     rng = np.random.default_rng([seed, 5])
     jobs: list[Job] = []
     for user in range(4):
@@ -82,7 +82,7 @@ CURVES: Mapping[str, Draw] = {"burst": burst, "trickle": trickle, "day": day, "s
 _DAY_RATE = 0.1
 """Jobs a second at the busiest time of the day."""
 _HOURS = ((0, 0.03), (7, 0.03), (9, 1.0), (12, 0.9), (13, 0.7), (14, 1.0), (17, 0.9), (20, 0.03), (24, 0.03))
-"""Hours of the day, and the part of the busiest rate; straight lines between them."""
+"""Hours of the day, and the share of the busiest rate at each; straight lines between them."""
 
 
 def _day_rate(time: float) -> float:
@@ -93,7 +93,7 @@ def _day_rate(time: float) -> float:
 def _arrivals(
     rng: np.random.Generator, until: float, rate: Callable[[float], float], highest: float
 ) -> Iterator[float]:
-    """Times of a Poisson process whose rate changes (thinning)."""
+    """Return the times of a Poisson process whose rate changes (thinning)."""
     time = 0.0
     while (time := time + float(rng.exponential(1 / highest))) < until:
         if rng.random() * highest < rate(time):

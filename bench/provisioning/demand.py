@@ -1,4 +1,4 @@
-"""Jobs, and what else happens to the pool and the cluster while they are there."""
+"""Jobs, and outages of the cluster while they are there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Outage:
     """CPUs of the pods whose image cannot be pulled; 0 if the cluster is full, so that no pod gets a node."""
 
     def holds(self, now: float) -> bool:
-        """Whether it is the time of the outage."""
+        """Return whether the outage lasts at that time."""
         return self.begin <= now < self.end
 
 

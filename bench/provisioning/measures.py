@@ -33,7 +33,7 @@ class Measures:
     unused: float
     """Pods that never had a job."""
     unplaced: float
-    """Pods that never had a node: no more than an entry of Kubernetes' database. They count as unused, too."""
+    """Pods that never had a node: only an entry in Kubernetes' database. They are among the unused ones, too."""
     makespan: float
     """Hours from the first submission to the end of the last job."""
     done: float
@@ -43,7 +43,7 @@ class Measures:
 
     @classmethod
     def of(cls, result: Result) -> "Measures":
-        """Of a simulation that is over."""
+        """Calculate the figures of a simulation that has ended."""
         done = [job for job in result.jobs if job.ended is not None]
         waits = [job.began - job.submitted for job in done if job.began is not None]
         ends = [job.ended for job in done if job.ended is not None]
@@ -67,12 +67,12 @@ class Measures:
 
 
 def mean(found: Sequence[Measures]) -> Measures:
-    """Means of several simulations."""
+    """Return the means of several simulations."""
     return Measures(**{one.name: fmean(getattr(each, one.name) for each in found) for one in fields(Measures)})
 
 
 def _span(pod: Pod) -> float:
-    """Seconds for which a pod had a node."""
+    """Return the seconds for which a pod had a node."""
     if pod.scheduled is None or pod.ended is None:
         return 0.0
     return pod.ended - pod.scheduled

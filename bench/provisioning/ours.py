@@ -30,7 +30,7 @@ VERSION = "1"
 
 
 class Ours:
-    """k8spilot's provisioner, in the place of its controller."""
+    """k8spilot's provisioner, in place of its controller."""
 
     def __init__(self, shapes: Sequence[Shape], limits: Limits, life: Life = LIFE) -> None:
         self.interval = TURN_SECONDS
@@ -42,10 +42,10 @@ class Ours:
         self._pods: dict[str, Pod] = {}
         self._new: list[str] = []
         self._named: Counter[str] = Counter()
-        """Names that were chosen, by their beginning."""
+        """Numbers of chosen names, by their beginning."""
 
     def turn(self, sight: Sight) -> Orders:
-        """Take a turn as Controller.observe does, and name what is to be done."""
+        """Take a turn as Controller.observe does; return the pods to create and to delete."""
         self._name(sight.pods)
         if not sight.idle and all(pod.phase in (Phase.IN_POOL, Phase.ENDED) for pod in sight.pods):
             return Orders()  # the plan would be empty but for the objects of ended pods, which can wait
@@ -67,7 +67,7 @@ class Ours:
         return Orders(create, [self._pods[pilot.name] for one in made.templates.values() for pilot, _ in one.delete])
 
     def _name(self, pods: Iterable[Pod]) -> None:
-        """Give the pods that the last turn has made the names that it chose."""
+        """Give the pods of the last turn the names that it chose."""
         new = iter(self._new)
         for pod in pods:
             if pod not in self._names:
@@ -127,7 +127,7 @@ _STATES = {
 
 
 def state_of(pod: Pod) -> PilotState:
-    """State of a pilot as supply.py finds it."""
+    """Return the state of a pilot as supply.py determines it."""
     if pod.phase is not Phase.IN_POOL:
         return _STATES[pod.phase]
     if pod.is_retiring:

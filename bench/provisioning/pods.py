@@ -12,22 +12,22 @@ STATISTICS_SECONDS = 1200.0
 
 
 class Phase(Enum):
-    """How far a pod has come."""
+    """State of a pod."""
 
     WAITING = "waiting"
-    """It has no node."""
+    """Pod without a node."""
     PULLING = "pulling"
-    """It has a node, and its container has not started."""
+    """Pod on a node whose container has not started."""
     STARTING = "starting"
-    """Its container runs, and is not in the pool yet."""
+    """Pod whose container runs and is not in the pool yet."""
     IN_POOL = "in the pool"
     ENDED = "ended"
-    """It has come to its end, or was deleted."""
+    """Pod that has ended or was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What all pods of a template have in common."""
+    """Common properties of all pods of a template."""
 
     name: str
     size: Size
@@ -45,7 +45,7 @@ class Pod:
     created: float
     phase: Phase = Phase.WAITING
     trouble: str = ""
-    """Why it does not start; empty if nothing is wrong."""
+    """Reason why it does not start; empty if there is none."""
     node: int = -1
     scheduled: float | None = None
     started: float = 0.0
@@ -57,7 +57,7 @@ class Pod:
     is_retiring: bool = False
     """Whether its lifetime is over, so that it takes no more jobs."""
     changed: float = 0.0
-    """Time since when it has claims, or since when it has none."""
+    """Time of the last change between claims and no claim."""
     jobs: int = 0
     """Jobs that began in it."""
     busy: float = 0.0
@@ -67,10 +67,10 @@ class Pod:
     running: dict[Job, float] = field(default_factory=dict)
     """Jobs in it, with the times of their starts."""
     ends: deque[tuple[float, float]] = field(default_factory=deque)
-    """Times of the latest ends of jobs, with the seconds that they took."""
+    """Times of the latest ends of jobs, each with the job's duration in seconds."""
 
     def accepts(self, size: Size) -> bool:
-        """Whether a job of that size may be matched with it. A static slot takes jobs of its own size only (START)."""
+        """Return whether a job of that size may match the pod. A static slot takes jobs of its own size only."""
         if self.is_retiring:
             return False
         if self.shape.jobs == 1:
@@ -78,7 +78,7 @@ class Pod:
         return self.claims < self.shape.jobs and size.cpus <= self.free.cpus and size.memory <= self.free.memory
 
     def recent(self, now: float) -> tuple[int, float]:
-        """Jobs that ended in it lately, and the seconds for which jobs ran meanwhile, as supply.py finds them."""
+        """Return how many jobs ended in it lately, and for how many seconds jobs ran meanwhile, as supply.py does."""
         while self.ends and self.ends[0][0] < now - STATISTICS_SECONDS:
             self.ends.popleft()
         ran = sum(seconds for _, seconds in self.ends) + sum(now - begin for begin in self.running.values())

@@ -16,12 +16,12 @@ REUSE_SECONDS = 1.0
 """Time from the end of a job to the start of the next one in the same claim."""
 
 Key = tuple[str, Size]
-"""User and size of jobs. A claim goes on to the next job of the same."""
+"""User and size of jobs. A claim continues with the next job of the same key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """When a pilot ends."""
+    """Lifetime of pilots."""
 
     idle_seconds: float
     """Time without a job, after which it ends."""
@@ -33,7 +33,7 @@ class Pool:
     """Idle jobs and the pilots that run them."""
 
     def __init__(self, clock: Clock, life: Life, end: Callable[[Pod], None]) -> None:
-        """`end` is called with each pod whose pilot ends."""
+        """Make an empty pool; `end` is called with each pod whose pilot ends."""
         self._clock = clock
         self._life = life
         self._end = end
@@ -47,7 +47,7 @@ class Pool:
 
     @property
     def idle(self) -> dict[Key, int]:
-        """Numbers of idle jobs."""
+        """Return the numbers of idle jobs."""
         return {key: len(queue) for key, queue in self._queues.items() if queue}
 
     def submit(self, job: Job) -> None:
@@ -72,7 +72,7 @@ class Pool:
         self._clock.at(pod.started + self._life.seconds, lambda: self._retire(pod))
 
     def negotiate(self) -> None:
-        """Match idle jobs with free slots. Users take turns, that with the fewest claims first."""
+        """Match idle jobs with free slots. Users take turns, the one with the fewest claims first."""
         users = sorted({user for user, _ in self.idle}, key=lambda user: (self._claims_of.get(user, 0), user))
         free = sorted((pod for pod in self._pods if pod.free.cpus), key=lambda pod: (pod.free.cpus, pod.number))
         turns = deque((user, deque(self._keys(user))) for user in users)
@@ -84,7 +84,7 @@ class Pool:
                 turns.append((user, keys))
 
     def _keys(self, user: str) -> Iterator[Key]:
-        """Keys of a user's idle jobs, that of the oldest job first."""
+        """Yield the keys of a user's idle jobs, that of the oldest job first."""
         queues = [(queue[0].number, key) for key, queue in self._queues.items() if key[0] == user and queue]
         yield from (key for _, key in sorted(queues, key=lambda pair: pair[0]))
 
@@ -118,7 +118,7 @@ class Pool:
             self._finish(job, pod)
 
     def _finish(self, job: Job, pod: Pod) -> None:
-        """Take a job out of its claim, and go on with the next one of the claim, if there is one."""
+        """End a job, and start the next one of its claim, if there is one."""
         self.running -= 1
         pod.ends.append((self._clock.now, self._clock.now - pod.running.pop(job)))
         pod.worked += max(self._clock.now - (job.began or 0), 0) * job.size.cpus

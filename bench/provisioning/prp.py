@@ -1,6 +1,6 @@
 """The loop of PRP's provisioner (github.com/sfiligoi/prp-htcondor-portal, provisioner/), written anew.
 
-Facts are those of its sources at commit 085f0ed1: event_loop.py, provisioner_clustering.py, provisioner_k8s.py,
+It follows the sources at commit 085f0ed1: event_loop.py, provisioner_clustering.py, provisioner_k8s.py,
 provisioner_main.py and the worker's container_startup.sh.
 """
 
@@ -13,11 +13,11 @@ from bench.provisioning.world import Orders, Sight
 
 TURN_SECONDS = 120.0
 MOST_WAITING = 20
-"""max_pods_per_cluster: most pods of a size that are made while none of them is claimed."""
+"""Value of max_pods_per_cluster: most pods of a size that are made while none of them is claimed."""
 MOST_PODS = 1000
-"""max_submit_pods_per_cluster."""
+"""Value of max_submit_pods_per_cluster."""
 LIFE = Life(idle_seconds=1200.0, seconds=7200.0)
-"""STARTD_NOCLAIM_SHUTDOWN that it sets, and the default of MASTER_PEACEFUL_SHUTDOWN."""
+"""Value of STARTD_NOCLAIM_SHUTDOWN in its sources, and the default of MASTER_PEACEFUL_SHUTDOWN."""
 
 
 class Prp:
@@ -28,7 +28,7 @@ class Prp:
         self.life = life
 
     def turn(self, sight: Sight) -> Orders:
-        """Make pods for each size of which there are idle jobs."""
+        """Make pods for each size that has idle jobs."""
         idle = Counter[Size]()
         for (_, size), number in sight.idle.items():
             idle[size] += number
@@ -42,7 +42,7 @@ class Prp:
 
 
 def wanted(idle: int) -> int:
-    """Pods without a claim that it wants for a number of idle jobs."""
+    """Return the number of unclaimed pods that it wants for a number of idle jobs."""
     number = 1 + idle // 4
     if number > 20:
         number = 20 + (number - 20) // 4
@@ -50,5 +50,5 @@ def wanted(idle: int) -> int:
 
 
 def _ended(sight: Sight) -> list[Pod]:
-    """Ended pods, of which Kubernetes deletes the objects."""
+    """Return the ended pods, whose objects Kubernetes deletes."""
     return [pod for pod in sight.pods if pod.phase is Phase.ENDED]

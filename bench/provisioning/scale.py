@@ -44,7 +44,7 @@ async def main() -> None:
 
 
 async def _measure(api: Server, pods: list[str], pool_host: str) -> dict[str, Any]:
-    """Run the provisioner, which prints figures of its turns, and then those of a quiet time."""
+    """Run the provisioner, which prints figures of its turns, and then those of a time without changes."""
     certificate, key = map(str, api.administrator)
     asked = {
         "url": api.url,
@@ -79,7 +79,7 @@ async def _measure(api: Server, pods: list[str], pool_host: str) -> dict[str, An
 
 
 async def _make_templates(lab: Lab, api: Server) -> list[Any]:
-    """Make templates of the lab's pilot, and what they name."""
+    """Make templates of the lab's pilot, and the objects that they name; return the templates."""
     names = [f"cpu{place}" for place in range(TEMPLATES)]
     limits = {"max-pilots": "20000", "max-pending": "200", "max-new-per-minute": "1"}
     folder = Factory(lab, "scale-provisioner").write([TemplateOf(name, limits) for name in names], {})
@@ -96,7 +96,7 @@ async def _make_templates(lab: Lab, api: Server) -> list[Any]:
 
 
 async def _make_pods(api: Server, templates: list[Any]) -> list[str]:
-    """Make the pods of pilots that run; return their uids."""
+    """Make the pods of running pilots; return their uids."""
 
     async def make(number: int) -> str:
         template = templates[number % len(templates)]

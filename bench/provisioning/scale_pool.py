@@ -1,4 +1,4 @@
-"""The pool of scale.py, in a process of its own: ads as HTCondor's daemons send them, through our own code."""
+"""The pool of scale.py, in a process of its own: ads as HTCondor's daemons send them, read by the project's code."""
 
 import time
 from functools import cache
@@ -15,7 +15,7 @@ _USERS = 40
 
 
 def run(query: PoolQuery, pods: list[str], groups: int, jobs: int) -> PoolView:
-    """Return the pool's idle jobs, in so many groups, and a slot of each pod of these uids."""
+    """Return the pool's idle jobs, in `groups` groups, and a slot for each of the pods (their uids)."""
     began = time.monotonic()
     matcher = _matcher(query)
     found = [matcher.group(ad) for ad in _jobs(groups, jobs)]
@@ -35,7 +35,7 @@ def _matcher(query: PoolQuery) -> Matcher:
 
 @cache
 def _jobs(groups: int, jobs: int) -> list[Any]:
-    """Ads of the access points' aggregated query."""
+    """Return ads of the access points' aggregated query."""
     return [
         classad2.ClassAd(
             {
@@ -58,7 +58,7 @@ def _jobs(groups: int, jobs: int) -> list[Any]:
 
 @cache
 def _slots(pods: tuple[str, ...]) -> list[Any]:
-    """Ads of the collector: two of three slots have a job."""
+    """Return ads of the collector: two of three slots have a job."""
     now = int(time.time())
     return [
         classad2.ClassAd(

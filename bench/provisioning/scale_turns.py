@@ -1,4 +1,4 @@
-"""Program: the provisioner's turns for scale.py, which it reads from its standard input. Figures go to its output."""
+"""Program: turns of the provisioner for scale.py. It reads its task from standard input, and prints figures."""
 
 import asyncio
 import json
@@ -46,12 +46,12 @@ class SimulatedPool(PoolClient):
         self._pods = pods
 
     async def run(self, query: PoolQuery) -> PoolView:
-        """Return what such a pool would say."""
+        """Return the view of the simulated pool."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._simulator, scale_pool.run, query, self._pods, GROUPS, JOBS)
 
     def processes(self) -> Iterable[psutil.Process]:
-        """The worker; multiprocessing's own helper is not of interest."""
+        """Return the worker; multiprocessing's own helper does not count."""
         return [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class SimulatedPool(PoolClient):
 
 
 async def main(asked: dict[str, Any]) -> None:
-    """Take turns, and print what they cost."""
+    """Take turns, and print their costs."""
     values = {"CONDOR_HOST": asked["pool"], "POD_NAME": "scale", "POD_NAMESPACE": asked["namespace"]}
     configuration = client.Configuration(host=asked["url"])
     configuration.ssl_ca_cert = asked["authority"]

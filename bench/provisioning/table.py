@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 def lines(found: Found, words: Mapping[str, str]) -> Iterator[str]:
-    """The table in Markdown, with a heading for each curve. `words` describe the curves."""
+    """Yield the table in Markdown, with a heading for each curve. `words` describe the curves."""
     for curve, measured in found.items():
         yield f"## {curve}: {words[curve]}"
         yield ""

@@ -15,7 +15,7 @@ from lab.pilot_samples import Sample
 
 SAMPLE_SECONDS = 300.0
 LONGEST_SECONDS = 4 * 24 * 3600.0
-"""Time after which a simulation has failed: its jobs do not come to an end."""
+"""Time after which a simulation has failed, because its jobs do not end."""
 
 
 class Endless(Exception):
@@ -48,16 +48,16 @@ class Provisioner(Protocol):
     interval: float
     """Seconds from one turn to the next."""
     life: Life
-    """Of its pilots."""
+    """Lifetime of its pilots."""
 
     def turn(self, sight: Sight) -> Orders:
-        """Decide."""
+        """Decide which pods to create and to delete."""
         ...
 
 
 @dataclass(slots=True)
 class Result:
-    """All that has happened."""
+    """Jobs, pods and samples of a simulation."""
 
     jobs: Sequence[Job]
     pods: list[Pod] = field(default_factory=list)
@@ -85,9 +85,9 @@ class World:
         self._clock.at(0, self._sample)
 
     def run(self) -> Result:
-        """Let time pass until all jobs are over and all pods have ended.
+        """Let time pass until all jobs and all pods have ended.
 
-        Raises Endless: that does not happen.
+        Raises Endless: they do not end.
         """
         while not self._is_over() and self._clock.step():
             if self._clock.now > LONGEST_SECONDS:

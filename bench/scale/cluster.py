@@ -26,27 +26,27 @@ _PATHS = {
 }
 _TOKEN_SECONDS = 24 * 3600
 _SEEN_SECONDS = 300.0
-"""Until all pilots have seen their pods."""
+"""Time limit until all pilots have seen their pods."""
 
 
 class Cluster:
-    """Pods with their pilots and kubelets, as many as were asked for so far."""
+    """Pods with their simulated pilots and kubelets."""
 
     def __init__(self, lab: Lab, server: Server, folder: Path) -> None:
         self._server = server
         self._folder = folder
-        """For the pilots' tokens: one folder for each."""
+        """Folder of the pilots' tokens: one folder for each."""
         documents = list(yaml.safe_load_all(lab.kubectl("kustomize", str(HERE / "overlay"))))
         self._pod = next(one for one in documents if one["kind"] == "Pod")
         self._documents = [one for one in documents if one["kind"] in _PATHS]
         self.requests: list[Request] = []
-        """Of all pilots."""
+        """Requests of all pilots."""
         self.pilots: list[SimulatedPilot] = []
         self._kubelets: list[Kubelet] = []
         self._following: list[asyncio.Task[None]] = []
 
     async def prepare(self) -> None:
-        """Make what all pods share. Raises LabError."""
+        """Make the objects that all pods share. Raises LabError."""
         await self._server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": PILOT_NAMESPACE}})
         for document in self._documents:
             await self._server.ask("POST", _PATHS[document["kind"]], document)
@@ -102,7 +102,7 @@ class Cluster:
         return SimulatedPilot(self._server.url, account, PILOT_NAMESPACE, name, uid, self.requests)
 
     async def _write_account(self, name: str, account: str, bound: dict[str, Any] | None) -> Path:
-        """A folder with `token` and `ca.crt`, as the kubelet mounts it. Each pod has a token of its own."""
+        """Write and return a folder with `token` and `ca.crt`, as the kubelet mounts it. Each pod has its own token."""
         spec: dict[str, Any] = {"audiences": [], "expirationSeconds": _TOKEN_SECONDS}
         if bound is not None:
             spec["boundObjectRef"] = bound
@@ -115,5 +115,5 @@ class Cluster:
 
 
 def between(requests: Sequence[Request], begin: float, end: float) -> list[Request]:
-    """Those of a span of time."""
+    """Return the requests in a span of time."""
     return [request for request in requests if begin <= request.at < end]

@@ -16,21 +16,21 @@ BIND_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 RESTART_SECONDS = 180.0
 ROUND_SECONDS = 300.0
-"""In this time each pilot begins its watch anew at least once (kube/reflector.py: after 240 to 300 s)."""
+"""Time in which each pilot begins its watch anew at least once (kube/reflector.py: after 240 to 300 s)."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """On both processes, at one moment."""
+    """Processor time and memory of both processes at one moment."""
 
     at: float
     seconds: Mapping[str, float]
-    """Of processor, so far."""
+    """Processor time of each process so far."""
     mebibytes: Mapping[str, float]
 
     @classmethod
     def of(cls, server: Server) -> "Load":
-        """Now."""
+        """Return the present load."""
         seconds, mebibytes = {}, {}
         for name, process in server.processes().items():
             times = process.cpu_times()
@@ -39,55 +39,58 @@ class Load:
         return cls(time.monotonic(), seconds, mebibytes)
 
     def since(self, before: "Load", name: str) -> float:
-        """Cores that a process has used since `before`."""
+        """Return the cores that a process has used since `before`."""
         return (self.seconds[name] - before.seconds[name]) / (self.at - before.at)
 
 
 @dataclass
 class Measured:
-    """With `pilots` pilots; None is what was not measured."""
+    """Measurements with `pilots` pilots; None: not measured."""
 
     pilots: int
     troubles: list[str] = field(default_factory=list)
-    """What was not as it should be, in words."""
+    """Descriptions of failures."""
     heap_without: float | None = None
-    """What is in use of the API server's heap with the pods, before their pilots came, MiB."""
+    """Heap in use of the API server with the pods and before their pilots' start, MiB."""
     heap: float | None = None
-    """And with them."""
+    """Heap in use of the API server with the pilots, MiB."""
     memory: float | None = None
-    """The API server's resident memory then, MiB."""
+    """Resident memory of the API server with the pilots, MiB."""
     etcd_memory: float | None = None
     idle_requests: float | None = None
-    """A second, in all, by the API server's own count: with the faked kubelets', its own, and the one that asks."""
+    """Requests a second of all clients while the pilots are idle, by the API server's count. They include those of
+    the simulated kubelets, of the API server itself, and of the measurement."""
     idle_of_pilots: float | None = None
-    """A second, of the pilots alone."""
+    """Requests a second of the pilots alone."""
     idle_cores: float | None = None
-    """Of the API server; what it uses without pilots, too."""
+    """Cores that the API server uses while the pilots are idle; its use without pilots is a part of it."""
     idle_whole: bool = False
     """Whether the time was long enough for each pilot to begin its watch anew once."""
     binds: dict[float, list[float]] = field(default_factory=dict)
-    """Asked for in a second -> seconds from PATCH to status, each."""
+    """Seconds from PATCH to status of each bind, by the rate of binds a second."""
     refusals: dict[float, int] = field(default_factory=dict)
-    """Requests that the API server did not take at each rate, and that were made again."""
+    """Requests that the API server refused and the pilots repeated, by the rate of binds."""
     bind_cores: dict[float, float] = field(default_factory=dict)
     bind_requests: dict[float, float] = field(default_factory=dict)
-    """In all, by the API server's own count, for each bind."""
+    """Requests of all clients for each bind, by the API server's count and by the rate of binds."""
     bind_events: dict[float, float] = field(default_factory=dict)
-    """About pods, to all watchers, for each bind."""
+    """Watch events about pods to all clients for each bind, by the rate of binds."""
     requests_per_bind: float | None = None
-    """The pilot's; those that were not taken excepted."""
+    """Requests of the pilot for each bind, without the refused ones."""
     away: float | None = None
-    """How long the API server was away at its restart, seconds."""
+    """Seconds from the end of the API server to its readiness at its restart."""
     back: list[float] = field(default_factory=list)
-    """Requests of the pilots after it, seconds from its being ready."""
+    """Seconds from the API server's readiness to each request of the pilots after the restart."""
     lists: list[float] = field(default_factory=list)
-    """Those of them that list, which each pilot that comes back does once."""
+    """Seconds from the API server's readiness to each list among these requests. Each pilot that comes back lists
+    once."""
     turned_away: int = 0
-    """Those of them that were not taken: it has just begun, forgets (410), or has too many (429)."""
+    """Number of these requests that were refused: the server has just started, has forgotten a version (410), or is
+    overloaded (429)."""
     all_back: float | None = None
-    """When all pilots watched again; None if not all came in time."""
+    """Seconds from the API server's readiness until all pilots watch again; None if not all did in time."""
     simulator_cores: dict[float, float] = field(default_factory=dict)
-    """What this process needed at each rate: near 1, and its own slowness is in the figures."""
+    """Cores that this process used at each rate. Near 1, the figures include the slowness of this process."""
 
     @property
     def spread(self) -> float | None:
@@ -96,22 +99,22 @@ class Measured:
 
     @property
     def busiest_second(self) -> int | None:
-        """The most requests in a second after a restart."""
+        """Most requests in a second after a restart."""
         return busiest(self.back) if self.back else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done with so many pilots."""
+    """Measurements to make with a number of pilots."""
 
     idle_seconds: float
     rates: tuple[float, ...]
-    """Binds in a second."""
+    """Rates of binds, in a second."""
     restart: bool
 
 
 async def measure(server: Server, cluster: Cluster, found: Measured, plan: Plan, say: Callable[[str], None]) -> None:
-    """Go on to as many pilots as `found` is to be about, and measure. Raises LabError, ClusterError, TimeoutError."""
+    """Start pilots until there are `found.pilots`, and measure. Raises LabError, ClusterError, TimeoutError."""
     count = found.pilots
     first = len(cluster.pilots)
     await cluster.make_pods(count)
@@ -133,7 +136,7 @@ async def measure(server: Server, cluster: Cluster, found: Measured, plan: Plan,
 
 
 async def _idle(server: Server, cluster: Cluster, found: Measured, seconds: float) -> None:
-    """Nothing happens for a while."""
+    """Measure while the pilots are idle."""
     counted, before, began = await server.counters(), Load.of(server), time.monotonic()
     await asyncio.sleep(seconds)
     after, now = Load.of(server), time.monotonic()
@@ -144,7 +147,7 @@ async def _idle(server: Server, cluster: Cluster, found: Measured, seconds: floa
 
 
 async def _bind(server: Server, cluster: Cluster, found: Measured, rate: float) -> None:
-    """Pilots in turn change their images, `rate` in a second; one pilot at most once a second, as a kubelet does."""
+    """Change pilots' images in turn, `rate` in a second; one pilot at most once a second, as by a kubelet."""
     if rate > found.pilots:
         return
     counted, before, began, own = await server.counters(), Load.of(server), time.monotonic(), _processor()
@@ -177,7 +180,7 @@ async def _bind(server: Server, cluster: Cluster, found: Measured, rate: float) 
 
 
 async def _restart(server: Server, cluster: Cluster, found: Measured) -> None:
-    """End the API server and start it at once; what the pilots ask until all watch again."""
+    """Restart the API server; measure the pilots' requests until all watch again."""
     gone = time.monotonic()
     await server.stop_api()
     ready = await server.start_api()
@@ -196,6 +199,6 @@ async def _restart(server: Server, cluster: Cluster, found: Measured) -> None:
 
 
 def _processor() -> float:
-    """Seconds of it that this process has used so far."""
+    """Return the processor seconds that this process has used so far."""
     used = psutil.Process().cpu_times()
     return float(used.user + used.system)

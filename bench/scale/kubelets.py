@@ -17,19 +17,19 @@ logger = logging.getLogger(__name__)
 
 PODS_OF_A_NODE = 100
 CHANGE_SECONDS = 0.15
-"""From a change of image to the status that shows it, as on the lab's node."""
+"""Seconds from a change of image to the status that shows it, as on the lab's node."""
 _AGAIN_SECONDS = 1.0
 
 
 class Kubelet:
-    """One node's."""
+    """The simulated kubelet of a node."""
 
     def __init__(self, access: Access, node: str) -> None:
         self._api = Api(access)
         self._node = node
         self._tasks: set[asyncio.Task[None]] = set()
         self._latest: dict[str, dict[str, Any]] = {}
-        """Pods that are not as they should be, and what is known of them."""
+        """Pods whose status must change, each with its latest known object."""
 
     async def follow(self) -> None:
         """Watch the node's pods, until cancelled."""
@@ -39,7 +39,7 @@ class Kubelet:
             await asyncio.sleep(_AGAIN_SECONDS * random.uniform(0.1, 1))  # noqa: S311
 
     async def close(self) -> None:
-        """Ask no more."""
+        """End all requests."""
         for task in self._tasks:
             task.cancel()
         await self._api.__aexit__()
@@ -67,7 +67,7 @@ class Kubelet:
             task.add_done_callback(self._tasks.discard)
 
     async def _mend(self, name: str) -> None:
-        """Write the pod's status until it is right; what comes meanwhile is seen to afterwards."""
+        """Write the pod's status until it is right; a change that comes meanwhile is handled after that."""
         while not _is_right(pod := self._latest[name]):
             path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{name}/status"
             fresh = not pod.get("status", {}).get("initContainerStatuses")
@@ -84,7 +84,7 @@ class Kubelet:
 
 
 def status(pod: dict[str, Any]) -> dict[str, Any]:
-    """What a kubelet says of a pod whose containers all run, each with the image that is asked for."""
+    """Return a kubelet's status of a pod whose containers all run, each with the image of its spec."""
     spec = pod["spec"]
 
     def of(container: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def status(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_right(pod: dict[str, Any]) -> bool:
-    """Whether the status says of each container that it runs what is asked for."""
+    """Return whether the status shows each container with the image of the spec."""
     status = pod.get("status", {})
     shown = {one["name"]: one["image"] for kind in ("init", "") for one in status.get(_statuses(kind)) or []}
     spec = pod["spec"]

@@ -20,22 +20,22 @@ from k8spilot.settings.slots import BIND
 
 PAYLOAD = "payload"
 PATIENCE_SECONDS = 120.0
-"""How long a bind is tried where the API server does not take it, as pilots do."""
+"""Time limit of a bind that the API server refuses, as in pilots."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One that a pilot has made."""
+    """A request of a pilot."""
 
     at: float
-    """When (time.monotonic)."""
+    """Time at which it was recorded (time.monotonic)."""
     verb: str
     refused: bool = False
-    """Whether the server wanted it to come later (429), or not at all."""
+    """Whether the server refused it, finally or for the present (429)."""
 
 
 class CountedApi(Api):
-    """The project's client, which also notes when it asks for what, in a list that all pilots share."""
+    """The project's client, with a record of its requests in a list that all pilots share."""
 
     def __init__(self, access: Access, seen: list[Request]) -> None:
         super().__init__(access)
@@ -43,9 +43,9 @@ class CountedApi(Api):
 
     @asynccontextmanager
     async def open(self, verb: str, path: str, **wanted: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make a request; it is noted once, when its answer begins: one that finds nobody there is no load.
+        """Make a request, and record it when its answer begins. A request that reaches no server is not recorded.
 
-        A watch from a point that the server does not remember is refused (410) in the answer to it, after its begin.
+        A watch from a version that the server has forgotten is refused (410) in its answer, after the begin.
         """
         place: int | None = None
         try:
@@ -62,7 +62,7 @@ class CountedApi(Api):
 
 
 class SimulatedPilot:
-    """One pod's pilot, without HTCondor, engine and payload."""
+    """The pilot of one pod, without HTCondor, engine and payload."""
 
     def __init__(self, url: str, account: Path, namespace: str, name: str, uid: str, seen: list[Request]) -> None:
         self._api = CountedApi(Access(url, account), seen)
@@ -72,19 +72,19 @@ class SimulatedPilot:
         self._turn = asyncio.Lock()
 
     def begin(self) -> None:
-        """Follow the own pod."""
+        """Follow the pilot's own pod."""
         self._task = asyncio.create_task(self._pod.run())
 
     async def seen(self) -> None:
-        """Wait until the pod was seen."""
+        """Wait until the pilot has seen its pod."""
         await self._pod.until(lambda pod: pod)
 
     async def watching(self) -> None:
-        """Wait until nothing is wrong with its watch."""
+        """Wait until its watch has no errors."""
         await self._pod.connectivity.over()
 
     async def bind(self) -> float:
-        """Change the payload's image; seconds from the PATCH until the pod's status shows it running."""
+        """Change the payload's image; return the seconds from the PATCH until the pod's status shows it running."""
         async with self._turn:
             self._binds += 1
             wanted = f"registry.example.org/image:job-{self._binds}@sha256:{'0' * 64}"

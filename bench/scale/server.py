@@ -25,18 +25,18 @@ from lab.settings import SERVICE_NETWORK, Settings
 
 ADDRESS = "127.0.0.1"
 API, ETCD = "scale-kube-apiserver", "scale-etcd"
-"""Not the names of the lab's: its daemons may be this process's children, too."""
+"""Names of the daemons. They differ from the lab's, whose daemons may be children of this process, too."""
 _HEAP = re.compile(r"^go_memstats_heap_alloc_bytes (\S+)$", re.MULTILINE)
 _PATIENCE_S = 60.0
 _PREFIX = "k8spilot-scale-"
 _LONGEST = aiohttp.ClientTimeout(total=60)
-"""For an answer; a request waits for its turn before."""
+"""Time limit of an answer. The time before, in which a request waits for its turn, does not count."""
 _AT_ONCE = 16
-"""Requests of the administrator at a time."""
+"""Number of simultaneous requests of the administrator."""
 
 
 class Server:
-    """The two processes, and their administrator."""
+    """The API server and its etcd, and their administrator."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._programs = settings.bin
@@ -49,12 +49,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the API server."""
         return f"https://{ADDRESS}:{self._ports[0]}"
 
     @property
     def authority(self) -> Path:
-        """Whom its clients are to trust."""
+        """Certificate of the authority that its clients are to trust."""
         return self._settings.pki / "ca.crt"
 
     @property
@@ -69,7 +69,7 @@ class Server:
         await self.start_api()
 
     async def start_api(self) -> float:
-        """Start the API server; when it was ready (time.monotonic)."""
+        """Start the API server; return the time at which it was ready (time.monotonic)."""
         self._daemons.start(self._api())
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -93,12 +93,15 @@ class Server:
             await asyncio.to_thread(self._daemons.stop, name)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Both, by name."""
+        """Return both processes, by name."""
         found = {name: self._daemons.find(name) for name in (API, ETCD)}
         return {name: process for name, process in found.items() if process is not None}
 
     async def heap(self) -> float:
-        """What is in use of the API server's heap once it has been collected, MiB: resident memory has a history."""
+        """Return the heap in use of the API server after a garbage collection, MiB.
+
+        Resident memory would depend on the past.
+        """
         async with self._session_of().get(f"{self.url}/debug/pprof/heap?gc=1") as answer:
             await answer.read()
         found = _HEAP.search(await self.ask("GET", "/metrics"))
@@ -107,11 +110,11 @@ class Server:
         return float(found[1]) / 2**20
 
     async def counters(self) -> Counters:
-        """What the API server has counted so far; the question itself counts, too. Raises LabError."""
+        """Return the API server's counters; this request is counted, too. Raises LabError."""
         return parse(await self.ask("GET", "/metrics"))
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
-        """As administrator; the text of the answer. Raises LabError."""
+        """Make a request as administrator; return the text of the answer. Raises LabError."""
         session = self._session_of()
         data = None if body is None else json.dumps(body)
         kind = {"Content-Type": "application/json"}
@@ -122,7 +125,7 @@ class Server:
             return text
 
     def _session_of(self) -> aiohttp.ClientSession:
-        """The administrator's connections; made anew where there are none."""
+        """Return the administrator's session; make one if there is none."""
         if self._session is None:
             trust = ssl.create_default_context(cafile=str(self.authority))
             trust.load_cert_chain(*self.administrator)
@@ -167,7 +170,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def server(settings: Settings) -> AsyncIterator[Server]:
-    """Both, for as long as the context lasts; nothing of them stays. `settings` are the lab's."""
+    """Run both while the context lasts; nothing of them stays. `settings` are the lab's."""
     end(_orphans())
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         found = Server(settings, Path(folder))
@@ -180,7 +183,7 @@ async def server(settings: Settings) -> AsyncIterator[Server]:
 
 
 def _orphans() -> Iterator[psutil.Process]:
-    """Both of a run that was killed: nobody is their parent."""
+    """Find both processes of a killed run: they have no parent."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.ppid() == 1 and any(f"={tempfile.gettempdir()}/{_PREFIX}" in word for word in process.cmdline()):

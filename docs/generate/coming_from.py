@@ -1,4 +1,4 @@
-"""The page for operators who come from other pilots: a row for each of their variables, and for their other habits."""
+"""The page for operators of other pilots: a row for each of their variables, and for other features."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -100,7 +100,7 @@ HABITS: Final = (
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     header = ("Variable", "Of", "Here")
     return "\n".join(
         [
@@ -135,6 +135,6 @@ def _sentence(one: ForeignVariable) -> str:
 
 
 def _few(one: ForeignVariable) -> list[str]:
-    """One of the words of `neutral`, which has several for the same."""
+    """Return the first of several alternatives in `neutral`, which have the same meaning."""
     words: tuple[str, ...] = ("false", "true", "no", "0", "none")
     return [word for word in words if word in one.neutral][:1]

@@ -22,7 +22,7 @@ variables](settings.md).
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     parts = [INTRODUCTION]
     for name, command in commands():
         parts += [f"## `{name}`\n", f"{_paragraphs(command.help)}\n"]
@@ -32,7 +32,7 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by its whole name, the program itself first. They are click's, which typer brings along."""
+    """Yield every command by its whole name, the program itself first. The commands are click's, typer's base."""
     program = typer.main.get_command(app)
     yield from _below("k8spilot", program)
 

@@ -1,4 +1,4 @@
-"""The reference of Events, from the table that the code publishes them by."""
+"""The reference of Events, from the table by which the code publishes them."""
 
 from typing import Final
 
@@ -23,6 +23,6 @@ minute after that; `k8spilot_events_suppressed_total` counts the others. A job t
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     rows = [(f"`{reason}`", one.type, one.when, one.action) for reason, one in EVENTS.items()]
     return f"{INTRODUCTION}\n{table(('Reason', 'Type', 'When', 'What to do'), rows)}"

@@ -24,30 +24,30 @@ PAGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "evidence/attacks.md": ("attacks", ("reference/attacks.md",)),
     "evidence/other.md": ("other tables", ("reference/", "how-to/", "explanation/", "tutorial/")),
 }
-"""Pages of evidence, each with what it is about and which pages' tables it has. The first one that fits counts."""
+"""Pages of evidence, each with its subject and the pages whose tables it has. The first one that fits counts."""
 
 _FOOTNOTE: Final = re.compile(r"^\[\^([\w-]+)\]: (.*)\n?", re.MULTILINE)
 
 
 def page_of(path: str) -> str:
-    """The page of evidence for the tables of a page, both as paths in the site."""
+    """Return the page of evidence for the tables of a page, both as paths in the site."""
     return next(name for name, (_, parts) in PAGES.items() if path.startswith(parts))
 
 
 def evidence(markdown: str) -> list[Row]:
-    """The rows of a page that name their tests, with the tests of a footnote in their last cell."""
+    """Return the rows of a page that name their tests; a footnote in the last cell is replaced with its tests."""
     notes = footnotes(markdown)
     found = [row for row in rows(markdown) if row.header[-1] == COLUMN]
     return [replace(row, cells=(*row.cells[:-1], notes.get(row.cells[-1], row.cells[-1]))) for row in found]
 
 
 def footnotes(markdown: str) -> dict[str, str]:
-    """The footnotes of a page, each by its mark such as `[^1]`."""
+    """Return the footnotes of a page, each by its mark such as `[^1]`."""
     return {f"[^{label}]": text for label, text in _FOOTNOTE.findall(markdown)}
 
 
 def page(name: str) -> str:
-    """A page of evidence.
+    """Return a page of evidence.
 
     Args:
         name: one of `PAGES`.
@@ -70,17 +70,17 @@ def page(name: str) -> str:
 
 
 def page_of_or_none(path: str) -> str | None:
-    """As `page_of`, for any page."""
+    """Return the page of evidence for a page; None if it has none."""
     return next((name for name, (_, parts) in PAGES.items() if path.startswith(parts)), None)
 
 
 def anchor(path: str, row: Row) -> str:
-    """Where a row is on its page of evidence."""
+    """Return the anchor of a row on its page of evidence."""
     return f"{re.sub(r'[^a-z]+', '-', path.removesuffix('.md'))}-{row.line + 1}"
 
 
 def with_links(markdown: str, path: str) -> str:
-    """A page for the site: in the place of the tests and their footnotes, links to them."""
+    """Return a page for the site: links replace the tests and their footnotes."""
     lines = markdown.splitlines()
     for row in evidence(markdown):
         upwards = "../" * path.count("/")
@@ -101,7 +101,7 @@ def _where(word: str) -> str:
 
 @cache
 def _files() -> Mapping[str, str]:
-    """Test -> its file."""
+    """Return the file of each test, by the test's name."""
     return {
         name: path.relative_to(TESTS.parent).as_posix()
         for path in sorted(TESTS.rglob("test_*.py"))

@@ -1,4 +1,4 @@
-"""The reference of metrics: every family that a pilot with a GPU and a job exposes, from what Prometheus would read."""
+"""The reference of metrics: every family that a pilot with a GPU and a job exposes, as Prometheus reads it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ The rate of `busy` divided by the rate of `known` is the use of a GPU.
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     own = list(exposed())
     rows = [(series(one), type_of(one), f"{one.documentation.rstrip('.')}.") for one in own]
     gpu = [row for row in rows if row[0].startswith("`k8spilot_gpu_")]
@@ -81,7 +81,7 @@ def page() -> str:
 
 
 def exposed() -> Iterator[Metric]:
-    """The families of a pilot that has a GPU and runs a job, so that every series is there."""
+    """Return the families of a pilot that has a GPU and runs a job, so that every series is there."""
     meter = Meter([_GPU], lambda: 0.0)
     process = GpuProcess(pid=1, memory=1, share=0.5)
     meter.take(Figures(5.0, "", {_GPU: DeviceFigures(1.0, 5.0, 1, 1, 2, (process,))}))
@@ -101,7 +101,7 @@ def _series_table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def series(one: Metric) -> str:
-    """The name as Prometheus has it, with its labels."""
+    """Return the name as Prometheus has it, with its labels."""
     samples = [sample for sample in one.samples if not sample.name.endswith(("_bucket", "_count", "_sum"))]
     name = samples[0].name if samples else one.name
     labels = sorted(samples[0].labels) if samples else []
@@ -109,5 +109,5 @@ def series(one: Metric) -> str:
 
 
 def type_of(one: Metric) -> str:
-    """Prometheus' type of a family."""
+    """Return Prometheus' type of a family."""
     return "counter" if one.type == "counter" else one.type

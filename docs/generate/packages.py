@@ -1,4 +1,4 @@
-"""The map of the source: what each package says of itself, and the layers that import-linter checks."""
+"""The map of the source: the docstring of each package, and the layers that import-linter checks."""
 
 import ast
 import tomllib
@@ -36,7 +36,7 @@ OTHERS: Final = """\
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     parts = [INTRODUCTION, "```", *layers(), "```\n", "## Packages\n"]
     for name, words in packages():
         paragraphs = [" ".join(paragraph.split()) for paragraph in words.split("\n\n")]
@@ -45,14 +45,14 @@ def page() -> str:
 
 
 def layers() -> list[str]:
-    """The layers, those side by side on one line."""
+    """Return the layers, those side by side on one line."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (contract,) = [one for one in linter["contracts"] if one["type"] == "layers"]
     return [line.replace(" | ", ", ").replace(" : ", ", ") for line in contract["layers"]]
 
 
 def packages() -> list[tuple[str, str]]:
-    """Each package by its path, in the order of the layers, with its docstring."""
+    """Return each package by its path, in the order of the layers, with its docstring."""
     order = [name for line in layers() for name in line.split(", ")]
     found = {
         path.parent.relative_to(SOURCE).as_posix(): ast.get_docstring(ast.parse(path.read_text())) or ""

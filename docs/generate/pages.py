@@ -1,4 +1,4 @@
-"""Every generated page: its path in the site, and what makes it."""
+"""Every generated page: its path in the site, and the function that makes it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,11 +23,11 @@ COMMITTED: Final[Mapping[str, Callable[[], str]]] = {
 }
 """Pages that are files of the repository, too."""
 SITE_ONLY: Final[Mapping[str, Callable[[], str]]] = {name: partial(evidence.page, name) for name in evidence.PAGES}
-"""Pages that are made whenever the site is built."""
+"""Pages that only the site has; they are made whenever it is built."""
 
 
 def content(name: str) -> str:
-    """The whole file of a page of `COMMITTED`."""
+    """Return the whole file of a page of `COMMITTED`."""
     return f"{NOTE}{COMMITTED[name]().rstrip()}\n"
 
 
@@ -38,12 +38,12 @@ def write() -> None:
 
 
 def stale() -> list[str]:
-    """A sentence for each file that differs from what the code gives."""
+    """Return a sentence for each file that differs from the generated page."""
     return [message for name in COMMITTED if (message := difference(name))]
 
 
 def difference(name: str) -> str:
-    """The sentence for one page of `COMMITTED`; empty if the file is up to date."""
+    """Return the sentence for one page of `COMMITTED`; empty if the file is up to date."""
     path = DOCS / name
     if path.exists() and path.read_text() == content(name):
         return ""

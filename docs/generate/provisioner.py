@@ -38,7 +38,7 @@ the ConfigMap `k8spilot-provisioner`.
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     meanings = documented(ProvisionerSettings)
     rows = [
         (f"`{name}`", meanings[one.name][1], f"`{text}`" if (text := default_of(one)) else "", allowed(one))
@@ -69,7 +69,7 @@ def page() -> str:
 
 
 def exposed() -> Iterator[Metric]:
-    """The families of a provisioner with a template."""
+    """Return the families of a provisioner with a template."""
     metrics = ProvisionerMetrics()
     template = Template("cpu", Limits(1), ())
     metrics.plan = TurnPlan({"cpu": TemplatePlan(template)}, [])

@@ -22,7 +22,7 @@ settings.
 """
 
 _UNPRINTABLE: Final = "\0"
-"""A text that no setting takes, so that each one's reader says what it takes."""
+"""A text that no setting takes, so that the error of each parser names the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Setting:
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     found = list(settings())
     parts = [INTRODUCTION]
     for group in dict.fromkeys(one.group for one in found):
@@ -48,7 +48,7 @@ def page() -> str:
 
 
 def settings() -> Iterator[Setting]:
-    """All of them, in the order of the code."""
+    """Yield all settings, in the order of the code."""
     meanings = documented()
     for variable, one in variables().items():
         group, meaning = meanings[one.name]

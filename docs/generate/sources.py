@@ -1,4 +1,4 @@
-"""What the generated pages are generated from. All imports of k8spilot are here."""
+"""The objects of k8spilot that the generated pages are made from. All imports of k8spilot are here."""
 
 from k8spilot.cli.main import app
 from k8spilot.gpu.monitoring.meter import Meter

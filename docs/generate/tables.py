@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 NAMES: Final = '<div class="names" markdown>\n\n{}\n</div>\n'
-"""Around a table whose first column has names that are not to be broken (style.css)."""
+"""Markup around a table whose first column has names that are not to be broken (style.css)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table, and where it stands."""
+    """One row of a table, and its place."""
 
     line: int
     """Its line in the page, from 0."""
@@ -22,7 +22,7 @@ class Row:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, with the characters that would end a cell escaped."""
+    """Return a table, with the characters that would end a cell escaped."""
     lines = [header, ["---"] * len(header), *([_cell(one) for one in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -32,7 +32,7 @@ def _cell(text: str) -> str:
 
 
 def rows(markdown: str) -> Iterator[Row]:
-    """Every row of every table of a page; code blocks have none."""
+    """Yield every row of every table of a page; tables in code blocks do not count."""
     section = ""
     header: tuple[str, ...] = ()
     in_code = False
@@ -52,5 +52,5 @@ def rows(markdown: str) -> Iterator[Row]:
 
 
 def cells_of(line: str) -> tuple[str, ...]:
-    """The cells of a line of a table."""
+    """Return the cells of a line of a table."""
     return tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")))

@@ -67,7 +67,7 @@ class Story:
 
 
 def main() -> int:
-    """Bring the lab up, deploy a factory, and show what it does. Return 0 if all jobs have run and all pilots ended.
+    """Bring the lab up, deploy a factory, and show its pilots. Return 0 if all jobs have run and all pilots have ended.
 
     Raises LabError.
     """
@@ -166,7 +166,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def _note(story: Story, sample: Sample, pods: Sequence[Mapping[str, Any]]) -> None:
-    """Take down the times, the largest numbers, and what is not as it should be."""
+    """Record the times, the largest numbers of pilots, and faults."""
     story.samples.append(sample)
     alive = Counter(pod["metadata"]["labels"]["k8spilot/template"] for pod in _alive(pods))
     story.most |= alive

@@ -14,7 +14,7 @@ _RUNS = re.compile(r"HTCJob\d+_\S* runs\. .*attempt=(?P<attempt>\w+) .*job=(?P<j
 
 @dataclass(frozen=True)
 class News:
-    """A job reached a state."""
+    """A state that a job has reached."""
 
     job: str
     """HTCondor's id."""

@@ -16,7 +16,7 @@ class Job:
     user: str
     image: str
     shows: str
-    """What this job demonstrates, in a few words."""
+    """Feature that this job demonstrates, in a few words."""
     executable: str
     arguments: str
     cpus: int = 1

@@ -26,7 +26,7 @@ class Row:
     jobs: Jobs
     proc: int
     submitted: float
-    """When it was submitted (time.monotonic)."""
+    """Time of its submission (time.monotonic)."""
     reached: dict[str, float] = field(default_factory=lambda: {"idle": 0.0})
     """State -> seconds since its submission."""
     bind_s: float | None = None
@@ -63,7 +63,7 @@ class Row:
 
 
 def live_table(rows: Sequence[Row]) -> Table:
-    """The state of each job, and when it reached each state."""
+    """Return a table with the state of each job, and the time at which it reached each state."""
     table = Table(box=None, pad_edge=False, caption="Seconds since the job was submitted", caption_justify="left")
     table.add_column("job")
     table.add_column("user")
@@ -85,7 +85,7 @@ def live_table(rows: Sequence[Row]) -> Table:
 
 
 def closing_table(rows: Sequence[Row]) -> Table:
-    """The results of each job."""
+    """Return a table with the results of each job."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="Results", title_justify="left")
     for name in ("job", "user", "image"):
         table.add_column(name, no_wrap=True)
@@ -108,7 +108,7 @@ def closing_table(rows: Sequence[Row]) -> Table:
 
 
 def hints(lab: Lab, pilot: str) -> str:
-    """Commands to look around with. They work as they are printed."""
+    """Return commands with which a user can look around. They work as they are printed."""
     kubectl = f"{lab.settings.bin}/kubectl" if lab.settings.kubeconfig is None else "kubectl"
     access_point = f"$K exec -it -n {POOL_NAMESPACE} {ACCESS_POINT} -- su - alice"
     job = f"universe=container container_image=docker://{lab.registry}/busybox executable=/bin/uname arguments=-a"

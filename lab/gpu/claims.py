@@ -1,4 +1,4 @@
-"""The lab's GPUs as ResourceClaims give them: what NVIDIA's DRA driver publishes, and what it does to containers.
+"""The lab's GPUs for ResourceClaims: the devices that NVIDIA's DRA driver publishes, and its changes of containers.
 
 As in kubernetes-sigs/dra-driver-nvidia-gpu: names and attributes of the devices (cmd/gpu-kubelet-plugin/deviceinfo.go,
 mig.go), the CDI spec of a claim (cdi.go), the DeviceClasses of its Helm chart. The program is lab/go/dra; lab/dra.py

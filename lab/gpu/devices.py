@@ -1,4 +1,4 @@
-"""The lab's GPUs: for each way in which GPUs come into pods devices of its own, so that tests do not meet."""
+"""The lab's GPUs. Each way in which GPUs come into pods has devices of its own, so that tests do not share any."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from lab.gpu import nvml
 MAJOR = 195
 UVM_MAJOR = 240
 CAPS_MAJOR = 241
-"""The latter two are from the range for local use; NVIDIA's driver takes what is free."""
+"""Major device numbers: the latter two are from the range for local use, where NVIDIA's driver takes a free one."""
 
 KIND = "k8s.device-plugin.nvidia.com/gpu"
 """Vendor and class of the CDI names that NVIDIA's device plugin makes."""
@@ -32,12 +32,12 @@ CONTROL = (
     Node("/dev/nvidia-uvm", UVM_MAJOR, 0),
     Node("/dev/nvidia-uvm-tools", UVM_MAJOR, 1),
 )
-"""What every container with a GPU has."""
+"""Device nodes of every container with a GPU."""
 
 
 @dataclass(frozen=True)
 class Resource:
-    """What a pod asks for, and how NVIDIA's device plugin is told to give it."""
+    """An extended resource that pods request, and the settings with which NVIDIA's device plugin provides it."""
 
     name: str
     lists: tuple[str, ...] = ("envvar",)
@@ -47,17 +47,18 @@ class Resource:
     device_specs: bool = False
     """PASS_DEVICE_SPECS: nodes come from the kubelet, too."""
     replicas: int = 1
-    """Of each GPU, as time slicing has them."""
+    """Devices of each GPU, as with time slicing."""
     mig: bool = False
     broken: bool = False
-    """Whether the last device that is promised is not given, but one that nobody promised.
+    """Whether the plugin gives a wrong device in place of the last one that it has promised.
 
-    The kubelet mounts the library, so that no runtime class is needed: with one there are both devices.
+    The library comes as a mount of the kubelet, so this works without a runtime class. With one, the container has both
+    devices.
     """
 
     @property
     def gpus(self) -> int:
-        """How many whole GPUs it takes to have four devices, and one to give instead."""
+        """Number of whole GPUs behind the resource's four devices, including the wrong one of a broken resource."""
         return 2 if self.mig or self.replicas > 1 else 5 if self.broken else 4
 
 
@@ -80,16 +81,16 @@ class Inventory:
 
     driver: nvml.Driver = field(default_factory=lambda: nvml.Driver(nodes="/dev"))
     nodes: dict[str, list[Node]] = field(default_factory=dict)
-    """By uuid: what a container needs to have the device."""
+    """Device nodes that a container needs for a device, by the device's uuid."""
     ids: dict[str, list[str]] = field(default_factory=dict)
-    """By the resource's name: its devices, as the kubelet has them."""
+    """Devices of each resource, as the kubelet names them, by the resource's name."""
     instead: dict[str, str] = field(default_factory=dict)
     claimed: list[str] = field(default_factory=list)
     """Devices that come by ResourceClaims (lab/gpu/claims.py): the uuids of four GPUs and of two MIG instances."""
 
     @classmethod
     def make(cls) -> "Inventory":
-        """The devices of all resources, and those of claims."""
+        """Return the devices of all resources, and those of claims."""
         inventory = cls()
         for resource in RESOURCES:
             inventory._add(resource)
@@ -117,7 +118,7 @@ class Inventory:
         return gpu
 
     def _mig(self, gpu: nvml.Gpu, number: int) -> str:
-        """Add an instance, which only those have who may open its GPU and its two capabilities."""
+        """Add a MIG instance. It is visible only to processes that may open its GPU and its two capabilities."""
         first = 1 + gpu.minor * 16 + number * 2
         uuid = f"MIG-{gpu.minor:08x}-1ab0-5000-8000-00000000000{number}"
         gpu.instances.append(nvml.slice_of_h200(number, uuid, (first, first + 1)))
@@ -127,11 +128,11 @@ class Inventory:
 
     @property
     def all_nodes(self) -> list[Node]:
-        """Every node that the machine has for them, each once."""
+        """Device nodes of all devices, each once."""
         return list(dict.fromkeys([*CONTROL, *(node for nodes in self.nodes.values() for node in nodes)]))
 
     def table(self, library: str, settings: str, specs: str) -> dict[str, Any]:
-        """What lab/go/gpu reads: the device plugin and the container runtime."""
+        """Return the table that the programs of lab/go/gpu read: the device plugin and the container runtime."""
         index = {gpu.uuid: str(gpu.minor) for gpu in self.driver.gpus}
         devices = [
             {"uuid": uuid, "index": index.get(uuid, ""), "nodes": [asdict(node) for node in nodes]}
@@ -161,7 +162,7 @@ class Inventory:
         }
 
     def cdi(self, library: str, settings: str) -> dict[str, Any]:
-        """The CDI spec, as NVIDIA's device plugin writes it: what the runtime does for each name."""
+        """Return the CDI spec of the devices, as NVIDIA's device plugin writes it."""
         return {
             "cdiVersion": CDI_VERSION,
             "kind": KIND,
@@ -170,12 +171,12 @@ class Inventory:
         }
 
     def edits(self, uuid: str) -> dict[str, Any]:
-        """CDI's edits of a container that gets the device: its nodes."""
+        """Return CDI's edits of a container that gets the device: its nodes."""
         return {"deviceNodes": [_for_cdi(node) for node in self.nodes[uuid]]}
 
 
 def common_edits(library: str, settings: str) -> dict[str, Any]:
-    """CDI's edits of every container that gets any device: a variable, common nodes and the library."""
+    """Return CDI's edits of every container that gets any device: a variable, common nodes and the library."""
     options = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
     return {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],

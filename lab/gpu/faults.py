@@ -1,4 +1,4 @@
-"""Faults of GPUs that are no settings of the stub: of the node and of containers, always taken back."""
+"""Faults of GPUs on the node and in containers that the stub has no setting for. All are undone."""
 
 import contextlib
 import json
@@ -15,9 +15,9 @@ from lab.settings import PILOT_NAMESPACE
 
 @contextmanager
 def grants_lost(lab: Lab, pod: str, container: str, namespace: str = PILOT_NAMESPACE) -> Iterator[None]:
-    """Take the GPUs' nodes out of a running container's device cgroup; the nodes stay, and so does what is open.
+    """Take the GPUs' nodes out of a running container's device cgroup; the nodes themselves and open files stay.
 
-    It is what a runtime does to containers whose devices a hook has added, when it writes their cgroup anew
+    A runtime does this to containers whose devices a hook has added, when it writes their cgroup anew
     (`systemctl daemon-reload`, a changed limit): NVML fails with UNKNOWN there. Needs version 1 of control groups.
     """
     folder = _cgroup(_id(lab, pod, container, namespace))

@@ -1,6 +1,6 @@
 """GPUs on the lab's node: character devices, the library, CDI specs, the device plugin and the runtime classes.
 
-They are there whenever the lab is up, and nothing of it meets a pod that asks for no GPU. The programs: lab/go/gpu.
+They are there whenever the lab is up. A pod that requests no GPU has nothing of them. The programs: lab/go/gpu.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
 REAL_DRIVER = Path("/proc/driver/nvidia")
 CAPS = Path("/dev/nvidia-caps")
 PLUGINS = Path("/var/lib/kubelet/device-plugins")
-"""Where the kubelet listens for plugins, whatever its --root-dir says."""
+"""Folder in which the kubelet listens for plugins, whatever its --root-dir says."""
 
 
 def ensure(settings: Settings, daemons: Daemons) -> None:
@@ -52,13 +52,16 @@ def ensure(settings: Settings, daemons: Daemons) -> None:
 
 
 def stub(settings: Settings) -> nvml.Stub:
-    """What the node's GPUs answer; `with gpus.stub(lab.settings).change() as driver:` changes it for all containers."""
+    """Return the NVML stub of the node's GPUs.
+
+    `with gpus.stub(lab.settings).change() as driver:` changes its answers in all containers.
+    """
     folder = settings.state / "gpu"
     return nvml.Stub(folder / nvml.LIBRARY, folder / "settings/settings")
 
 
 def remove() -> None:
-    """Take away what is outside of the lab's own folder; the kubelet and the plugin have ended."""
+    """Remove everything outside of the lab's own folder; the kubelet and the plugin have ended before."""
     if not REAL_DRIVER.exists():
         _remove_nodes()
     for path in PLUGINS.glob("k8spilot-lab-*.sock"):
@@ -93,7 +96,7 @@ def _make(device: Node) -> None:
 
 
 def _write(settings: Settings, inventory: Inventory) -> None:
-    """Write what the library, the plugin, the runtimes and containerd read."""
+    """Write the files of the library, the plugin, the runtimes and containerd."""
     folder = settings.state / "gpu"
     made = nvml.Stub.make(folder, inventory.driver)
     library, answers = str(made.library), str(made.settings.parent)
@@ -120,7 +123,7 @@ def _add_runtime_classes(settings: Settings) -> None:
 
 
 def _start_plugin(settings: Settings, daemons: Daemons, *, anew: bool) -> None:
-    """Have the plugin run that the folder bin has now, with the table that is there now."""
+    """Run the plugin of the folder bin with the present table; `anew` replaces one that runs."""
     program = settings.bin / PLUGIN
     running = daemons.find(PLUGIN)
     if running is not None and (anew or Path(running.exe()) != program.resolve()):

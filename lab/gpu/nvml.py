@@ -1,4 +1,4 @@
-"""The NVML stub: build it, and say what it answers. Needs gcc, and neither a GPU nor root.
+"""The NVML stub: build it, and set its answers. Needs gcc, and neither a GPU nor root.
 
     driver = nvml.Driver([nvml.h200(0, "GPU-8f9c2d75-0000-4000-8000-000000000000")])
     stub = nvml.Stub.make(folder, driver)          # folder/libnvidia-ml.so.1 and folder/settings
@@ -6,7 +6,7 @@
     with stub.change() as driver:                  # programs that run see it at their next call
         driver.gpu(0).failures["*"] = nvml.GPU_IS_LOST
 
-A process that has loaded a libnvidia-ml.so.1 keeps it, so have pynvml in a process of its own.
+A process that has loaded a libnvidia-ml.so.1 keeps it: load pynvml in a process of its own.
 """
 
 import fcntl
@@ -45,15 +45,15 @@ class Process:
     """A process that has a context on a device."""
 
     pid: int
-    """As the caller of NVML sees it: nothing is translated."""
+    """Process id in the PID namespace of NVML's caller: the stub does not translate it."""
     memory_bytes: int = 0
     utilisation: int = 0
-    """Per cent of the time."""
+    """Share of the time in which it uses the device, in per cent."""
 
 
 @dataclass
 class Device:
-    """What GPUs and MIG instances have in common."""
+    """Common properties of GPUs and MIG instances."""
 
     uuid: str
     """With its prefix: GPU-... or MIG-..."""
@@ -63,12 +63,13 @@ class Device:
     used_bytes: int = 0
     processes: list[Process] = field(default_factory=list)
     utilisation: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
-    """Steps: from when on (seconds since 1970), how busy (per cent). Rates, samples and GPM follow from them."""
+    """Steps of the load: begin (seconds since 1970) and per cent. Rates, samples and GPM follow from them."""
     failures: dict[str, int] = field(default_factory=dict)
-    """The NVML error that a function, by its C name, or EVERY_FUNCTION ends with for this device."""
+    """NVML error with which a function fails for this device, by the function's C name; EVERY_FUNCTION stands for
+    all."""
 
     def busy(self, percent: float, since_s: float | None = None) -> None:
-        """Be busy to `percent` from now on, or from `since_s` (seconds since 1970)."""
+        """Set the load to `percent` from now on, or from `since_s` (seconds since 1970)."""
         self.utilisation.append((time.time() if since_s is None else since_s, percent))
         del self.utilisation[:-60]  # the stub keeps 64
 
@@ -81,7 +82,7 @@ class Mig(Device):
     compute_instance: int = 0
     slices: int = 1
     caps: tuple[int, ...] = ()
-    """Minor numbers of /dev/nvidia-caps/nvidia-cap<n>: who may open all of them has the instance."""
+    """Minor numbers of /dev/nvidia-caps/nvidia-cap<n>. A process that may open all of them has the instance."""
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Gpu(Device):
     """One whole GPU, in MIG mode if it has instances."""
 
     minor: int = 0
-    """Its node is /dev/nvidia<minor>, character device 195:<minor>."""
+    """Number of its node /dev/nvidia<minor>, the character device 195:<minor>."""
     bus_id: str = "00000000:01:00.0"
     capability: str = "9.0"
     cores: int = 0
@@ -104,29 +105,30 @@ class Gpu(Device):
 
 @dataclass
 class Driver:
-    """The driver and all that it has."""
+    """The driver and its GPUs."""
 
     gpus: list[Gpu] = field(default_factory=list)
     version: str = "580.159.04"
     cuda: int = 13_000
     epoch: int = 1
-    """Another number: the driver was loaded anew, and who had initialised NVML must do so again."""
+    """Number of the driver's load. A change means that the driver was reloaded: users of NVML must initialise it
+    again."""
     nodes: str = ""
-    """Folder with the devices' nodes: a device is there only for those who may open them, as with a real driver.
+    """Folder with the devices' nodes: a process sees only the devices that it may open, as with a real driver.
 
-    Empty: all devices are there for everybody.
+    Empty: all processes see all devices.
     """
     failures: dict[str, int] = field(default_factory=dict)
-    """As Device.failures, for the whole driver: {"nvmlInitWithFlags": DRIVER_NOT_LOADED}."""
+    """Like Device.failures, for the whole driver: {"nvmlInitWithFlags": DRIVER_NOT_LOADED}."""
 
     def gpu(self, which: int | str) -> Gpu:
-        """The GPU at a position, or of a uuid. Raises LookupError."""
+        """Return the GPU at a position, or of a uuid. Raises LookupError."""
         if isinstance(which, int):
             return self.gpus[which]
         return next(gpu for gpu in self.gpus if gpu.uuid == which)
 
     def mig(self, uuid: str) -> Mig:
-        """The MIG instance of a uuid."""
+        """Return the MIG instance of a uuid."""
         return next(mig for gpu in self.gpus for mig in gpu.instances if mig.uuid == uuid)
 
 
@@ -134,7 +136,7 @@ _DRIVER = TypeAdapter(Driver)
 
 
 def h200(minor: int, uuid: str) -> Gpu:
-    """A whole H200, idle."""
+    """Return a whole H200, idle."""
     return Gpu(
         uuid,
         "NVIDIA H200",
@@ -147,20 +149,20 @@ def h200(minor: int, uuid: str) -> Gpu:
 
 
 def slice_of_h200(number: int, uuid: str, caps: tuple[int, ...] = ()) -> Mig:
-    """A MIG instance of an H200: 1g.18gb, idle."""
+    """Return a MIG instance of an H200: 1g.18gb, idle."""
     return Mig(uuid, "NVIDIA H200 MIG 1g.18gb", 16_384 * MIB, 16, gpu_instance=7 + number, caps=caps)
 
 
 @dataclass(frozen=True)
 class Stub:
-    """A folder with the library, and one with what it answers: the latter can be mounted into containers."""
+    """A folder with the library, and one with its settings, which can be mounted into containers."""
 
     library: Path
     settings: Path
 
     @classmethod
     def make(cls, folder: Path, driver: Driver) -> "Stub":
-        """Build the stub in `folder`, have it answer what `driver` says. Raises LabError."""
+        """Build the stub in `folder`, with the answers of `driver`. Raises LabError."""
         stub = cls(folder / LIBRARY, folder / "settings/settings")
         stub.settings.parent.mkdir(parents=True, exist_ok=True)
         build(stub.library)
@@ -169,21 +171,21 @@ class Stub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program needs in its environment to load the stub instead of a real NVML."""
+        """Environment variables with which a program loads the stub instead of a real NVML."""
         return {"LD_LIBRARY_PATH": str(self.library.parent), "NVML_STUB_SETTINGS": str(self.settings)}
 
     def read(self) -> Driver:
-        """What was written last."""
+        """Return the driver that was written last."""
         return _DRIVER.validate_json(self._memory.read_bytes())
 
     def write(self, driver: Driver) -> None:
-        """Have the stub answer what `driver` says; who reads sees all of it or nothing."""
+        """Let the stub answer as `driver` says. The change is atomic for readers."""
         _replace(self._memory, _DRIVER.dump_json(driver))
         _replace(self.settings, render(driver).encode())
 
     @contextmanager
     def change(self) -> Iterator[Driver]:
-        """What was written last, to be altered: at the end of the block it is written. One process at a time."""
+        """Give the driver that was written last, and write it at the end of the block. Other processes wait."""
         with self._memory.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             driver = self.read()
@@ -218,9 +220,10 @@ def build(library: Path) -> None:
 
 
 def render(driver: Driver) -> str:
-    """The settings file: lines of a key and a value. `gpu` and `mig` begin a device, an instance is of the GPU above.
+    """Return the settings file: lines of a key and a value. `gpu` and `mig` begin a device.
 
-    `fail` has a function and an error, `utilisation` per cent and since when, `process` id, bytes and per cent.
+    A MIG instance follows its GPU. `fail` has a function and an error, `utilisation` per cent and its begin, `process`
+    id, bytes and per cent.
     """
     lines = [
         f"driver {driver.version}",

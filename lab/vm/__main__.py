@@ -79,7 +79,7 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def _test(settings: Settings, options: Sequence[str]) -> int:
-    """Run the stories; once more in another machine if the emulator ends under them, which is no fault of a test."""
+    """Run the stories. If the emulator ends, which is no fault of a test, run them once more in another machine."""
     try:
         return stories.run(settings, _up(settings), options)
     except emulator.EndedError as problem:

@@ -1,7 +1,7 @@
-"""The machine itself: qemu emulates it, ssh goes into it. It belongs to this computer's user until `stop`.
+"""The machine: qemu emulates it, ssh logs in to it. It runs until `stop`.
 
-Its disks are not changed: what it writes is gone with it. Nothing of it can be reached but the port for ssh on the
-loopback interface, and it reaches nothing outside of itself.
+Its disks are not changed: its writes are lost at its end. Only its port for ssh on the loopback interface can be
+reached, and it reaches nothing outside of itself.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ NAME: Final = "qemu"
 CPUS: Final = 2
 MEMORY_MIB: Final = 8192
 PATIENCE_S: Final = 300.0
-"""From the start to ssh. It takes ten seconds to a minute under emulation."""
+"""Time limit from the start to ssh, in seconds. Under emulation, it takes ten seconds to a minute."""
 ACCELERATOR: Final = "K8SPILOT_VM_ACCEL"
-"""Name of the variable with qemu's accelerator. Without it: tcg, since a /dev/kvm may be there and not work."""
+"""Name of the variable with qemu's accelerator. Default: tcg, since a /dev/kvm may be there and not work."""
 _USUAL: Final = "tcg,thread=multi,tb-size=1024"
 PACKAGES: Final = {
     "openssh-client": "/usr/bin/ssh",
     "e2fsprogs": "/sbin/mke2fs",
 }
-"""This computer's packages for disks and ssh, each with a file by which we see that it is installed."""
+"""This computer's packages for disks and ssh, each with a file that shows that it is installed."""
 _EMULATED_SLOWNESS: Final = 8.0
-"""Python starts seven times slower under tcg than without, and a new process needs more than that."""
+"""Default factor of time limits. Python starts seven times slower under tcg, and a new process needs more than that."""
 _PROCESSOR: Final = "max,la57=off"
 _KERNEL: Final = (
     "console=ttyS0 quiet net.ifnames=0 systemd.show_status=0 "
@@ -49,12 +49,12 @@ the kernel trusts, a kernel without preemption, and expedited RCU, on which the 
 
 
 class EndedError(LabError):
-    """The machine has ended by itself."""
+    """Raised when the machine has ended by itself."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that runs. Its methods raise LabError."""
+    """A running machine. Its methods raise LabError."""
 
     state: Path
     key: Path
@@ -62,12 +62,12 @@ class Machine:
 
     @property
     def slowness(self) -> float:
-        """The factor of time limits in it (lab/patience.py), unless the environment here has one."""
+        """Factor of time limits in the machine (lab/patience.py), unless the environment here sets one."""
         usual = _EMULATED_SLOWNESS if _accelerator().startswith("tcg") else 1.0
         return float(os.environ.get(patience.VARIABLE) or usual)
 
     def ssh(self, *options: str) -> list[str | Path]:
-        """Return the beginning of a command line that goes into the machine as root."""
+        """Return the beginning of a command line that logs in to the machine as root."""
         ways = {
             "StrictHostKeyChecking": "no",
             "UserKnownHostsFile": "/dev/null",

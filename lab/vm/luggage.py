@@ -1,7 +1,8 @@
-"""A disk with what the machine's lab would take hours to make: the node's programs, images, the environment of Python.
+"""A disk with files that the machine's lab would need hours to make: the node's programs, images, Python's environment.
 
-The disk is written without emulation, and replaced only when something large in it changes. It lacks what has come into
-the registry since, such as the newest layers of the project's image: the running machine gets that (`later`).
+The disk is written without emulation, and replaced only when something large in it changes. It lacks files that have
+come into the registry since, such as the newest layers of the project's image: the running machine gets these
+(`later`).
 """
 
 import json
@@ -28,16 +29,16 @@ from lab.shell import run
 from lab.vm import registry_files, system
 
 MOUNTED: Final = Path("/luggage")
-"""Where the machine has it."""
+"""Mount point in the machine."""
 CACHE: Final = MOUNTED / "cache"
 """The cache of the machine's lab (K8SPILOT_LAB_CACHE)."""
 FILES: Final = MOUNTED / "files"
-"""Folders that are to be where they are here, by their paths."""
+"""Folder with copies of folders that have the same paths in the machine as here."""
 DISK_GIB: Final = 24
 RECIPE: Final = "2"
 """Raise this number to make the disk anew."""
 LEFT_AT_HOME: Final = ("bench", "htcondor-", "k8spilot-provisioner")
-"""Images of the registry whose names begin so: large, and no test in the machine needs them."""
+"""Beginnings of the names of images that stay here: they are large, and no test in the machine needs them."""
 _REGISTRY: Final = f"{NODE_ADDRESS}:{REGISTRY_PORT}"
 _PATIENCE_S: Final = 30.0
 _CONTAINERD: Final = """\
@@ -56,15 +57,15 @@ _HOSTS: Final = 'server = "http://{address}"\n[host."http://{address}"]\n  capab
 
 @dataclass(frozen=True)
 class Luggage:
-    """The disk, and what the registry on it lacks."""
+    """The disk, and the files that its registry lacks."""
 
     disk: Path
     storage: Path
-    """The registry's storage here."""
+    """Storage of the registry on this computer."""
     later: frozenset[Path]
-    """Files below it that the disk lacks."""
+    """Files of the storage that the disk lacks."""
     folders: tuple[Path, ...]
-    """Folders below FILES, by the paths that they have here."""
+    """Folders below FILES, by their paths on this computer."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ class _Contents:
     images: dict[str, list[str]]
     """Names and tags of the lab's own images, the tag of the content last. The node shall have them unpacked."""
     files: frozenset[Path]
-    """Of the registry's storage."""
+    """Files of the registry's storage."""
 
     def key(self) -> str:
-        """Name what is large: the disk is made anew when it changes."""
+        """Return a digest of the names of the large contents. The disk is made anew when it changes."""
         large = [f"{name}:{tags[-1]}" for name, tags in self.images.items() if name != "k8spilot"]
         installed = sorted(f"{one.name} {one.version}" for one in distributions())
         names = [*(path.name for path in self.programs), *map(str, self.folders), *large, *installed]
@@ -85,7 +86,7 @@ class _Contents:
 
 
 def ensure(settings: Settings, progress: Progress) -> Luggage:
-    """Return the disk, made anew if it must be; builds the project's image of this checkout. Raises LabError."""
+    """Return the disk, made anew if necessary; build the project's image of this checkout. Raises LabError."""
     settings = replace(settings, kubeconfig=None, image=None, registry=None, runtime=RUNTIME)
     own = replace(settings, state=settings.cache / "vm/packing")
     storage, root = settings.cache / "registry", settings.cache / "vm/root"
@@ -114,7 +115,7 @@ def ensure(settings: Settings, progress: Progress) -> Luggage:
 
 
 def _files(storage: Path, images: dict[str, list[str]]) -> frozenset[Path]:
-    """Return the files of the registry to take: of `images` the named tags, of images of tests all."""
+    """Return the registry's files for the disk: the named tags of `images`, and all tags of the tests' images."""
     names = {name for name in registry_files.names(storage) if not name.startswith(LEFT_AT_HOME)}
     chosen = [(name, tag) for name in names for tag in images.get(name) or registry_files.tags(storage, name)]
     return frozenset(path for name, tag in chosen for path in registry_files.of_image(storage, name, tag))
@@ -130,7 +131,7 @@ def _images(settings: Settings, progress: Progress) -> dict[str, list[str]]:
 
 
 def _environment() -> tuple[Path, ...]:
-    """Return the folders of the environment that runs this: its own, and its Python's. Raises LabError."""
+    """Return the folders of the Python environment that runs this: its own, and its Python's. Raises LabError."""
     own, base = Path(sys.prefix), Path(sys.base_prefix)
     if own == base or base == Path("/usr"):
         raise LabError(
@@ -141,7 +142,7 @@ def _environment() -> tuple[Path, ...]:
 
 @contextmanager
 def _serving(own: Settings, progress: Progress) -> Iterator[str]:
-    """A registry with the lab's images, on the loopback interface for as long as the body runs."""
+    """Run a registry with the lab's images on the loopback interface while the body runs."""
     daemons = Daemons(own)
     own.state.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -155,7 +156,7 @@ def _serving(own: Settings, progress: Progress) -> Iterator[str]:
 
 
 def _gather(own: Settings, contents: _Contents, storage: Path, address: str, root: Path) -> None:
-    """Make the folder `root` what the disk is to be."""
+    """Fill the folder `root` with the contents of the disk."""
     cache = root / CACHE.relative_to(MOUNTED)
     for folder in contents.programs:
         _take(folder, cache / "programs" / folder.name)
@@ -176,7 +177,7 @@ def _pack(contents: _Contents, root: Path, fresh: Path) -> None:
 
 
 def _compile(files: Path) -> None:
-    """Compile the environment's modules: in the machine that takes minutes. Some files of packages are no modules."""
+    """Compile the environment's modules, which takes minutes in the machine. Errors of single files are ignored."""
     how = ["-q", "-q", "-j", "2", "--invalidation-mode", "unchecked-hash", "-s", str(files), "-p", "/"]
     subprocess.run([sys.executable, "-m", "compileall", *how, str(files)], capture_output=True, check=False)
 
@@ -186,7 +187,7 @@ def _take(source: Path, target: Path) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """Give a file a second name; copy it where that cannot be."""
+    """Make a hard link to a file; copy the file where that fails."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
@@ -194,7 +195,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _unpack(own: Settings, contents: _Contents, address: str, root: Path) -> None:
-    """Fill `root`, a containerd's folder, with the images unpacked, as the node's containerd would have them."""
+    """Unpack the images into `root`, a containerd's folder, as the node's containerd does."""
     programs = next(folder for folder in contents.programs if folder.name.startswith("containerd-"))
     daemons, name = Daemons(own), "containerd"
     point = own.state / "containerd.sock"

@@ -1,4 +1,4 @@
-"""Make a machine that has just started a place to work in: the checkout, its environment, the cache."""
+"""Preparation of a machine that has just started: the checkout, its environment, the cache."""
 
 import os
 import shlex
@@ -19,11 +19,11 @@ HANDED_ON: Final = (
     "K8SPILOT_LAB_MIRROR",
     "TERM",
 )
-"""Variables that mean the same in the machine."""
+"""Environment variables that are passed on to the machine."""
 
 
 def prepare(machine: Machine, luggage: Luggage) -> None:
-    """Send the checkout and what the luggage lacks, and put all in its place. Raises LabError."""
+    """Send the checkout and the files that the luggage lacks, and put all in place. Raises LabError."""
     machine.send(CHECKOUT, checkout_files(), CHECKOUT)
     machine.send(luggage.storage, sorted(luggage.later), CACHE / "registry")
     lines = ["set -e"]
@@ -36,7 +36,7 @@ def prepare(machine: Machine, luggage: Luggage) -> None:
 
 
 def checkout_files() -> list[Path]:
-    """Return the files of the checkout: what git knows, and what it does not ignore."""
+    """Return the files of the checkout: those that git tracks, and those that it does not ignore."""
     listed = run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         what="list the checkout's files",

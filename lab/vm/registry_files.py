@@ -1,4 +1,4 @@
-"""Which files of a registry's storage an image consists of, so that some images of it can be carried elsewhere.
+"""The files of a registry's storage that an image consists of, so that some images can be copied elsewhere.
 
 The layout is that of distribution's driver `filesystem`: names and tags are folders below `repositories`, and each blob
 is a file below `blobs`.
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path("docker/registry/v2")
-"""Below the folder that the registry's configuration names."""
+"""Root of the data, relative to the folder in the registry's configuration."""
 
 
 def of_image(storage: Path, name: str, tag: str) -> Iterator[Path]:
-    """Give the files of the image `name:tag`, relative to `storage`; none if the registry has no such image."""
+    """Yield the files of the image `name:tag`, relative to `storage`; none if the registry has no such image."""
     repository = ROOT / "repositories" / name
     link = repository / "_manifests/tags" / tag / "current/link"
     if not (storage / link).is_file():
@@ -38,7 +38,7 @@ def names(storage: Path) -> list[str]:
 
 
 def are_tags(paths: Iterable[Path]) -> set[Path]:
-    """Return those files that say what a tag means: the only ones whose content changes."""
+    """Return the files that map a tag to its manifest: the only ones whose content changes."""
     return {path for path in paths if "tags" in path.parts}
 
 

@@ -18,13 +18,13 @@ BUILD: Final = CHECKOUT / "build/vm"
 REPORT: Final = "stories.xml"
 MARKER: Final = "cluster"
 WORKERS: Final = 2
-"""Tests at a time: the machine's processors are emulated."""
+"""Number of tests at a time. The machine's processors are emulated."""
 
 
 def run(settings: Settings, machine: Machine, options: Sequence[str]) -> int:
-    """Run the demo and the stories, or instead of both what `options` of pytest choose; return 0 if all is well.
+    """Run the demo and the stories, or only the tests that `options` of pytest choose; return 0 if all have passed.
 
-    Raises EndedError: the machine has ended under them.
+    Raises EndedError: the machine has ended meanwhile.
     """
     BUILD.mkdir(parents=True, exist_ok=True)
     (BUILD / REPORT).unlink(missing_ok=True)

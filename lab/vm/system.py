@@ -18,12 +18,12 @@ from lab.settings import Settings
 from lab.shell import run
 
 SUITE: Final = "bookworm"
-"""Debian's version, which is the one that the lab needs on users' machines."""
+"""Debian's suite: the one that the lab needs on users' machines."""
 KERNEL_SUITE: Final = "trixie"
-"""Linux 6.12: Landlock, and memory.peak that can be read since 5.19."""
+"""Debian's suite of the kernel. Its Linux 6.12 has Landlock, and a memory.peak that can be read (5.19 and later)."""
 KERNEL_PACKAGE: Final = "linux-image-cloud-amd64"
 EMULATOR_PACKAGE: Final = "qemu-system-x86"
-"""Of the kernel's suite: qemu 10. A new process takes it a third of the time that qemu 7.2 of Debian 12 needs."""
+"""Package of the emulator: qemu 10, of the kernel's suite. It starts a process in a third of the time of qemu 7.2."""
 PACKAGES: Final = (
     *("systemd-sysv", "udev", "dbus", "libpam-systemd", "kmod", "openssh-server", "procps", "make", "git", "less"),
     *("e2fsprogs", "ca-certificates", "libc6-dev", *machine.PACKAGES),
@@ -36,29 +36,29 @@ TIMERS: Final = (
     "fstrim.timer",
     "dpkg-db-backup.timer",
 )
-"""Would take the processor when the machine has just started."""
+"""Timers that are disabled: they would use the processor when the machine has just started."""
 RECIPE: Final = "1"
 """Raise this number to make the system anew."""
 DISK_GIB: Final = 12
-"""Size of the file system. Its file has only what is written."""
+"""Size of the file system. The disk's file is sparse."""
 
 _GUEST: Final = Path(__file__).parent / "guest"
 
 
 @dataclass(frozen=True)
 class System:
-    """Files that a machine starts from; a machine that runs does not change them."""
+    """Files that a machine starts from. A running machine does not change them."""
 
     folder: Path
 
     @property
     def kernel(self) -> Path:
-        """The kernel."""
+        """Image of the kernel."""
         return self.folder / "vmlinuz"
 
     @property
     def emulator(self) -> list[str | Path]:
-        """The beginning of qemu's command line: the loader, libraries and firmware of its own Debian."""
+        """Beginning of qemu's command line: the loader, libraries and firmware of its own Debian."""
         files = self.folder / "emulator/usr"
         loader = next(files.glob("lib/*/ld-linux-*.so.2"))
         firmware = [word for name in ("qemu", "seabios") for word in ("-L", files / "share" / name)]
@@ -135,7 +135,7 @@ def _bootstrap(settings: Settings, variant: str, suite: str, packages: tuple[str
 
 
 def _make_initrd(root: Path, modules: Path, target: Path) -> None:
-    """Pack what mounts the disk: busybox, a module of the kernel and the script `guest/init`."""
+    """Pack the first file system, which mounts the disk: busybox, a kernel module and the script `guest/init`."""
     folder = target / "initrd"
     for name in ("bin", "dev", "root"):
         (folder / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Docstrings of src begin with a noun or an imperative verb, and the files that docstrings and comments name exist."""
+"""Docstrings begin with a noun or an imperative verb, and the files that docstrings and comments of src name exist."""
 
 import ast
 import re
@@ -10,6 +10,8 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 SOURCE = CHECKOUT / "src/k8spilot"
+DESCRIBED = (SOURCE, *(CHECKOUT / name for name in ("lab", "bench", "soak", "docs/generate")))
+"""Folders whose docstrings are checked."""
 
 PRONOUNS = frozenset(
     {"what", "whatever", "who", "whoever", "whose", "those", "it", "they", "somebody", "nobody", "anybody"}
@@ -48,8 +50,9 @@ def test_attributes_are_read_too() -> None:
 
 def test_no_docstring_begins_with_a_pronoun() -> None:
     found = [
-        f"{path.relative_to(SOURCE)}:{line}: {text.splitlines()[0]}"
-        for path in sorted(SOURCE.rglob("*.py"))
+        f"{path.relative_to(CHECKOUT)}:{line}: {text.splitlines()[0]}"
+        for folder in DESCRIBED
+        for path in sorted(folder.rglob("*.py"))
         for line, text in _docstrings(ast.parse(path.read_text()))
         if _is_pronoun(text)
     ]
