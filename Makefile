@@ -94,7 +94,7 @@ test-quick: check  ## what to run before each commit, in three minutes: checks, 
 	@$(RUNNER) quick $(CHOSEN)
 
 test-nightly: check  ## all tests, those that only show more of the same included
-	@$(RUNNER) all $(if $(WORKERS),--workers $(WORKERS)) --part "nightly or not nightly" -- $(TESTS)
+	@$(RUNNER) all $(if $(WORKERS),--workers $(WORKERS)) --seconds 18000 --part "nightly or not nightly" -- $(TESTS)
 
 N ?= 10
 test-many: venv  ## all tests N times, or a PART of them, with a table of failures (N=20 PART=disruptive)

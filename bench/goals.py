@@ -161,7 +161,7 @@ class Judged(Protocol):
 
     @property
     def reached(self) -> bool | None:
-        """Whether it is reached; None if that is unknown."""
+        """Whether the goal is reached; None if that is unknown."""
 
 
 def judge(figures: Iterable[Judged], parts: Collection[str], without: Collection[str]) -> dict[Goal, State]:

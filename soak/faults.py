@@ -36,7 +36,7 @@ class Fault:
     weight: int = 2
     """Relative frequency."""
     whole_node: bool = False
-    """Whether it hits the whole node instead of one pod."""
+    """Whether the fault hits the whole node instead of one pod."""
 
 
 def _signal(number: signal.Signals, pattern: str) -> Make:

@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     plugin.register(config)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(FailureReporter(terminal), "teller")
+        config.pluginmanager.register(FailureReporter(terminal), "failure reporter")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -97,8 +97,8 @@ def _side_by_side(run: Run, pods: PodPerJob, word: str, turn: int) -> Pair:
     raise LabError(f"a job and a pod that were to begin at the same time did not: one came {late:.1f} s late")
 
 
-def _turns(output: Mapping[str, float]) -> dict[int, float]:
-    return {int(word[4:]): seconds for word, seconds in output.items() if word.startswith("turn")}
+def _turns(job_times: Mapping[str, float]) -> dict[int, float]:
+    return {int(word[4:]): seconds for word, seconds in job_times.items() if word.startswith("turn")}
 
 
 def _resources(point: ExecutionPoint) -> dict[str, Any]:

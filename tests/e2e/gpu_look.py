@@ -1,6 +1,6 @@
 """Program that prints the GPUs which a container sees, as one line of JSON.
 
-It is run in containers, as text, and imports no module of this project.
+Tests send the program to containers as text. So it imports no module of this project.
 """
 
 import importlib

@@ -140,6 +140,7 @@ def leave_and_complete(here: Pool, submitted: Jobs) -> None:
     grace = int(here.status()["spec"]["terminationGracePeriodSeconds"])
     deleted = time.time()
     pilot.delete(here.lab, here.pod)
+    assert time.time() - deleted < grace
     for number in range(CONTAINERS):
         evicted = submitted.wait("JobEvictedEvent", proc=number, ignore=BAD_NEWS)
         assert evicted.at - deleted < grace

@@ -19,7 +19,7 @@ from typing import Final
 
 from lab.patience import scaled
 from tests.runner import ORDERS, plugin, table, times
-from tests.runner.tiers import LANDING, NIGHTLY
+from tests.runner.tiers import LANDING
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = CHECKOUT / "build"
@@ -27,9 +27,7 @@ BUILD: Final = CHECKOUT / "build"
 WORKERS: Final = 6
 """On two cores. Tests with jobs wait for most of their time."""
 SESSION_SECONDS: Final = 4200
-"""Limit of a session. `make test` takes less than half of it on two cores, all tests two thirds on slow ones."""
-NIGHT_SECONDS: Final = 18_000
-"""Limit of a session with the tests marked `nightly`, of which two take up to 100 minutes together."""
+"""Limit of a session. `make test` takes less than half of it on two slow cores, all tests two thirds."""
 QUICK_SECONDS: Final = 600
 END_SECONDS: Final = 200
 """After the session's limit: for a test that cannot be interrupted, and for the removal of pods."""
@@ -45,6 +43,7 @@ def main() -> int:
     for name, words in (("all", "every test"), ("quick", "what to run before each commit"), ("many", "many runs")):
         command = commands.add_parser(name, help=words)
         command.add_argument("--workers", type=int, default=WORKERS)
+        command.add_argument("--seconds", type=int, default=SESSION_SECONDS, help="limit of a session, but of `quick`")
         command.add_argument("--part", default="", help="a marker expression, such as `disruptive`")
         command.add_argument("--times", type=int, default=10, help="of `many`: how often")
         command.add_argument("--everything", action="store_true", help="what is left to CI, too")
@@ -68,8 +67,7 @@ def main() -> int:
         target = plugin.ALL_TIMES if asked.everything else plugin.TIMES
         asked.part = "" if asked.everything else f"not {LANDING}"
     own = [*_only(asked.part), _times_in(target)]
-    seconds = NIGHT_SECONDS if NIGHTLY in asked.part else SESSION_SECONDS
-    return _session(asked.workers, seconds, [*own, *asked.options])
+    return _session(asked.workers, asked.seconds, [*own, *asked.options])
 
 
 def _show_times(file: Path) -> int:
@@ -108,7 +106,7 @@ def _many(asked: argparse.Namespace) -> int:
     for run in range(1, asked.times + 1):
         log, junit = folder / f"{run}.log", folder / f"{run}.xml"
         own = [f"--junitxml={junit}", _times_in(folder / f"{run}.json"), *asked.options]
-        statuses.append(_session(asked.workers, SESSION_SECONDS, [*_only(part), *own], log))
+        statuses.append(_session(asked.workers, asked.seconds, [*_only(part), *own], log))
         for test in _failures(junit):
             failed[test].append(run)
         last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]

@@ -13,7 +13,6 @@ import pytest
 from lab.levels import NAMESPACES
 
 LANDING: Final = "landing"
-NIGHTLY: Final = "nightly"
 LEVELS: Final = tuple(NAMESPACES)
 """Levels of Pod Security. Of a test that runs at each, `make test` has the first."""
 
@@ -55,7 +54,7 @@ def without_nightly(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], li
 
 
 def _is_daily(item: pytest.Item) -> bool:
-    return item.get_closest_marker(NIGHTLY) is None
+    return item.get_closest_marker("nightly") is None
 
 
 def _parameters(item: pytest.Item) -> Mapping[str, Any]:

@@ -60,10 +60,11 @@ async def test_a_refused_terminal_is_given_back_and_another_one_can_be_offered(t
 
 
 async def test_a_terminal_without_an_answer_stays_on_offer_and_is_given_back_at_the_end(terminals: Terminals) -> None:
-    leash, terminal = Leash(), _Terminal(terminals)
+    leash, terminal, another = Leash(), _Terminal(terminals), _Terminal(terminals)
     leash.offer(terminal)
     with pytest.raises(AssertionError):
-        leash.offer(_Terminal(terminals))
+        leash.offer(another)
+    another.close()
     leash.cancel()
     assert leash.is_offered
     assert not leash.is_attached

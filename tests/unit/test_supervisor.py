@@ -227,7 +227,7 @@ def test_an_engine_that_does_not_end_is_killed(start: Start) -> None:
     eventually(Path("gone").exists)
     began = time.monotonic()
     assert process.wait(10) == 0
-    assert time.monotonic() - began > 0.3
+    assert 0.3 < time.monotonic() - began < 5
 
 
 def test_a_pause_of_the_supervisor_gives_an_engine_no_more_time_to_end(start: Start) -> None:

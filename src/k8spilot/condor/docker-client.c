@@ -2,8 +2,8 @@
  *
  * HTCondor runs it a dozen times for a job, and each run of docker's own client takes 40 ms of processor time. This program
  * sends its words to the engine, over the slot's socket in DOCKER_HOST, and ends with the engine's answer
- * (docker/command_lines/handler.py, which has the protocol). The engine knows HTCondor's lines word by word, and answers all others
- * with an error. So this program has no grammar, and starts in a millisecond.
+ * (docker/command_lines/handler.py, which has the protocol). The engine knows HTCondor's lines word by word, and answers
+ * all others with an error. So this program has no grammar, and starts in a millisecond.
  *
  * Differences from docker's client:
  * - A pull never fails. After a failed pull HTCondor holds the job and keeps the slot for half a minute. The `create` that

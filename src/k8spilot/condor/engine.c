@@ -1,4 +1,5 @@
-/* The engine's answer to a line: the connection, its frames, and the streams of a job (docker/command_lines/handler.py). */
+/* The engine's answer to a line: the connection, its frames, and the streams of a job
+ * (docker/command_lines/handler.py). */
 #define _GNU_SOURCE
 #include "docker-client.h"
 

@@ -49,12 +49,12 @@ class WatchPace:
         # A server that has just started remembers nothing, but is available again.
         expired_again, self._has_expired = self._has_expired, is_expired(fault)
         is_long = lasted >= _STEADY_SECONDS
-        was_steady, self._was_steady = self._was_steady or is_long, False
+        self._was_steady = self._was_steady or is_long
         if is_long or (self._has_expired and not expired_again):
             self._back_off.reset()
-            if fault is None:
-                self._was_steady = was_steady
-                return 0.0
+        if is_long and fault is None:
+            return 0.0
+        was_steady, self._was_steady = self._was_steady, False
         # A server's end ends the watches of all pilots, which must return one after another.
         if was_steady and not self._has_expired and since_change >= NEED_SECONDS:
             return self._back_off.spread(fault)

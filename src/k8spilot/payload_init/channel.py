@@ -23,7 +23,7 @@ from k8spilot.common.aio import first_of, is_set, set_once
 from k8spilot.common.errors import PayloadLost
 from k8spilot.common.peer_credentials import supplementary_groups
 from k8spilot.payload_init.leash import Leash
-from k8spilot.payload_init.messages import Answer, Cleared, Hello, LeashAnswer, Message, Renewal, Swept, parse
+from k8spilot.payload_init.messages import Answer, Cleared, Exited, Hello, LeashAnswer, Message, Renewal, Swept, parse
 from k8spilot.payload_init.process import Process, is_stopped
 from k8spilot.payload_init.terminals import Terminal
 
@@ -286,7 +286,7 @@ class Channel:
         process = self._processes.get(message.number)
         if process is None or not process.handle(message, descriptors):
             return False
-        if process.exited.done():  # its last message
+        if isinstance(message, Exited):  # the last message of a command
             del self._processes[message.number]
         return True
 

@@ -56,14 +56,15 @@ class Leash:
 
     def give_back(self) -> None:
         """Return the terminal for another container: no process has it as its own."""
-        if self._terminal is not None:
-            terminal, self._terminal = self._terminal, None
+        if (terminal := self._take_off()) is not None:
             terminal.give_back()
 
     def hang_up(self) -> bool:
         """Kill the payload-init that has accepted the terminal. Return whether there was a terminal."""
-        if self._terminal is None:
-            return False
+        if (terminal := self._take_off()) is not None:
+            terminal.hang_up()
+        return terminal is not None
+
+    def _take_off(self) -> Terminal | None:
         terminal, self._terminal = self._terminal, None
-        terminal.hang_up()
-        return True
+        return terminal

@@ -47,9 +47,9 @@ def gpu_warnings(payload: Json, others: list[Json], claims: Claims) -> Iterator[
     if request.others:
         yield f"remove {', '.join(request.others)} from {name}: k8spilot supports NVIDIA GPUs only, and jobs get none"
     for other in others:
-        others_request = PodRequest.of(other)
-        if others_request.nvidia or others_request.others:
-            devices = ", ".join([*others_request.nvidia, *others_request.others])
+        misplaced = PodRequest.of(other)
+        if misplaced.nvidia or misplaced.others:
+            devices = ", ".join([*misplaced.nvidia, *misplaced.others])
             yield f"move the limit {devices} from {other['name']} to {name}, in which the jobs run"
         elif request.nvidia and other["name"] in (ENGINE, PILOT) and _variables(other).get(VISIBLE) not in _NOTHING:
             yield f"set {VISIBLE}=void for {other['name']}, so that the node's runtime gives it no GPUs of other pods"

@@ -21,20 +21,22 @@ def test_pilots_come_for_idle_jobs_and_go_when_there_are_none(site: Factory, sub
     site.apply(SMALL)
     site.provisioner()
     assert alive(site) == []
+    began = time.monotonic()
     waiting = submit("sleep 5", count=8)
     until(lambda: bool(alive(site)), "a pilot", 60)
+    created = min(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp() for pod in site.pilots())
     most = 0
     for proc in range(8):
         while not any(event.proc == proc and event.kind == "JobTerminatedEvent" for event in waiting.events):
             waiting.look()
             most = max(most, len(alive(site)))
+            assert time.monotonic() - began < 240
             time.sleep(0.5)
     assert most == 3, "as many as the limit allows"
     until(lambda: not alive(site), "all pilots have ended by themselves", IDLE_S + 40)
     assert {pod["status"]["phase"] for pod in site.pilots()} == {"Succeeded"}
     assert all(re.fullmatch(r"small-[a-z2-7]{5}-\d{8}-\d{4}-\d{3}", pod["metadata"]["name"]) for pod in site.pilots())
     submitted = min(event.at for event in waiting.events if event.kind == "SubmitEvent")
-    created = min(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp() for pod in site.pilots())
     assert created - submitted < 20, "the first turn after the submission creates pilots"
 
 
