@@ -33,6 +33,7 @@ def test_a_job_that_stops_talking_to_htcondor_in_the_middle_is_removed_as_any_ot
     ground.is_fit()
 
 
+@pytest.mark.landing
 @RESTRICTED_FIRST  # where the engine cannot look at the daemons by itself
 def test_a_job_that_makes_htcondor_hang_is_ended_and_the_slot_fit_within_two_minutes(ground: Ground) -> None:
     """Its daemons answer again once it has gone: none has to be started again. Its removal takes effect then."""

@@ -58,6 +58,7 @@ def test_a_job_for_whose_sandbox_there_are_no_inodes_runs_later(pool: Pool) -> N
     slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
 
 
+@pytest.mark.landing
 def test_output_for_which_there_is_no_room_is_no_good_result(pool: Pool) -> None:
     submitted = pool.shell("echo begun; sleep 20; head -c 1000000 /dev/zero; echo done")
     runs(pool, "sleep 20")
@@ -126,7 +127,10 @@ class TestLimit:
         facts = pool.shell(write, image="debian:forky", request_disk="200M").held().attributes
         expected = (OVER_DISK,) if size < 300 else (OVER_DISK, BURST)
         assert (facts["HoldReasonCode"], facts["HoldReasonSubCode"]) in expected, facts
-        assert re.search(r"the job has used \d+ MiB of disk, and requested 200 MiB", facts["HoldReason"]), facts
+        # HTCondor measures the sandbox itself (docs/how-to/held-jobs.md), and may do so first.
+        of_htcondor = "|disk usage exceeded allocated disk" if place == "x" else ""
+        words = rf"the job has used \d+ MiB of disk, and requested 200 MiB{of_htcondor}"
+        assert re.search(words, facts["HoldReason"]), facts
         assert result(pool.shell("echo fine", user="bob", request_disk="64M")).text == "fine\n"
         assert pool.status()["status"]["phase"] == "Running"
 

@@ -89,6 +89,7 @@ def test_a_pilot_that_nobody_claims_ends(lab: Lab, owner: str, deploy: Deploy) -
     assert _reason(lab, pod) == "The pilot ends: idle for 0.25 min (ACCEPT_IDLE_MINUTES)."
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(400)
 def test_after_the_accepting_hours_a_job_runs_to_its_end_and_no_other_begins(
     lab: Lab, owner: str, deploy: Deploy, cleanup: ExitStack

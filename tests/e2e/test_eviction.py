@@ -246,6 +246,7 @@ def test_a_second_sigterm_kills_jobs_at_once_and_the_schedd_sees_an_eviction(
     jobs.command("condor_rm")
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_a_grace_period_that_is_too_short_costs_a_job_its_last_seconds_and_no_more(
     lab: Lab, pods: tuple[str, str], stories: Callable[..., Jobs]

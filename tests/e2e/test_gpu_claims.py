@@ -113,6 +113,7 @@ def test_a_job_has_the_gpus_that_the_scheduler_has_allocated_to_the_claim(driver
         assert "resourceclaims" not in checked
 
 
+@pytest.mark.landing
 def test_each_payload_container_has_a_claim_of_its_own(driver: Lab, owner: str) -> None:
     cpus = pilot.change({"op": "replace", "path": "/spec/initContainers/1/resources/limits/cpu", "value": "2"})
     with claiming_pod(driver, f"e2e-{owner}-claims", 1, cpus, slots=2) as pool:

@@ -181,6 +181,7 @@ def test_the_metrics_say_what_the_gpus_do(story: Story) -> None:
     assert story.after[of("k8spilot_gpu_utilization_ratio", third)] == 0
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("gpus of two payload containers")
 def test_two_jobs_side_by_side_have_the_figures_of_their_own_gpus(lab: Lab, owner: str) -> None:

@@ -11,6 +11,7 @@ AGAIN_SECONDS = 120.0
 """Within this time after a fault the slot runs jobs again."""
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_a_minute_without_network_costs_a_job_nothing(pool: Pool) -> None:
     submitted = pool.shell("echo begun; sleep 15; echo done; exit 5")

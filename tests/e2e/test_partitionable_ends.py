@@ -103,6 +103,7 @@ def test_a_drained_pod_starts_no_job_until_draining_is_cancelled(pool: Pool) -> 
         assert result(submitted, number).stdout == b"done\n"
 
 
+@pytest.mark.landing
 def test_the_death_of_the_engine_costs_each_running_job_one_new_start_and_no_job_its_result(pool: Pool) -> None:
     submitted = small_jobs(pool, "sleep 25; echo done; exit 7")
     until_processes_run(pool, CONTAINERS)
@@ -114,6 +115,7 @@ def test_the_death_of_the_engine_costs_each_running_job_one_new_start_and_no_job
     assert starts(submitted) == [2] * CONTAINERS
 
 
+@pytest.mark.landing
 def test_jobs_of_a_pod_that_is_deleted_leave_it_within_the_grace_period_and_complete_elsewhere(
     lab: Lab, owner: str, pool: Pool
 ) -> None:

@@ -201,6 +201,7 @@ def test_the_entrypoint_of_an_image_counts_though_its_registry_was_away_first(
     assert result(submitted, timeout=PATIENCE_SECONDS + 15).stdout == b"wrapped /bin/echo fine\n"
 
 
+@pytest.mark.landing
 def test_a_job_whose_registry_stays_away_goes_back_to_the_queue(
     pool: Pool, faulty: FaultyRegistry, images: Images
 ) -> None:

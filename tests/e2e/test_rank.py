@@ -79,6 +79,7 @@ def test_a_slot_knows_the_images_of_its_node_and_those_that_it_has_bound(pool: P
     until(lambda: image in told() and told() & largest, "both are told")
 
 
+@pytest.mark.landing
 def test_rank_prefers_the_slot_that_has_the_image(pool: Pool, pods: tuple[str, str]) -> None:
     first, second = pods
     image = f"{pool.lab.registry}/busybox:latest"

@@ -1,5 +1,7 @@
 """Container services: a job listens on a port, and who watches the queue can reach it."""
 
+import pytest
+
 from tests.e2e.pool import Pool, result, until
 
 SERVE = """
@@ -10,6 +12,7 @@ httpd -p 8080 -h . && while [ ! -e over ]; do sleep 0.1; done
 FETCH = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 
 
+@pytest.mark.landing
 def test_the_queue_shows_a_services_port_and_the_port_serves(pool: Pool) -> None:
     jobs = pool.shell(SERVE, container_service_names="web, none", web_container_port="8080", none_container_port="8081")
     jobs.wait("ExecuteEvent")

@@ -80,6 +80,7 @@ def test_a_job_that_ends_its_own_container_goes_back_and_its_neighbours_do_not_n
     assert [int(ad["NumJobStarts"]) for ad in ads(neighbours)] == [1] * (SLOTS - 1)
 
 
+@pytest.mark.landing
 def test_a_pod_that_is_deleted_gives_back_the_jobs_of_all_its_slots(lab: Lab, owner: str, pool: Pool) -> None:
     name = f"e2e-{owner}-slots-end"
     deploy(lab, name)

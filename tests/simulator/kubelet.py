@@ -232,7 +232,7 @@ class Kubelet:
             image=wanted,
             image_id=f"{image.repository}@{image.digest}",
             runtime=self.runtime,
-            mounts=[*image.mounts, *self._node.volumes.mounts(self._slot.sub_path)],
+            mounts=[*self._node.volumes.mounts(self._slot.sub_path), *image.mounts],
             environment={
                 "PATH": _PATH,
                 "HOME": "/",

@@ -272,6 +272,7 @@ def test_every_row_with_tests_is_on_a_page_of_evidence(name: str) -> None:
             assert [row.cells[0] for row in found if evidence.anchor(source, row) not in page] == []
 
 
+@cache
 def nightly_tests() -> frozenset[str]:
     """Tests of which CI runs no case."""
     found: set[str] = set()

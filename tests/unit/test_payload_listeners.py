@@ -1,5 +1,6 @@
 """Listeners to the events of a slot."""
 
+import asyncio
 import inspect
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from k8spilot.common.errors import ImageNotHere, ImageNotNow, Refused
 from k8spilot.model.outcome import Outcome
 from k8spilot.model.reference import Reference
+from k8spilot.payload import listeners
 from k8spilot.payload.listeners import CLOSED_SECONDS, Fanout, SlotListener
 
 IMAGE = Reference.parse("busybox")
@@ -94,3 +96,37 @@ async def test_a_listener_that_fails_costs_the_others_nothing(method: str, caplo
 async def test_a_listener_need_not_have_a_method(method: str) -> None:
     told = getattr(Fanout([SlotListener()]), method)(*CALLS[method])
     assert (await told if inspect.iscoroutine(told) else told) is None
+
+
+async def test_a_bind_that_ends_while_its_report_is_under_way_lets_the_report_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """HTCondor's tool that updates the ad would be killed, and the startd would log an error."""
+    monkeypatch.setattr(listeners, "_SLOW_SECONDS", 0.0)
+    found: list[str] = []
+    is_reporting, may_end = asyncio.Event(), asyncio.Event()
+
+    class Slow(SlotListener):
+        async def pulling(self, reference: Reference) -> None:
+            found.append(f"begins {reference}")
+            is_reporting.set()
+            await may_end.wait()
+            found.append("reported")
+
+        async def pulled(self) -> None:
+            found.append("withdrawn")
+
+    async with asyncio.TaskGroup() as tasks:
+        async with listeners.reported(Slow(), IMAGE, lambda work, name: tasks.create_task(work(), name=name)):
+            await is_reporting.wait()
+        may_end.set()
+    assert found == [f"begins {IMAGE}", "reported", "withdrawn"]
+
+
+async def test_a_short_bind_is_not_reported() -> None:
+    found: list[tuple[str, str, tuple[Any, ...]]] = []
+    async with asyncio.TaskGroup() as tasks:
+        listener = Notes(found, "one")
+        async with listeners.reported(listener, IMAGE, lambda work, name: tasks.create_task(work(), name=name)):
+            pass
+    assert sorted(method for _, method, _ in found) == ["bind_ended", "bound"]

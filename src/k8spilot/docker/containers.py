@@ -25,6 +25,9 @@ from k8spilot.payload.run import Run
 
 logger = logging.getLogger(__name__)
 
+_REPORT_SECONDS: Final = 5.0
+"""Seconds to wait for payload-init's report that a released command runs. It usually takes milliseconds."""
+
 
 def find(request: web.Request) -> Container:
     """Return the container that the path names. Log lines of the request are about its job."""
@@ -184,13 +187,13 @@ def _signal(container: Container, number: int) -> None:
 
 async def pause(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/pause: stop all its processes."""
-    running(find(request)).pause()
+    (await begun(find(request))).pause()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
 async def resume(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/unpause."""
-    running(find(request)).resume()
+    (await begun(find(request))).resume()
     return web.Response(status=HTTPStatus.NO_CONTENT)
 
 
@@ -203,6 +206,22 @@ def running(container: Container) -> Run:
     if container.run is None or not container.running:
         raise Refused(f"container {container.name} is not running")
     return container.run
+
+
+async def begun(container: Container) -> Run:
+    """Return the run of a container whose command has begun.
+
+    A client can see the command's first output before payload-init's report arrives that the command runs. A job can
+    prevent that report, so the wait for it is limited; the run refuses then what needs a command.
+
+    Raises:
+        Refused: it does not run.
+    """
+    run = running(container)
+    with contextlib.suppress(PayloadLost, TimeoutError):
+        async with asyncio.timeout(_REPORT_SECONDS):
+            await run.begun()
+    return run
 
 
 async def stop(request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from k8spilot.common.errors import Refused
 from k8spilot.docker import serializers
 from k8spilot.docker.attach import Output, carry, close, resized
 from k8spilot.docker.container import Container, Execution
-from k8spilot.docker.containers import find
+from k8spilot.docker.containers import begun, find
 from k8spilot.docker.create_request.specification import execution_command
 from k8spilot.docker.hijack import take_over
 from k8spilot.docker.json_http import json_answer, json_body, keep
@@ -26,6 +26,7 @@ _CLIENT_ONLY: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Contain
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/exec."""
     container = _running(find(request))
+    await begun(container)
     body = await json_body(request)
     for key, value in body.items():
         if key not in _SUPPORTED | _CLIENT_ONLY and value:

@@ -134,7 +134,8 @@ for _name, _method in vars(SlotListener).items():
 @asynccontextmanager
 async def reported(listener: SlotListener, reference: Reference, spawn: Spawn) -> AsyncIterator[None]:
     """Report the bind that the context makes."""
-    reporting = spawn(lambda: _report_slow(listener, reference), "notice")
+    ended = asyncio.Event()
+    spawn(lambda: _report_slow(listener, reference, ended), "notice")
     began = asyncio.get_running_loop().time()
     failure: BaseException | None = None
     try:
@@ -147,17 +148,23 @@ async def reported(listener: SlotListener, reference: Reference, spawn: Spawn) -
             spawn(lambda: listener.unavailable(reference, unavailable), "notice")
         raise
     finally:
-        reporting.cancel()
+        ended.set()
         listener.bind_ended(reference, asyncio.get_running_loop().time() - began, failure)
 
 
-async def _report_slow(listener: SlotListener, reference: Reference) -> None:
-    await asyncio.sleep(_SLOW_SECONDS)
-    try:
-        await listener.pulling(reference)
-        await asyncio.Event().wait()  # until it is cancelled, at the end of the bind
-    finally:
-        await listener.pulled()
+async def _report_slow(listener: SlotListener, reference: Reference, ended: asyncio.Event) -> None:
+    """Report a bind that takes long, and its end.
+
+    The end of the bind does not cancel the report: HTCondor's tool that updates the ad would be killed, and the startd
+    would log an error for each connection that such a tool leaves.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SLOW_SECONDS):
+            await ended.wait()
+            return
+    await listener.pulling(reference)
+    await ended.wait()  # as long as the bind takes, which has limits of its own
+    await listener.pulled()
 
 
 async def report_outages(pod: OwnPod, listener: SlotListener) -> None:

@@ -55,6 +55,7 @@ def test_jobs_that_no_template_can_run_are_told_with_the_expression(site: Factor
     until(told_all, "the reasons", 60)
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_an_image_that_cannot_be_pulled_closes_its_template_and_is_told(site: Factory, submit: Submit) -> None:
     image = [
