@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from k8spilot.condor.programs import words
+from k8spilot.docker import containers
 from k8spilot.docker.command_lines.grammar import INSPECTION
 from tests.engine.client import SECONDS, Client, unique_name
 from tests.engine.observed import changed, metrics, observed
 from tests.engine.rings import Simulated, eventually
+from tests.engine.withheld import WithheldReports
 from tests.simulator.programs import Programs
 from tests.unit.docker_lines import create
 
@@ -149,15 +151,28 @@ async def test_a_job_is_paused_and_goes_on(door: Door, simulator: Simulated, bus
     client = await door.begin("start", "-a", name)
     assert client.stdout is not None
     await client.stdout.readline()
-
-    async def is_running() -> bool:
-        """Whether payload-init has reported the start, which the job's own output may come before."""
-        return bool((await simulator.inspect(name))["State"]["Running"])
-
-    await eventually(is_running)
     for command, state in (("pause", "paused"), ("unpause", "running")):
         assert (await door(command, name)).output.decode() == f"{name}\n"
         assert (await simulator.call("GET", f"/containers/{name}/json")).json["State"]["Status"] == state
+    await door("rm", "-f", "-v", name)
+    assert await client.wait() == 137
+
+
+async def test_a_job_is_paused_as_soon_as_its_first_output_is_there(
+    door: Door, simulator: Simulated, busybox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output can be faster than the report that the command runs."""
+    monkeypatch.setattr(containers, "_REPORT_SECONDS", 60.0)
+    reports = WithheldReports(monkeypatch)
+    name = await door.created(busybox, "sh", "-c", "echo ready; exec sleep 60")
+    client = await door.begin("start", "-a", name)
+    assert client.stdout is not None
+    await client.stdout.readline()
+    pause = await door.begin("pause", name)
+    await asyncio.sleep(0.2)
+    reports.release()
+    assert await pause.communicate() == (f"{name}\n".encode(), b"")
+    assert (await simulator.inspect(name))["State"]["Status"] == "paused"
     await door("rm", "-f", "-v", name)
     assert await client.wait() == 137
 

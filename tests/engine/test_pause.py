@@ -1,16 +1,15 @@
 """Paused jobs: condor_suspend and condor_continue."""
 
 import asyncio
-from asyncio import Event, Task, TaskGroup
+from asyncio import TaskGroup
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from k8spilot.docker import containers
-from k8spilot.payload_init.messages import Report, Started
-from k8spilot.payload_init.process import Process
 from tests.engine.rings import Engine, Simulated, eventually
+from tests.engine.withheld import WithheldReports
 
 COUNTER = (
     "trap 'echo caught; exit 3' TERM; echo ready; i=0; while :; do i=$((i+1)); echo $i > /tmp/count; sleep 0.01; done"
@@ -92,30 +91,18 @@ async def test_pausing_has_its_order(engine: Engine) -> None:
 
 
 @asynccontextmanager
-async def _before_the_report(engine: Simulated, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, Event]]:
-    """Name of a container whose command has written its first output, and what lets the report through that it runs."""
-    reported = Event()
-    handle = Process.handle
-
-    def withhold(process: Process, report: Report, descriptors: list[int]) -> bool:
-        if isinstance(report, Started) and not reported.is_set():
-            waiting.append(tasks.create_task(later(process, report)))
-            return True
-        return handle(process, report, descriptors)
-
-    async def later(process: Process, report: Report) -> None:
-        await reported.wait()
-        handle(process, report, [])
-
-    monkeypatch.setattr(Process, "handle", withhold)
-    waiting: list[Task[None]] = []
+async def _before_the_report(
+    engine: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[str, WithheldReports]]:
+    """Yield a container whose command has written its first output before the report that it runs."""
+    reports = WithheldReports(monkeypatch)
     async with TaskGroup() as tasks:
         name = await engine.create(engine.image("busybox"), "sh", "-c", COUNTER)
         attached = await engine.attach(name)
         starting = tasks.create_task(engine.call("POST", f"/containers/{name}/start"))
         await attached.until(b"ready")
-        yield name, reported
-        reported.set()
+        yield name, reports
+        reports.release()
         await starting
 
 
@@ -123,11 +110,12 @@ async def _before_the_report(engine: Simulated, monkeypatch: pytest.MonkeyPatch)
 async def test_a_command_whose_output_is_faster_than_the_report_that_it_runs_can_be_paused_and_joined(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    async with _before_the_report(simulator, monkeypatch) as (name, reported), TaskGroup() as tasks:
+    monkeypatch.setattr(containers, "_REPORT_SECONDS", 60.0)
+    async with _before_the_report(simulator, monkeypatch) as (name, reports), TaskGroup() as tasks:
         answer = tasks.create_task(simulator.ask("POST", f"/containers/{name}/{path}", {"Cmd": ["true"]}))
         await asyncio.sleep(0.2)
         assert not answer.done()
-        reported.set()
+        reports.release()
         assert (await answer).status in {201, 204}
 
 

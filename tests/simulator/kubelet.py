@@ -232,6 +232,7 @@ class Kubelet:
             image=wanted,
             image_id=f"{image.repository}@{image.digest}",
             runtime=self.runtime,
+            # The volumes first: mounts of an image can be below /tmp.
             mounts=[*self._node.volumes.mounts(self._slot.sub_path), *image.mounts],
             environment={
                 "PATH": _PATH,

@@ -161,3 +161,14 @@ async def test_a_slot_whose_reason_is_over_does_not_open_what_another_closes() -
     assert ad.seconds > 98
     await slots[2].back("pull")
     assert ad.seconds == 0
+
+
+async def test_a_report_that_ends_late_does_not_withdraw_that_of_the_next_pull() -> None:
+    ad = Ad()
+    listener = publisher(ad)
+    await listener.pulling(Reference.parse("busybox"))
+    await listener.pulling(Reference.parse("debian"))
+    await listener.pulled()
+    assert "pulling docker.io/library/debian" in str(ad.told["K8SSlots"])
+    await listener.pulled()
+    assert "pulling" not in str(ad.told["K8SSlots"])

@@ -101,7 +101,7 @@ async def test_a_listener_need_not_have_a_method(method: str) -> None:
 async def test_a_bind_that_ends_while_its_report_is_under_way_lets_the_report_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """HTCondor's tool that updates the ad would be killed, and the startd would log an error."""
+    """Otherwise HTCondor's tool that updates the ad is killed, and the startd logs an error."""
     monkeypatch.setattr(listeners, "_SLOW_SECONDS", 0.0)
     found: list[str] = []
     is_reporting, may_end = asyncio.Event(), asyncio.Event()

@@ -128,6 +128,14 @@ async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) 
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until `event` is set, or `seconds` have passed. Return whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
 def is_set(future: asyncio.Future[Any]) -> bool:
     """Return whether `future` is done and not cancelled: it has a result or an exception."""
     return future.done() and not future.cancelled()

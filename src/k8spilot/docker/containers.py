@@ -209,16 +209,16 @@ def running(container: Container) -> Run:
 
 
 async def begun(container: Container) -> Run:
-    """Return the run of a container whose command has begun.
+    """Wait, for a limited time, until the command of a container has begun, and return its run.
 
     A client can see the command's first output before payload-init's report arrives that the command runs. A job can
-    prevent that report, so the wait for it is limited; the run refuses then what needs a command.
+    withhold that report, so the wait has a limit. After the limit the run refuses to pause, and to execute a command.
 
     Raises:
-        Refused: it does not run.
+        Refused: the container does not run.
     """
     run = running(container)
-    with contextlib.suppress(PayloadLost, TimeoutError):
+    with contextlib.suppress(PilotError, TimeoutError):
         async with asyncio.timeout(_REPORT_SECONDS):
             await run.begun()
     return run

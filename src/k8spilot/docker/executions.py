@@ -26,8 +26,9 @@ _CLIENT_ONLY: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Contain
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/exec."""
     container = _running(find(request))
-    await begun(container)
     body = await json_body(request)
+    await begun(container)
+    _running(container)  # it may have ended, or been removed, meanwhile
     for key, value in body.items():
         if key not in _SUPPORTED | _CLIENT_ONLY and value:
             raise Refused(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, Literal
 
+from k8spilot.common.aio import is_set_within
 from k8spilot.common.errors import ImageNotNow, NotHere, PilotError
 from k8spilot.kube.own_pod import OwnPod
 from k8spilot.model.outcome import Outcome
@@ -155,16 +156,16 @@ async def reported(listener: SlotListener, reference: Reference, spawn: Spawn) -
 async def _report_slow(listener: SlotListener, reference: Reference, ended: asyncio.Event) -> None:
     """Report a bind that takes long, and its end.
 
-    The end of the bind does not cancel the report: HTCondor's tool that updates the ad would be killed, and the startd
-    would log an error for each connection that such a tool leaves.
+    The end of the bind does not cancel the report. A cancellation would kill HTCondor's tool that updates the ad, and
+    the startd would log an error for the connection of the killed tool.
     """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_SLOW_SECONDS):
-            await ended.wait()
-            return
-    await listener.pulling(reference)
-    await ended.wait()  # as long as the bind takes, which has limits of its own
-    await listener.pulled()
+    if await is_set_within(ended, _SLOW_SECONDS):
+        return
+    try:
+        await listener.pulling(reference)
+        await ended.wait()  # as long as the bind takes, which has limits of its own
+    finally:
+        await listener.pulled()
 
 
 async def report_outages(pod: OwnPod, listener: SlotListener) -> None:

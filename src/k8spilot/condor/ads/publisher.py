@@ -93,15 +93,20 @@ class AdPublisher(SlotListener):
         """
         self._ads = ads
         self._number = number
+        self._pulls = 0
+        """Pulls that are reported and not withdrawn. The report of one can end after that of the next has begun."""
 
     async def pulling(self, reference: Reference) -> None:
         """Publish that the image is being pulled, and since when."""
+        self._pulls += 1
         words = f"pulling {reference} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         await self._ads.of_slot(self._number, {"ImageStatus": words})
 
     async def pulled(self) -> None:
-        """Withdraw the status of the image."""
-        await self._ads.of_slot(self._number, {"ImageStatus": None})
+        """Withdraw the status of the image, unless it is that of a later pull."""
+        self._pulls -= 1
+        if self._pulls == 0:
+            await self._ads.of_slot(self._number, {"ImageStatus": None})
 
     async def bound(self, reference: Reference) -> None:
         """Let jobs prefer this pilot for the image from now on."""

@@ -196,12 +196,12 @@ async def _remove(store: ContainerStore, name: str) -> _Answer:
 
 
 async def _pause(store: ContainerStore, name: str) -> _Answer:
-    containers.running(_find(store, name)).pause()
+    (await containers.begun(_find(store, name))).pause()
     return _Answer(output=f"{name}\n")
 
 
 async def _resume(store: ContainerStore, name: str) -> _Answer:
-    containers.running(_find(store, name)).resume()
+    (await containers.begun(_find(store, name))).resume()
     return _Answer(output=f"{name}\n")
 
 
