@@ -5,6 +5,8 @@ import shlex
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
+import pytest
+
 from lab.jobs import BAD_NEWS
 from lab.oci import Pusher
 from tests.attacks.ground import ARSENAL, BASELINE, BASELINE_FIRST, GROUPS, MARK, RESTRICTED, Ground, packed
@@ -13,6 +15,7 @@ from tests.e2e.pool import result, runs, until
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 -- where one is
 
 
+@pytest.mark.landing
 @BASELINE_FIRST  # the starter is nearly root there
 def test_condor_tail_follows_no_link_to_the_pilots_files(ground: Ground) -> None:
     script = (
@@ -91,6 +94,7 @@ def test_a_plugin_of_a_users_gains_nothing_in_the_pilot_container(ground: Ground
     ground.is_fit()
 
 
+@pytest.mark.landing
 @BASELINE
 def test_a_plugins_daemon_does_not_live_to_see_the_next_jobs_files(ground: Ground) -> None:
     """The next job's files have the daemon's uid. It starts after its own job, and writes to files of the next one."""

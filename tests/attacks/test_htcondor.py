@@ -10,6 +10,7 @@ from tests.attacks.ground import BASELINE, BASELINE_FIRST, MARK, RESTRICTED, RES
 from tests.e2e.pool import collect, result, until
 
 
+@pytest.mark.landing
 @RESTRICTED_FIRST  # where the logs are read in another container
 def test_words_of_a_job_in_htcondors_logs_are_not_believed(ground: Ground) -> None:
     """The pilot ends when its startd has: which the master's log says, in words that anybody can put there."""
@@ -46,6 +47,7 @@ def test_a_job_that_makes_htcondor_hang_is_ended_and_the_slot_fit_within_two_min
     ground.is_fit(timeout=120)
 
 
+@pytest.mark.landing
 @BASELINE_FIRST  # HTCondor's configuration, which has no level
 def test_a_claim_that_a_job_wants_kept_is_another_users_soon(ground: Ground) -> None:
     kept = cast("dict[str, Any]", {"+KeepClaimIdle": "3600"})

@@ -65,6 +65,7 @@ AGAIN = {"input": "in", "checkpoint_exit_code": "85", "transfer_checkpoint_files
 """Has the starter open input and output once more, when the job has ended with that code."""
 
 
+@pytest.mark.landing
 @BASELINE_FIRST
 def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment_of_the_starters(
     ground: Ground,
@@ -80,6 +81,7 @@ def test_a_link_in_its_inputs_place_shows_a_job_that_begins_again_no_environment
     ground.is_fit()
 
 
+@pytest.mark.landing
 @BASELINE_FIRST
 def test_a_link_in_its_outputs_place_leads_nowhere_when_a_job_begins_again(ground: Ground) -> None:
     places = (f"/var/log/condor/{MARK}", f"/var/lib/condor/{MARK}", f"/run/{MARK}", f"/tmp/{MARK}")

@@ -134,6 +134,7 @@ def test_three_of_two_gpus_are_not_to_be_had(gpus: Pool) -> None:
     assert [event.kind for event in stays.events] == ["SubmitEvent"]
 
 
+@pytest.mark.landing
 def test_a_pilot_that_starts_again_in_its_pod_has_the_same_gpus_and_does_not_look_again(gpus: Pool) -> None:
     assert look(gpus, request_gpus="1")["node"]
     before, inventory = told(gpus), gpus.inside("/run/k8spilot/condor/gpu-inventory")

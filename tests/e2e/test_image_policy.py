@@ -23,6 +23,7 @@ def strict(lab: Lab, owner: str) -> Iterator[str]:
     pilot.discard(lab, name)
 
 
+@pytest.mark.landing
 def test_jobs_whose_images_are_not_allowed_are_left_to_other_sites_and_told_why(
     pool: Pool, pusher: Pusher, strict: str
 ) -> None:

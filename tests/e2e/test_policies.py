@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from lab.jobs import BAD_NEWS, Jobs
 from tests.e2e.pool import Pool, ads, until
 
@@ -28,6 +30,7 @@ def test_a_job_that_runs_longer_than_it_may_is_held(pool: Pool) -> None:
     until(lambda: not pool.processes(), "nothing of them runs on")
 
 
+@pytest.mark.landing
 def test_periodic_expressions_hold_release_vacate_and_remove_a_running_job(pool: Pool) -> None:
     # HTCondor looks at these before the job runs, too.
     first = "NumJobStarts == 1 && JobCurrentStartExecutingDate >= JobCurrentStartDate && JobStatus == 2"
@@ -68,6 +71,7 @@ def test_on_exit_expressions_see_the_exit_code_and_the_signal(pool: Pool) -> Non
     assert [_starts(jobs, proc) for proc in range(2)] == [1, 2]
 
 
+@pytest.mark.landing
 def test_a_failed_job_is_tried_again_as_often_as_it_asks_for(pool: Pool) -> None:
     codes = [5, 7, 9, 255]
     jobs = pool.shell(

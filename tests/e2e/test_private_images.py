@@ -70,6 +70,7 @@ def test_the_pull_secret_lets_a_pilots_jobs_in(pool: Pool, admitted: str, privat
     assert result(pool.of_pod(admitted).submit(_commands(private))).stdout == b"let in\n"
 
 
+@pytest.mark.landing
 def test_without_it_the_job_is_held_where_the_operator_wants_that(
     pool: Pool, stranger: str, private: PrivateRegistry
 ) -> None:

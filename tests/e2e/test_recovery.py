@@ -111,6 +111,7 @@ def test_an_engine_that_is_killed_while_it_pulls_an_image_costs_a_new_start_of_t
     assert jobs.ended(timeout=90, ignore=BAD_NEWS - {"JobHeldEvent"}).attributes["TerminatedNormally"]
 
 
+@pytest.mark.landing
 def test_a_job_that_has_stopped_payload_init_does_not_outlive_the_engine_either(pool: Pool) -> None:
     stop = "for one in /proc/[0-9]*; do grep -qs payload-init $one/comm && kill -STOP ${one#/proc/}; done"
     jobs = pool.shell(f"grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && {{ {stop}; }}\n{SLOW}")

@@ -132,6 +132,7 @@ def test_an_engines_container_that_is_killed_as_a_whole_is_followed_by_another(p
     slot_takes_a_job_of_bob(pool)
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_a_pilot_that_nobody_claims_completes_its_pod(pool: Pool) -> None:
     name = f"{pool.pod}-idle"

@@ -61,6 +61,7 @@ def test_htcondor_the_pod_and_the_cgroup_agree_on_the_size_of_each_job(pool: Poo
     assert len({result(one).text.split()[2] for one in submitted}) == len(asked)
 
 
+@pytest.mark.landing
 def test_one_job_can_have_the_whole_pod_and_gives_it_back(pool: Pool) -> None:
     whole = pool.shell(CGROUP, request_cpus=str(CPUS), request_memory=f"{MEMORY_MB}M")
     assert result(whole).text.split()[:2] == [str(MEMORY_MB), str(CPUS * 1000)]

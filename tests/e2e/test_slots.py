@@ -69,6 +69,7 @@ def test_a_job_that_uses_too_much_disk_is_held_and_its_neighbour_is_not(pool: Po
     assert int(ads(neighbour)[0]["NumJobStarts"]) == 1
 
 
+@pytest.mark.landing
 def test_a_job_that_ends_its_own_container_goes_back_and_its_neighbours_do_not_notice(pool: Pool) -> None:
     neighbours = pool.shell("sleep 20; echo done", user="bob", count=SLOTS - 1)
     until(lambda: [row[1] for row in slots(pool)].count("Claimed") == SLOTS - 1, "the neighbours run", 60)

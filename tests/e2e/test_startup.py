@@ -47,6 +47,7 @@ def test_its_last_word_is_one_sentence(lab: Lab, owner: str, environment: Mappin
         lab.kubectl("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
 
 
+@pytest.mark.landing
 def test_a_secret_that_comes_after_the_pod_is_found_within_seconds(lab: Lab, owner: str) -> None:
     """Earlier than by the kubelet's own look at the pod, 60 to 90 s after the last one, and without a new start."""
     name = f"e2e-{owner}-late"

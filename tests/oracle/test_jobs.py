@@ -15,6 +15,8 @@ from lab.jobs import BAD_NEWS
 from tests.oracle.engines import kind
 from tests.oracle.scripts.inputs import ENTRYPOINT
 
+pytestmark = pytest.mark.landing  # tests/oracle/test_lines.py compares what HTCondor asks of the two each time
+
 CODES: Final = (0, 1, 7, 126, 127, 128, 129, 137, 200, 254, 255)
 SIGNALS: Final = (15, 9, 11)
 _TOLD: Final = ("TerminatedNormally", "ReturnValue", "TerminatedBySignal", "HoldReasonCode", "HoldReasonSubCode")
