@@ -168,10 +168,10 @@ async def test_a_job_is_paused_as_soon_as_its_first_output_is_there(
     client = await door.begin("start", "-a", name)
     assert client.stdout is not None
     await client.stdout.readline()
-    pause = await door.begin("pause", name)
+    pausing = asyncio.create_task(door("pause", name))
     await asyncio.sleep(0.2)
     reports.release()
-    assert await pause.communicate() == (f"{name}\n".encode(), b"")
+    assert await pausing == Ended(0, f"{name}\n".encode(), b"")
     assert (await simulator.inspect(name))["State"]["Status"] == "paused"
     await door("rm", "-f", "-v", name)
     assert await client.wait() == 137

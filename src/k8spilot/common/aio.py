@@ -128,8 +128,8 @@ async def first_of(*futures: asyncio.Future[Any], seconds: float | None = None) 
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait until `event` is set, or `seconds` have passed. Return whether it is set."""
+async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait until `event` is set, or `seconds` have passed; None is no limit. Return whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

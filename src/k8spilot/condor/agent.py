@@ -21,7 +21,7 @@ from typing import Any, Final
 import aiohttp
 
 from k8spilot.common import logs, pilot_api
-from k8spilot.common.aio import run
+from k8spilot.common.aio import is_set_within, run
 from k8spilot.common.errors import PilotError, PreflightError
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.condor.ads.agent_link import HEARTBEAT_SECONDS
@@ -163,9 +163,7 @@ class HTCondorAgent:
             await asyncio.sleep(_ABSENCE_SECONDS)
             if self._absent_since is not None and time.monotonic() - self._absent_since > _ABSENCE_SECONDS:
                 await self._startd_ad.set({"K8SApiAwayUntil": int(time.time() + 3 * _CLOSURE_SECONDS)})
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_CLOSURE_SECONDS):
-                        await self._connected.wait()
+                await is_set_within(self._connected, _CLOSURE_SECONDS)
 
 
 async def facts(socket: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from k8spilot.common import logs
-from k8spilot.common.aio import completed, first_of, side_by_side
+from k8spilot.common.aio import completed, first_of, is_set_within, side_by_side
 from k8spilot.common.errors import PayloadLost, PilotError, Refused
 from k8spilot.common.untrusted_json import read_json
 from k8spilot.docker import creation, removal, serializers
@@ -238,9 +238,7 @@ async def stop(request: web.Request) -> web.Response:
     run = running(container)
     container.record_signal()
     run.kill(signal_number(request.query.get("signal", "TERM")))
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience if patience >= 0 else None):
-            await container.settled.wait()
+    await is_set_within(container.settled, patience if patience >= 0 else None)
     if container.running:
         run.kill(signal_number("KILL"))
         await container.settled.wait()

@@ -25,10 +25,10 @@ _CLIENT_ONLY: Final = frozenset({"Detach", "DetachKeys", "ConsoleSize", "Contain
 
 async def create(request: web.Request) -> web.Response:
     """Serve POST /containers/ID/exec."""
-    container = _running(find(request))
-    body = await json_body(request)
+    container = find(request)
     await begun(container)
-    _running(container)  # it may have ended, or been removed, meanwhile
+    _check_running(container)
+    body = await json_body(request)
     for key, value in body.items():
         if key not in _SUPPORTED | _CLIENT_ONLY and value:
             raise Refused(
@@ -42,12 +42,11 @@ async def create(request: web.Request) -> web.Response:
     return json_answer({"Id": execution.identifier}, status=HTTPStatus.CREATED)
 
 
-def _running(container: Container) -> Container:
+def _check_running(container: Container) -> None:
     if container.paused:
         raise Refused(f"container {container.name} is paused; unpause it first")
     if not container.running:
         raise Refused(f"container {container.name} is not running")
-    return container
 
 
 async def start(request: web.Request) -> web.StreamResponse:
@@ -57,7 +56,7 @@ async def start(request: web.Request) -> web.StreamResponse:
     if execution.session is not None:
         raise Refused(f"exec {execution.identifier[:12]} has been started already")
     stdio, options = execution.stdio, execution.body
-    _running(execution.container)
+    _check_running(execution.container)
     if body.get("Detach"):
         _begin(execution)
         return web.Response(status=HTTPStatus.OK)

@@ -11,12 +11,13 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
 
+from k8spilot.common.aio import is_set_within
 from k8spilot.common.errors import ClusterError
 from k8spilot.kube import watch_stream
 from k8spilot.kube.client import Api, ApiRefusal
@@ -147,9 +148,7 @@ class PodReflector:
             await asyncio.sleep(seconds)
             return
         self._answered.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._answered.wait()
+        await is_set_within(self._answered, seconds)
 
     async def _list(self) -> None:
         """Read the pod. The watch starts from here if it has no position."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from k8spilot.common.aio import first_of, is_set, side_by_side
+from k8spilot.common.aio import first_of, is_set, is_set_within, side_by_side
 from k8spilot.common.background import Background
 from k8spilot.common.errors import PayloadKilled, PayloadLost, PilotError, Refused, first_cause
 from k8spilot.kube.own_pod import OwnPod
@@ -274,10 +274,7 @@ class Run:
             return False
         with contextlib.suppress(PilotError):  # /tmp and /var/tmp, before the kubelet measures them
             await self._scrubber.before_files()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._disk.hold_seconds):
-                await self._signalled.wait()
-        return self._signalled.is_set()
+        return await is_set_within(self._signalled, self._disk.hold_seconds)
 
     def _reported(self, process: Process) -> Outcome:
         return Outcome.of(process.exited.result(), out_of_memory=bool(self._last_usage.oom_kills))

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from k8spilot.common.aio import is_set_within
 from k8spilot.common.logs import capitalized
 from k8spilot.condor.configuration.values import UPDATE_SECONDS
 from k8spilot.condor.daemons.collectors import Answer, Collectors
@@ -105,9 +106,7 @@ class PoolWatch:
     async def _pause(self, seconds: float, *, least: float = 0.0) -> None:
         """Wait for a line about an update, at least `least` and at most `seconds`."""
         await asyncio.sleep(least)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds - least):
-                await self._woken.wait()
+        await is_set_within(self._woken, seconds - least)
 
     async def _judge(self, answer: Answer) -> None:
         now = time.monotonic()
