@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from k8spilot.common.aio import close_server
 from k8spilot.model.quantity import quantity
 
 Pod = dict[str, Any]
@@ -151,7 +152,7 @@ class ApiServer:
         assert self._server is not None
         assert self._runner is not None
         assert self._runner.server is not None
-        self._server.close()
+        await close_server(self._server)
         for connection in self._runner.server.connections:
             if connection.transport is not None:
                 connection.transport.abort()
@@ -183,7 +184,7 @@ class ApiServer:
             yield
         finally:
             assert self._server is not None
-            self._server.close()
+            await close_server(self._server)
             self.drop_watches()
             await runner.cleanup()
 

@@ -1,11 +1,12 @@
-"""Work that goes on without its caller, and the end of an event loop."""
+"""Work that goes on without its caller, and the ends of servers and of an event loop."""
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
-from k8spilot.common.aio import completed, run
+from k8spilot.common.aio import close_server, completed, run
 from k8spilot.common.errors import PayloadLost, PilotError
 
 
@@ -61,3 +62,22 @@ def test_a_pod_without_a_free_process_ends_a_program_with_its_own_outcome_or_a_s
     assert run(ends()) == 3
     with pytest.raises(PayloadLost, match="it was killed"):
         run(fails(PayloadLost("it was killed")))
+
+
+async def test_a_connection_that_is_accepted_while_its_server_closes_is_not_lost() -> None:
+    loop, made, closed = asyncio.get_running_loop(), list[asyncio.BaseTransport](), asyncio.Future[int]()
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+
+    async def close(server: asyncio.Server) -> None:
+        await close_server(server)
+        closed.set_result(len(made))
+
+    server = await loop.create_server(Server, "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname()):  # the kernel's; the loop accepts it next
+        # A timer that is due runs right after the loop has accepted, before what that has scheduled.
+        loop.call_later(0, lambda: asyncio.Task(close(server), loop=loop, eager_start=True))
+        assert await closed == 1
+        made[0].close()

@@ -1,4 +1,4 @@
-"""Helpers for asyncio: work that restarts, work within a context, waits for the first future, output of programs."""
+"""Helpers for asyncio: work that restarts, work within a context, waits, ends of servers, output of programs."""
 
 import asyncio
 import logging
@@ -159,3 +159,18 @@ async def output_of(process: asyncio.subprocess.Process) -> bytes:
                 process.kill()
             await process.wait()
     return output
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """Stop listening. A connection that is accepted already has its protocol when this returns.
+
+    The event loop makes the transport of a connection one iteration after it accepts it, and calls `connection_made`
+    another iteration later. `Server.close` alone in this time leaves a socket open that nobody knows (CPython,
+    Lib/asyncio/selector_events.py: `_accept_connection2` drops the error of `Server._attach`).
+    """
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    server.close()

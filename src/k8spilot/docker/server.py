@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from k8spilot.common import pilot_api
+from k8spilot.common.aio import close_server
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler, MemoryBudget
 from k8spilot.docker import attach, containers, executions, images, stats, system
@@ -184,6 +185,6 @@ async def serve(
         yield
     finally:
         for server in servers:
-            server.close()
+            await close_server(server)
         await manager.shutdown(_CLOSE_SECONDS)
         await runner.cleanup()

@@ -14,6 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
+from k8spilot.common.aio import close_server
 from k8spilot.common.http_limits import ConnectionLimiter, LimitedRequestHandler
 
 logger = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ async def keep_open(port: int, app: web.Application, taken: Callable[[str], None
                     await asyncio.Event().wait()  # until cancelled
                 finally:
                     # serve_forever() would wait for clients that stay connected (CPython 3.12.1 and later).
-                    server.close()
+                    await close_server(server)
     finally:
         await runner.cleanup()  # ends all connections
 
