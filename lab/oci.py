@@ -98,7 +98,10 @@ class Pusher:
         return f"{self.address}/{repository}:{tag or 'latest'}@{digest}"
 
     def push_with(self, image: str, tag: str, addition: bytes) -> str:
-        """Push `image`, which the registry has, with another layer on top; return the new image's `name:tag`."""
+        """Push `image`, which the registry has, with another layer on top; return the new image's `name:tag`.
+
+        The tag has the image's digest in it: a node keeps the image of a tag that it has pulled once.
+        """
         name, _, digest = image.removeprefix(f"{self.address}/").partition("@")
         repository, _, named = name.partition(":")
         manifest = json.loads(self._get(f"/v2/{repository}/manifests/{digest or named}", ", ".join(SINGLE)))
@@ -107,8 +110,10 @@ class Pusher:
         configuration.pop("history", None)
         manifest["config"] |= self._descriptor(repository, manifest["config"]["mediaType"], _encoded(configuration))
         manifest["layers"].append(self._descriptor(repository, LAYER, addition))
-        self.put_manifest(repository, tag, _encoded(manifest), manifest["mediaType"])
-        return f"{self.address}/{repository}:{tag}"
+        document = _encoded(manifest)
+        unique = f"{tag}-{digest_of(document).removeprefix('sha256:')[:16]}"
+        self.put_manifest(repository, unique, document, manifest["mediaType"])
+        return f"{self.address}/{repository}:{unique}"
 
     def put_manifest(self, repository: str, reference: str, document: bytes, kind: str) -> str:
         """Put a manifest as it is; return its digest."""

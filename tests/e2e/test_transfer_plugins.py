@@ -12,12 +12,12 @@ from lab.pilot import BASE_IMAGE
 from tests.e2e.pool import Pool, result
 from tests.e2e.test_files import INPUT_HOLD, web  # noqa: F401 -- the fixture is a web server on the access point
 
+pytestmark = pytest.mark.landing
+
 PLUGIN = "/usr/local/libexec/site_plugin"
 SOURCE = b"""#!/usr/bin/python3
 import os, sys, urllib.request
 import classad2
-
-pytestmark = pytest.mark.landing
 
 if sys.argv[1:] == ["-classad"]:
     print('PluginType = "FileTransfer"\\nSupportedMethods = "site"\\nMultipleFileSupport = true\\nProtocolVersion = 2')
