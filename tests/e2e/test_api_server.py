@@ -213,6 +213,7 @@ def _is_refused(pool: Pool) -> bool:
     return False
 
 
+@pytest.mark.landing
 def test_out_of_memory_is_out_of_memory_in_an_outage(pool: Pool, well: FaultyApi) -> None:
     script = """perl -e 'sleep 4; my @all; while (1) { push @all, "x" x 10_000_000; }'"""
     submitted = pool.shell(script, image="debian:forky")

@@ -280,6 +280,7 @@ def _starts(jobs: Jobs) -> int:
     return len([one for one in jobs.events if one.kind == "ExecuteEvent"])
 
 
+@pytest.mark.landing
 @pytest.mark.disruptive
 @pytest.mark.timeout(400)
 def test_jobs_on_a_drained_node_go_on_with_their_state_in_other_pods_of_the_same_jobs(lab: Lab, owner: str) -> None:

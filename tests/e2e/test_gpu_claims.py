@@ -170,6 +170,7 @@ def test_parts_of_a_gpu_come_by_their_own_class(driver: Lab, owner: str) -> None
         assert look(pool, request_gpus="1")["CUDA_VISIBLE_DEVICES"] == found["usable"]
 
 
+@pytest.mark.landing
 def test_without_the_right_to_read_claims_jobs_have_gpus_and_the_check_says_what_is_missing(
     driver: Lab, owner: str
 ) -> None:

@@ -65,6 +65,7 @@ def refused(lab: Lab, owner: str) -> Iterator[dict[str, str]]:
         lab.kubectl("delete", "secret", *secrets, "-n", PILOT_NAMESPACE, "--ignore-not-found")
 
 
+@pytest.mark.landing
 @pytest.mark.timeout(300)
 def test_a_pilot_that_the_pool_does_not_take_is_not_fit_and_ends_with_the_reason(
     lab: Lab, refused: dict[str, str]

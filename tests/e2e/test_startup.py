@@ -19,7 +19,7 @@ from tests.e2e.pool import until
         ({"CONDOR_HOST": ""}, "CONDOR_HOST (or POOL) must be set"),
         pytest.param({"K8SPILOT_VACATE_SECONDS": "600"}, "terminationGracePeriodSeconds", marks=pytest.mark.nightly),
         pytest.param({"K8SPILOT_PAYLOAD_CONTAINER": "other"}, "other", marks=pytest.mark.nightly),
-        ({"K8SPILOT_MIN_FREE_MB": "1000000000"}, "MiB are needed"),
+        pytest.param({"K8SPILOT_MIN_FREE_MB": "1000000000"}, "MiB are needed", marks=pytest.mark.landing),
         ({"K8SPILOT_VACATE_SECONDS": "600", "TOKEN": "x", "K8SPILOT_PAYLOAD_UID": "4321"}, " faults: (1) "),
     ],
 )
