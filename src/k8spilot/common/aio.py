@@ -165,8 +165,8 @@ async def close_server(server: asyncio.Server) -> None:
     """Stop listening. A connection that is accepted already has its protocol when this returns.
 
     The event loop makes the transport of a connection one iteration after it accepts it, and calls `connection_made`
-    another iteration later. `Server.close` alone in this time leaves a socket open that nobody knows (CPython,
-    Lib/asyncio/selector_events.py: `_accept_connection2` drops the error of `Server._attach`).
+    another iteration later. `Server.close` alone in this time leaves a socket open that nobody knows (CPython, asyncio:
+    `BaseSelectorEventLoop._accept_connection2` drops the error of `Server._attach`).
     """
     loop = asyncio.get_running_loop()
     for listener in server.sockets:
