@@ -76,7 +76,8 @@ async def test_a_connection_that_is_accepted_while_its_server_closes_is_not_lost
         closed.set_result(len(made))
 
     server = await loop.create_server(Server, "127.0.0.1", 0)
-    with socket.create_connection(server.sockets[0].getsockname()):  # the kernel's; the loop accepts it next
+    # The kernel accepts this connection now, the event loop in its next iteration.
+    with socket.create_connection(server.sockets[0].getsockname()):
         # A timer that is due runs right after the loop has accepted, before what that has scheduled.
         loop.call_later(0, lambda: asyncio.Task(close(server), loop=loop, eager_start=True))
         assert await closed == 1

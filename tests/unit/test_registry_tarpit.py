@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from k8spilot.common.aio import close_server
 from k8spilot.common.errors import ImageError, ImageNotNow, RegistryUnreachable
 from k8spilot.model.image_policy import ImagePolicy
 from k8spilot.model.reference import Reference
@@ -65,7 +66,7 @@ async def tarpit(folder: Path, how: str) -> AsyncIterator[tuple[Registry, Refere
     try:
         yield Registry(None, str(program)), Reference.parse(f"{address}/a:1")
     finally:
-        server.close()
+        await close_server(server)
         server.abort_clients()  # a server waits for them, and one that waits itself does not see its client's end
 
 
@@ -78,6 +79,7 @@ async def are(count: int) -> bool:
     return len(clients()) == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [WAITING, DRIBBLING])
 async def test_a_look_up_ends_in_time_and_its_job_goes_back_to_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

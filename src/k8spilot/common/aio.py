@@ -1,4 +1,4 @@
-"""Helpers for asyncio: work that restarts, work within a context, waits, ends of servers, output of programs."""
+"""Helpers for asyncio: work that restarts, work within a context, waits, the end of a server, output of programs."""
 
 import asyncio
 import logging
@@ -162,15 +162,18 @@ async def output_of(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def close_server(server: asyncio.Server) -> None:
-    """Stop listening. A connection that is accepted already has its protocol when this returns.
+    """Stop listening. A connection that the event loop has accepted has its protocol when this returns.
 
-    The event loop makes the transport of a connection one iteration after it accepts it, and calls `connection_made`
-    another iteration later. `Server.close` alone in this time leaves a socket open that nobody knows (CPython, asyncio:
-    `BaseSelectorEventLoop._accept_connection2` drops the error of `Server._attach`).
+    The loop makes the transport of a connection one iteration after it accepts the connection, and calls
+    `connection_made` another iteration later. A `Server.close` before that leaves the connection to the garbage
+    collector: the client gets no answer until then (CPython, asyncio: `BaseSelectorEventLoop._accept_connection2` drops
+    the error of `Server._attach`).
     """
     loop = asyncio.get_running_loop()
     for listener in server.sockets:
         loop.remove_reader(listener)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    server.close()
+    try:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    finally:  # a second cancellation must not leave the port taken
+        server.close()
