@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from docs.generate.sources import FOREIGN, ForeignVariable, documented, variables
+from docs.generate.sources import OTHER_PILOTS, OtherVariable, documented, variables
 from docs.generate.tables import NAMES, table
 
 INTRODUCTION: Final = """\
@@ -124,17 +124,17 @@ def _same() -> Iterator[tuple[str, str]]:
 
 
 def _others(*, refused: bool) -> Iterator[tuple[str, str, str]]:
-    for name, one in FOREIGN.items():
+    for name, one in OTHER_PILOTS.items():
         if one.refused is refused:
             yield f"`{name}`", one.source, _sentence(one)
 
 
-def _sentence(one: ForeignVariable) -> str:
+def _sentence(one: OtherVariable) -> str:
     neutral = f" {' '.join(f'`{word}`' for word in _few(one))} is fine." if one.neutral else ""
     return f"{one.remedy[:1].upper()}{one.remedy[1:]}.{neutral}"
 
 
-def _few(one: ForeignVariable) -> list[str]:
+def _few(one: OtherVariable) -> list[str]:
     """Return the first of several alternatives in `neutral`, which have the same meaning."""
     words: tuple[str, ...] = ("false", "true", "no", "0", "none")
     return [word for word in words if word in one.neutral][:1]

@@ -93,6 +93,7 @@ async def state(engine: Simulated) -> dict[str, Any]:
     return await asyncio.to_thread(status.query, str(engine.path))
 
 
+@pytest.mark.slow
 async def test_gpus_are_found_before_the_first_job_and_told_to_htcondor(start: Start) -> None:
     async with start() as engine:
         said = await inventory(engine)
@@ -129,6 +130,7 @@ async def test_where_nobody_can_tell_whose_gpus_they_are_there_are_none(start: S
         assert words in (await state(engine))["problems"][0]
 
 
+@pytest.mark.slow
 async def test_what_was_found_stays_as_it_was_whatever_runs_later(start: Start, stub: nvml.Stub) -> None:
     async with start() as engine:
         before = await inventory(engine)
@@ -158,6 +160,7 @@ async def test_an_engine_that_ended_before_it_was_sure_looks_again(start: Start)
         assert await inventory(engine) == before
 
 
+@pytest.mark.slow
 async def test_a_container_in_which_others_have_run_is_not_believed(start: Start) -> None:
     async with start() as engine:
         await engine.shell(engine.image("busybox"), "exit 0")
@@ -227,6 +230,7 @@ JOB = {"org.htcondorproject": "True"}
 ENVIRONMENT = [f"CUDA_VISIBLE_DEVICES={A},{B}", f"NVIDIA_VISIBLE_DEVICES={A},{B}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ad", "cuda"), [("RequestGPUs = 1\n", A), ("RequestGPUs = 2\n", f"{A},{B}"), ("", "10000")])
 async def test_a_job_sees_as_many_gpus_as_it_asked_for(start: Start, ad: str, cuda: str) -> None:
     async with start() as engine:
@@ -247,6 +251,7 @@ async def test_a_job_sees_as_many_gpus_as_it_asked_for(start: Start, ad: str, cu
             sandbox.rmdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "cuda"), [("1", A), ("2", f"{A},{B}"), ("0", "10000"), ("", f"{A},{B}"), ("-1", f"{A},{B}")]
 )
@@ -308,7 +313,7 @@ async def test_gpus_of_a_claim_are_those_that_it_has(start: Start) -> None:
     async with start(**claim("gpu-0", "gpu-1")) as engine:
         found = await asked(engine, "/k8spilot/gpus")
         assert (found["strategy"], found["usable"], found["problem"]) == ("variable", [A, B], None)
-        assert found["promised"] == "claim gpu: 2"
+        assert found["requested"] == "claim gpu: 2"
         assert (await state(engine))["fit"]
 
 
@@ -329,7 +334,7 @@ async def test_a_claim_for_other_devices_explains_no_gpus(start: Start) -> None:
 async def test_without_the_right_to_read_the_claim_the_visible_gpus_are_believed(start: Start) -> None:
     async with start(**claim("gpu-0"), refusals=[(403, "resourceclaims is forbidden")]) as engine:
         found = await asked(engine, "/k8spilot/gpus")
-        assert (found["usable"], found["promised"]) == ([A, B], "claim gpu")
+        assert (found["usable"], found["requested"]) == ([A, B], "claim gpu")
         assert (await state(engine))["fit"]
 
 

@@ -1,7 +1,8 @@
 """HTTP client for a Unix socket, with which `k8spilot status` queries the engine.
 
 It uses the standard library alone. The imports of `k8spilot status` take 25 ms of processor time, and aiohttp, which
-the engine uses, takes 520 ms more (Python 3.14). HTCondor's scripts run a program of their own (condor/engine-get.c).
+the engine uses, takes 520 ms more (Python 3.14). Where aiohttp is loaded anyway, its client is used (condor/agent.py,
+telemetry/health.py). HTCondor's scripts run a program of their own (condor/engine-get.c).
 """
 
 import socket

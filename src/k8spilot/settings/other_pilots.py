@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 Source = Literal["OSPool", "PRP", "GlideinWMS"]
 
 
-class ForeignVariable(NamedTuple):
+class OtherVariable(NamedTuple):
     """A variable of another pilot."""
 
     source: Source
@@ -41,65 +41,65 @@ _NO_GLEXEC: Final = "remove it; jobs run in a container of their own"
 _X509: Final = "remove it; mount the pool's IDTOKEN as the Secret pool-token"
 _ACCOUNTS: Final = "remove it; the image has the accounts of HTCondor and of the jobs"
 
-_OSPOOL: Final[Mapping[str, ForeignVariable]] = {
-    "CVMFSEXEC_REPOS": ForeignVariable("OSPool", _CVMFS),
-    "CVMFSEXEC_DEBUG": ForeignVariable("OSPool", _CVMFS, neutral=_OFF),
-    "CVMFS_HTTP_PROXY": ForeignVariable("OSPool", _CVMFS),
-    "CVMFS_QUOTA_LIMIT": ForeignVariable("OSPool", _CVMFS),
-    "SINGULARITY_BIND_EXTRA": ForeignVariable("OSPool", "mount the volumes in the container payload"),
-    "SINGULARITY_DISABLE_PID_NAMESPACES": ForeignVariable("OSPool", _NO_APPTAINER, neutral=_OFF),
-    "APPTAINER_REGISTRY_MIRROR": ForeignVariable(
+_OSPOOL: Final[Mapping[str, OtherVariable]] = {
+    "CVMFSEXEC_REPOS": OtherVariable("OSPool", _CVMFS),
+    "CVMFSEXEC_DEBUG": OtherVariable("OSPool", _CVMFS, neutral=_OFF),
+    "CVMFS_HTTP_PROXY": OtherVariable("OSPool", _CVMFS),
+    "CVMFS_QUOTA_LIMIT": OtherVariable("OSPool", _CVMFS),
+    "SINGULARITY_BIND_EXTRA": OtherVariable("OSPool", "mount the volumes in the container payload"),
+    "SINGULARITY_DISABLE_PID_NAMESPACES": OtherVariable("OSPool", _NO_APPTAINER, neutral=_OFF),
+    "APPTAINER_REGISTRY_MIRROR": OtherVariable(
         "OSPool", "set the mirror in the node's container runtime, and in the ConfigMap registries"
     ),
-    "OSG_DEFAULT_CONTAINER_DISTRIBUTION": ForeignVariable("OSPool", "set K8SPILOT_DEFAULT_IMAGE"),
-    "OSG_DEFAULT_CONTAINER_DISTRIBUTION_GPU": ForeignVariable("OSPool", "set K8SPILOT_DEFAULT_IMAGE to an expression"),
-    "ENABLE_REMOTE_SYSLOG": ForeignVariable("OSPool", _SYSLOG, neutral=_OFF),
-    "SYSLOG_HOST": ForeignVariable("OSPool", _SYSLOG),
-    "REGISTRY_HOST": ForeignVariable("OSPool", _SYSLOG),
-    "GARBAGE_COLLECTION": ForeignVariable(
+    "OSG_DEFAULT_CONTAINER_DISTRIBUTION": OtherVariable("OSPool", "set K8SPILOT_DEFAULT_IMAGE"),
+    "OSG_DEFAULT_CONTAINER_DISTRIBUTION_GPU": OtherVariable("OSPool", "set K8SPILOT_DEFAULT_IMAGE to an expression"),
+    "ENABLE_REMOTE_SYSLOG": OtherVariable("OSPool", _SYSLOG, neutral=_OFF),
+    "SYSLOG_HOST": OtherVariable("OSPool", _SYSLOG),
+    "REGISTRY_HOST": OtherVariable("OSPool", _SYSLOG),
+    "GARBAGE_COLLECTION": OtherVariable(
         "OSPool", "remove it; a pilot always removes what earlier jobs left", neutral=_ON
     ),
-    "SUPERVISORD_RESTART_POLICY": ForeignVariable("OSPool", "set restartPolicy in the pod"),
-    "ALLOW_CPUJOB_ON_GPUSLOT": ForeignVariable(
+    "SUPERVISORD_RESTART_POLICY": OtherVariable("OSPool", "set restartPolicy in the pod"),
+    "ALLOW_CPUJOB_ON_GPUSLOT": OtherVariable(
         "OSPool", "to keep jobs without GPUs away, set GLIDEIN_Start_Extra=TARGET.RequestGPUs > 0", neutral=_ON
     ),
-    "CONTAINER_PILOT_USE_JOB_HOOK": ForeignVariable("OSPool", _NO_APPTAINER, neutral=_OFF),
-    "ANNEX_NAME": ForeignVariable("OSPool", _ATTRIBUTE),
+    "CONTAINER_PILOT_USE_JOB_HOOK": OtherVariable("OSPool", _NO_APPTAINER, neutral=_OFF),
+    "ANNEX_NAME": OtherVariable("OSPool", _ATTRIBUTE),
 }
 
-_PRP: Final[Mapping[str, ForeignVariable]] = {
-    "ADDITIONAL_REQUIREMENTS": ForeignVariable("PRP", _START, refused=True),
-    "FORCE_K8SNAMESPACE_MATCHING": ForeignVariable(
+_PRP: Final[Mapping[str, OtherVariable]] = {
+    "ADDITIONAL_REQUIREMENTS": OtherVariable("PRP", _START, refused=True),
+    "FORCE_K8SNAMESPACE_MATCHING": OtherVariable(
         "PRP",
         "set GLIDEIN_Start_Extra=regexp(TARGET.RequestK8SNamespace, MY.K8SNamespace)",
         refused=True,
         neutral=frozenset({"no"}),
     ),
-    "OWNER_ONLY": ForeignVariable("PRP", 'set GLIDEIN_Start_Extra=TARGET.Owner == "NAME"', refused=True),
-    "NUM_GPUS": ForeignVariable(
+    "OWNER_ONLY": OtherVariable("PRP", 'set GLIDEIN_Start_Extra=TARGET.Owner == "NAME"', refused=True),
+    "NUM_GPUS": OtherVariable(
         "PRP", "use the component gpu; the slot has the GPUs of the container payload", neutral=frozenset({"0"})
     ),
-    "DISK": ForeignVariable(
+    "DISK": OtherVariable(
         "PRP", "set limits.ephemeral-storage of the container payload, which becomes the slot's disk"
     ),
-    "PHYSICAL_HOSTNAME": ForeignVariable("PRP", "remove it; the slot's ad has K8SPhysicalHostName by NODE_NAME"),
-    "K8S_NAMESPACE": ForeignVariable("PRP", "remove it; the slot's ad has K8SNamespace by POD_NAMESPACE"),
-    "K8S_DOMAIN": ForeignVariable("PRP", "set K8SPILOT_CLUSTER, which is K8SClusterName in the slot's ad"),
-    "K8S_PROVISIONER_NAME": ForeignVariable("PRP", "advertise K8SProvisionerName by the ConfigMap extra-attributes"),
-    "K8S_PROVISIONER_TYPE": ForeignVariable("PRP", "advertise K8SProvisionerType by the ConfigMap extra-attributes"),
-    "STARTD_NOCLAIM_SHUTDOWN": ForeignVariable("PRP", _IDLE),
-    "HTCONDOR_AUTO_SHUTDOWN": ForeignVariable("PRP", _IDLE),
-    "MASTER_PEACEFUL_SHUTDOWN": ForeignVariable("PRP", _LIFE),
-    "CONDOR_SERVICE_HOST": ForeignVariable("PRP", "set CONDOR_HOST"),
-    "USE_POOL_PASSWORD": ForeignVariable("PRP", "mount the password as the Secret pool-password", neutral=_OFF),
-    "CCB_ADDRESS": ForeignVariable("PRP", "set USE_CCB, CCB_RANGE_LOW and CCB_RANGE_HIGH"),
-    "OS_IMAGE": ForeignVariable("PRP", _ATTRIBUTE),
-    "NVIDIA_SYMLINK": ForeignVariable("PRP", "remove it; the component gpu needs no links"),
-    "HTCONDOR_USER": ForeignVariable("PRP", _ACCOUNTS),
-    "SLOT_USER": ForeignVariable("PRP", _ACCOUNTS),
-    "SUBMIT_USER": ForeignVariable("PRP", _ACCOUNTS),
-    "INIT_USER": ForeignVariable("PRP", _ACCOUNTS),
-    "NODE_DOMAIN": ForeignVariable("PRP", "remove it; the machine's name is that of resource and pod"),
+    "PHYSICAL_HOSTNAME": OtherVariable("PRP", "remove it; the slot's ad has K8SPhysicalHostName by NODE_NAME"),
+    "K8S_NAMESPACE": OtherVariable("PRP", "remove it; the slot's ad has K8SNamespace by POD_NAMESPACE"),
+    "K8S_DOMAIN": OtherVariable("PRP", "set K8SPILOT_CLUSTER, which is K8SClusterName in the slot's ad"),
+    "K8S_PROVISIONER_NAME": OtherVariable("PRP", "advertise K8SProvisionerName by the ConfigMap extra-attributes"),
+    "K8S_PROVISIONER_TYPE": OtherVariable("PRP", "advertise K8SProvisionerType by the ConfigMap extra-attributes"),
+    "STARTD_NOCLAIM_SHUTDOWN": OtherVariable("PRP", _IDLE),
+    "HTCONDOR_AUTO_SHUTDOWN": OtherVariable("PRP", _IDLE),
+    "MASTER_PEACEFUL_SHUTDOWN": OtherVariable("PRP", _LIFE),
+    "CONDOR_SERVICE_HOST": OtherVariable("PRP", "set CONDOR_HOST"),
+    "USE_POOL_PASSWORD": OtherVariable("PRP", "mount the password as the Secret pool-password", neutral=_OFF),
+    "CCB_ADDRESS": OtherVariable("PRP", "set USE_CCB, CCB_RANGE_LOW and CCB_RANGE_HIGH"),
+    "OS_IMAGE": OtherVariable("PRP", _ATTRIBUTE),
+    "NVIDIA_SYMLINK": OtherVariable("PRP", "remove it; the component gpu needs no links"),
+    "HTCONDOR_USER": OtherVariable("PRP", _ACCOUNTS),
+    "SLOT_USER": OtherVariable("PRP", _ACCOUNTS),
+    "SUBMIT_USER": OtherVariable("PRP", _ACCOUNTS),
+    "INIT_USER": OtherVariable("PRP", _ACCOUNTS),
+    "NODE_DOMAIN": OtherVariable("PRP", "remove it; the machine's name is that of resource and pod"),
 }
 
 _BY_FACTORY: Final = (
@@ -118,53 +118,53 @@ _KNOBS: Final = (
     "GLIDECLIENT_Group_PREEMPT", "GLIDEIN_Entry_PREEMPT", "GLIDEIN_Rank", "GLIDECLIENT_Rank", "GLIDECLIENT_Group_Rank",
     "GLIDEIN_Entry_Rank",
 )  # fmt: skip
-_GLIDEIN: Final[Mapping[str, ForeignVariable]] = {
+_GLIDEIN: Final[Mapping[str, OtherVariable]] = {
     **{
-        name: ForeignVariable("GlideinWMS", _START, refused=True, neutral=frozenset({"true"}))
+        name: OtherVariable("GlideinWMS", _START, refused=True, neutral=frozenset({"true"}))
         for name in ("GLIDEIN_Start", "GLIDECLIENT_Start", "GLIDECLIENT_Group_Start", "GLIDEIN_Entry_Start")
     },
-    "SINGULARITY_IMAGE_RESTRICTIONS": ForeignVariable(
+    "SINGULARITY_IMAGE_RESTRICTIONS": OtherVariable(
         "GlideinWMS", "set K8SPILOT_ALLOWED_IMAGES", refused=True, neutral=frozenset({"none", "any"})
     ),
-    "SINGULARITY_IMAGES_DICT": ForeignVariable("GlideinWMS", "set K8SPILOT_DEFAULT_IMAGE or K8SPILOT_IMAGE_MAP"),
-    "GLIDEIN_SINGULARITY_BINDPATH": ForeignVariable("GlideinWMS", "mount the volumes in the container payload"),
-    "GLIDEIN_SINGULARITY_REQUIRE": ForeignVariable("GlideinWMS", _NO_APPTAINER),
-    "GLIDEIN_Singularity_Use": ForeignVariable("GlideinWMS", _NO_APPTAINER),
-    "GLIDEIN_Max_Idle": ForeignVariable("GlideinWMS", _IDLE),
-    "GLIDEIN_Max_Tail": ForeignVariable("GlideinWMS", _IDLE),
-    "GLIDEIN_Retire_Time": ForeignVariable("GlideinWMS", _LIFE),
-    "GLIDEIN_Retire_Time_Spread": ForeignVariable("GlideinWMS", "remove it; pods that start apart end apart"),
-    "GLIDEIN_Job_Max_Time": ForeignVariable("GlideinWMS", "set RETIREMENT_HOURS"),
-    "GLIDEIN_Graceful_Shutdown": ForeignVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
-    "PREEMPT_GRACE_TIME": ForeignVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
-    "HOLD_GRACE_TIME": ForeignVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
-    "GLIDEIN_CPUS": ForeignVariable("GlideinWMS", "set limits.cpu of the container payload, or NUM_CPUS"),
-    "GLIDEIN_MaxMemMBs": ForeignVariable("GlideinWMS", "set limits.memory of the container payload, or MEMORY"),
-    "GLIDEIN_DISK": ForeignVariable("GlideinWMS", "set limits.ephemeral-storage of the container payload"),
-    "GLIDEIN_Resource_Slots": ForeignVariable("GlideinWMS", "remove it; a pod has one slot"),
-    "GLIDEIN_Collector": ForeignVariable("GlideinWMS", "set CONDOR_HOST"),
-    "GLIDEIN_Expose_Grid_Env": ForeignVariable(
+    "SINGULARITY_IMAGES_DICT": OtherVariable("GlideinWMS", "set K8SPILOT_DEFAULT_IMAGE or K8SPILOT_IMAGE_MAP"),
+    "GLIDEIN_SINGULARITY_BINDPATH": OtherVariable("GlideinWMS", "mount the volumes in the container payload"),
+    "GLIDEIN_SINGULARITY_REQUIRE": OtherVariable("GlideinWMS", _NO_APPTAINER),
+    "GLIDEIN_Singularity_Use": OtherVariable("GlideinWMS", _NO_APPTAINER),
+    "GLIDEIN_Max_Idle": OtherVariable("GlideinWMS", _IDLE),
+    "GLIDEIN_Max_Tail": OtherVariable("GlideinWMS", _IDLE),
+    "GLIDEIN_Retire_Time": OtherVariable("GlideinWMS", _LIFE),
+    "GLIDEIN_Retire_Time_Spread": OtherVariable("GlideinWMS", "remove it; pods that start apart end apart"),
+    "GLIDEIN_Job_Max_Time": OtherVariable("GlideinWMS", "set RETIREMENT_HOURS"),
+    "GLIDEIN_Graceful_Shutdown": OtherVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
+    "PREEMPT_GRACE_TIME": OtherVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
+    "HOLD_GRACE_TIME": OtherVariable("GlideinWMS", "set K8SPILOT_VACATE_SECONDS"),
+    "GLIDEIN_CPUS": OtherVariable("GlideinWMS", "set limits.cpu of the container payload, or NUM_CPUS"),
+    "GLIDEIN_MaxMemMBs": OtherVariable("GlideinWMS", "set limits.memory of the container payload, or MEMORY"),
+    "GLIDEIN_DISK": OtherVariable("GlideinWMS", "set limits.ephemeral-storage of the container payload"),
+    "GLIDEIN_Resource_Slots": OtherVariable("GlideinWMS", "remove it; a pod has one slot"),
+    "GLIDEIN_Collector": OtherVariable("GlideinWMS", "set CONDOR_HOST"),
+    "GLIDEIN_Expose_Grid_Env": OtherVariable(
         "GlideinWMS", "jobs do not get the pilot's environment; set EXTRA_JOB_ENV", neutral=frozenset({"false"})
     ),
-    "GLIDEIN_Country": ForeignVariable("GlideinWMS", _ATTRIBUTE),
-    "X509_CERT_DIR": ForeignVariable(
+    "GLIDEIN_Country": OtherVariable("GlideinWMS", _ATTRIBUTE),
+    "X509_CERT_DIR": OtherVariable(
         "GlideinWMS", "remove it; mount your certificate authority's file in /etc/ssl/certs"
     ),
-    "PROXY_URL": ForeignVariable("GlideinWMS", "set http_proxy for file transfers, or OSG_SQUID_LOCATION"),
-    **{name: ForeignVariable("GlideinWMS", _NO_GLEXEC) for name in ("GLEXEC_JOB", "GLEXEC_BIN", "GLIDEIN_Glexec_Use")},
+    "PROXY_URL": OtherVariable("GlideinWMS", "set http_proxy for file transfers, or OSG_SQUID_LOCATION"),
+    **{name: OtherVariable("GlideinWMS", _NO_GLEXEC) for name in ("GLEXEC_JOB", "GLEXEC_BIN", "GLIDEIN_Glexec_Use")},
     **{
-        name: ForeignVariable("GlideinWMS", _X509)
+        name: OtherVariable("GlideinWMS", _X509)
         for name in (
             "X509_USER_PROXY", "X509_EXPIRE", "X509_CONDORMAP", "X509_GRIDMAP_DNS", "X509_GRIDMAP_TRUSTED_DNS",
         )
     },
     **{
-        name: ForeignVariable("GlideinWMS", "remove it; the manifest's volumes are used")
+        name: OtherVariable("GlideinWMS", "remove it; the manifest's volumes are used")
         for name in ("CONDOR_DIR", "GLIDEIN_LOCAL_TMP_DIR", "TMP_DIR")
     },
-    **{name: ForeignVariable("GlideinWMS", _FACTORY) for name in _BY_FACTORY},
-    **{name: ForeignVariable("GlideinWMS", _KNOB) for name in _KNOBS},
+    **{name: OtherVariable("GlideinWMS", _FACTORY) for name in _BY_FACTORY},
+    **{name: OtherVariable("GlideinWMS", _KNOB) for name in _KNOBS},
 }  # fmt: skip
 
-FOREIGN: Final[Mapping[str, ForeignVariable]] = {**_OSPOOL, **_PRP, **_GLIDEIN}
+OTHER_PILOTS: Final[Mapping[str, OtherVariable]] = {**_OSPOOL, **_PRP, **_GLIDEIN}
 """Every variable that another pilot knows and k8spilot does not use, by its name."""

@@ -63,7 +63,7 @@ class GpuRecord:
             "strategy": verdict.strategy,
             "meaning": STRATEGIES[verdict.strategy],
             "reasons": list(verdict.reasons),
-            "promised": self.request.summary or None,
+            "requested": self.request.summary or None,
             "expected": list(verdict.expected),
             "observed": [device.uuid for device in verdict.observed],
             "usable": [device.uuid for device in verdict.usable],
@@ -76,7 +76,7 @@ class GpuRecord:
         """Store the record in `folder`."""
         text = {
             _FORMAT: {
-                "promise": self.request.json(),
+                "request": self.request.json(),
                 "evidence": self.evidence.json(),
                 "failure": self.failure,
             }
@@ -88,7 +88,7 @@ class GpuRecord:
         """Return the record in `folder`, or None if there is none."""
         try:
             stored = json.loads((folder / FILE).read_text())[_FORMAT]
-            return cls(PodRequest.of_json(stored["promise"]), Evidence.of(stored["evidence"]), stored["failure"])
+            return cls(PodRequest.of_json(stored["request"]), Evidence.of(stored["evidence"]), stored["failure"])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:

@@ -196,25 +196,25 @@ def _counted(
     """Return the same as `_usable`, where only the number of devices is known."""
     problem, usable = "", observed
     wanted = request.count if assignment.listed is None else assignment.listed
-    promised = request.summary if wanted == request.count else VISIBLE
+    requested = request.summary if wanted == request.count else VISIBLE
     if not request.count and not request.uncounted:
         usable = ()
-        requested = "the pod does not request"
+        reason = "the pod does not request"
         if request.unknown:
-            requested = f"the pod's requests ({request.summary}) do not explain"
+            reason = f"the pod's requests ({request.summary}) do not explain"
         problem = (
-            f"the payload container sees {_count(observed)} that {requested}; jobs get none. Give it a limit such as "
+            f"the payload container sees {_count(observed)} that {reason}; jobs get none. Give it a limit such as "
             "nvidia.com/gpu, so that no other pod gets these GPUs"
         )
     elif wanted and len(observed) > wanted:
         usable = ()
         problem = (
-            f"the payload container sees {_count(observed)}, but {wanted} were requested ({promised}); the pod's own "
+            f"the payload container sees {_count(observed)}, but {wanted} were requested ({requested}); the pod's own "
             "GPUs cannot be identified, so jobs get none"
         )
     elif len(observed) < wanted and not request.shared:
         problem = (
-            f"the payload container sees {_count(observed)} of {wanted} that were requested ({promised}); jobs get "
+            f"the payload container sees {_count(observed)} of {wanted} that were requested ({requested}); jobs get "
             "the visible ones"
         )
     elif _too_few(request, assignment):
