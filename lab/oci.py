@@ -100,7 +100,7 @@ class Pusher:
     def push_with(self, image: str, tag: str, addition: bytes) -> str:
         """Push `image`, which the registry has, with another layer on top; return the new image's `name:tag`.
 
-        The tag has the image's digest in it: a node keeps the image of a tag that it has pulled once.
+        The tag is `tag` and a part of the image's digest: a node keeps the image of a tag that it has pulled once.
         """
         name, _, digest = image.removeprefix(f"{self.address}/").partition("@")
         repository, _, named = name.partition(":")
