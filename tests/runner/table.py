@@ -16,6 +16,7 @@ def show(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Non
     lines = list(rows)
     try:
         from rich.console import Console  # noqa: PLC0415 -- part of the lab's dependencies, which a reader may lack
+        from rich.markup import escape  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
     except ImportError:
         widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
@@ -28,7 +29,7 @@ def show(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Non
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", overflow="fold")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*map(escape, line))  # a test's parameters are in brackets, as rich's markup is
     Console().print(table)
 
 

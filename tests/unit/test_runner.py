@@ -161,7 +161,7 @@ def test_the_account_of_a_session_is_written_and_shown(tmp_path: Path, capsys: p
     for when, seconds in steps:
         figures = {"part": "e2e", "processor": 0.5, "phases": {"pilot": seconds / 2}}
         report = pytest.TestReport(
-            "tests/e2e/test_x.py::test_y", ("", 0, ""), {}, "passed", None, when, duration=seconds, start=0, stop=0
+            "tests/x.py::y[/b]", ("", 0, ""), {}, "passed", None, when, duration=seconds, start=0, stop=0
         )
         report.user_properties.append((times.KEY, json.dumps(figures)))
         account.pytest_runtest_logreport(report)
@@ -175,6 +175,7 @@ def test_the_account_of_a_session_is_written_and_shown(tmp_path: Path, capsys: p
     shown = capsys.readouterr().out
     assert "By part" in shown
     assert "By phase" in shown
+    assert "tests/x.py::y[/b]" in shown
 
 
 def test_what_needs_nothing_runs_beside_what_needs_the_node_alone() -> None:
