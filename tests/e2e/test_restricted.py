@@ -146,7 +146,6 @@ def test_a_pilot_that_nobody_claims_completes_its_pod(pool: Pool) -> None:
         pilot.discard(pool.lab, name)
 
 
-@pytest.mark.landing
 def test_without_landlock_links_that_lead_out_are_removed_at_the_jobs_end(pool: Pool) -> None:
     name = f"{pool.pod}-fenced"
     pilot.deploy(pool.lab, name, {"K8SPILOT_CONFINE_STARTER": "false"})

@@ -105,7 +105,6 @@ def test_after_the_accepting_hours_the_pilot_ends_when_its_last_job_has_ended(la
     pilot.discard(lab, name)
 
 
-@pytest.mark.landing
 def test_where_containers_cannot_be_resized_there_are_equal_slots_and_the_pilot_says_why(
     lab: Lab, owner: str, pool: Pool
 ) -> None:

@@ -98,6 +98,7 @@ class Story:
         return "/k8spilot@" in status["imageID"] and "running" in status["state"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_an_api_server_that_fails_for_a_moment_costs_no_job_anything(
@@ -156,6 +157,7 @@ PASSES = ("sees conflicts", "cuts watches", "has forgotten", "loses answers", "a
 """Faults that a bind survives, however long they last."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [one for one in FAULTS if one not in PASSES])
 async def test_a_job_that_cannot_be_bound_goes_back_to_the_queue(
     short: None, programs: Programs, tmp_path: Path, fault: str
@@ -173,6 +175,7 @@ async def test_a_job_that_cannot_be_bound_goes_back_to_the_queue(
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
+@pytest.mark.slow
 async def test_an_outage_that_begins_after_the_patch_gives_the_job_back(
     short: None, programs: Programs, tmp_path: Path
 ) -> None:
@@ -201,6 +204,7 @@ async def test_a_bind_that_ends_in_an_outage_is_no_reason_to_hold_the_job(
         assert "cannot be changed now" in await lost(engine, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["refuses connections", "hangs in the middle of a body"])
 async def test_a_status_that_nobody_tells_is_no_reason_to_hold_the_job(
     short: None, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -243,6 +247,7 @@ async def test_a_watch_that_has_died_does_not_hide_that_the_job_can_start(
     assert (await place.engine.shell(place.engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
+@pytest.mark.slow
 async def test_an_unbind_that_fails_is_tried_until_it_works(place: Place) -> None:
     engine = place.simulator
     await engine.shell(engine.image("busybox"), "exit 1", **JOB)

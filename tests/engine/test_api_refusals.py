@@ -18,6 +18,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", POLICIES)
 async def test_a_policy_that_refuses_the_image_gives_the_job_back_with_its_words(place: Place, case: str) -> None:
     status, reason, words = POLICIES[case]

@@ -188,6 +188,7 @@ CHANGES: Final = {
 CHANGE: Final = "python3 -c 'import ctypes, os, resource, sys; first = int(sys.argv[1]); {}' $PPID; exit $?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 async def test_a_container_whose_job_has_changed_payload_init_serves_no_other(
     slot: Slot, what: str, caplog: pytest.LogCaptureFixture
@@ -199,6 +200,7 @@ async def test_a_container_whose_job_has_changed_payload_init_serves_no_other(
     assert f"has changed or left: {what}" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_container_whose_payload_init_was_stopped_is_replaced_after_its_job_was_ended(slot: Slot) -> None:
     await slot.announce()
     image, name = slot.simulator.image("busybox"), slot.container_name
@@ -209,6 +211,7 @@ async def test_a_container_whose_payload_init_was_stopped_is_replaced_after_its_
     assert (await slot.shell("exit 7")).code == 7
 
 
+@pytest.mark.slow
 async def test_a_container_that_does_not_answer_a_renewal_in_time_is_replaced(
     slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +331,7 @@ async def test_each_job_has_a_fresh_container(
         assert slot.containers == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "containers"), [((256, 256, 256), 1), ((256, 512), 1), ((512, 256), 2)])
 async def test_jobs_of_a_partitionable_slot_have_one_container_unless_the_next_needs_less_memory(
     programs: Programs, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int], containers: int

@@ -105,6 +105,7 @@ async def test_a_slow_follower_misses_nothing_between_what_was_and_what_comes(si
     assert text.endswith(b"".join(b"%d\n" % number for number in range(200000, 210001)) + b"last\n")
 
 
+@pytest.mark.slow
 async def test_wait_for_the_removal_ends_though_the_remover_hung_up(simulator: Simulated) -> None:
     job = await simulator.begin_stopping(simulator.image("busybox"), **JOB)
     removed = await simulator.begin_wait(job.name, "removed")

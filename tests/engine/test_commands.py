@@ -97,6 +97,7 @@ async def test_a_given_entrypoint_is_put_before_the_command(engine: Engine) -> N
     assert result.stdout == b"entry-given"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "command", "output"),
     [

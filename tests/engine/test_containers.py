@@ -80,6 +80,7 @@ async def test_a_name_in_use_is_refused(engine: Engine) -> None:
     assert f"{name} is in use" in answer.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a b", "-x", "x/y", "ü", "x"])
 async def test_what_is_no_name_is_refused(engine: Engine, name: str) -> None:
     answer = await engine.ask("POST", "/containers/create", {"Image": engine.image("busybox")}, {"name": name})
@@ -248,6 +249,7 @@ async def test_what_htcondor_sends_is_accepted(engine: Engine) -> None:
     assert shown["NetworkSettings"]["Ports"] == {}
 
 
+@pytest.mark.slow
 async def test_rm_while_start_waits_ends_start(programs: Programs) -> None:
     async with simulated(programs, timing=Timing(status=1.0)) as simulator:
         name = await simulator.create(simulator.image("busybox"), "true")

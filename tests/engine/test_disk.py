@@ -81,6 +81,7 @@ async def test_a_job_that_ends_before_the_watch_looks_is_held_as_well(
     assert code == 0  # that of the job itself, which HTCondor does not look at
 
 
+@pytest.mark.slow
 async def test_a_job_that_stays_below_its_limit_is_left_alone(slot: Simulated) -> None:
     script = f"for i in 1 2 3 4; do {fill('/tmp/big', SLOT - 8)}; sleep 0.4; rm /tmp/big; done; exit 3"
     assert await ended(slot, script) == ("", 3, "")
@@ -96,6 +97,7 @@ async def test_nothing_behind_a_link_counts(slot: Simulated, tmp_path: Path) -> 
     assert await ended(slot, script) == ("", 0, "")
 
 
+@pytest.mark.slow
 async def test_what_a_job_locks_and_hides_counts(slot: Simulated) -> None:
     deep = "mkdir -p /tmp/.x/y; cd /tmp/.x/y; for i in $(seq 300); do mkdir d; cd d; done"
     error, _, _ = await ended(slot, f"{deep}; {fill('f', SLOT + 8)}; chmod 000 f /tmp/.x/y /tmp/.x; sleep 60")
@@ -143,6 +145,7 @@ async def test_what_a_job_writes_to_its_image_counts_while_others_release_as_muc
     assert "and the slot has" in error
 
 
+@pytest.mark.slow
 async def test_the_watch_rests_while_the_job_is_paused_and_goes_on_afterwards(
     watched_inside: Simulated, caplog: pytest.LogCaptureFixture
 ) -> None:

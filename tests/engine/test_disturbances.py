@@ -247,6 +247,7 @@ async def test_a_job_waits_for_a_kubelet_that_stands_still(simulator: Simulated)
     assert (await running).code == 3
 
 
+@pytest.mark.slow
 async def test_a_job_whose_kubelet_stands_still_for_too_long_goes_back_to_the_queue(programs: Programs) -> None:
     async with simulated(programs, bind_timeout_seconds=3.0) as simulator:
         simulator.cluster.kubelet.stand_still()
@@ -256,6 +257,7 @@ async def test_a_job_whose_kubelet_stands_still_for_too_long_goes_back_to_the_qu
         assert (await simulator.shell(simulator.image("busybox"), "exit 4", **JOB)).code == 4
 
 
+@pytest.mark.slow
 async def test_a_job_whose_container_the_status_does_not_show_goes_back_to_the_queue(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ async def test_many_at_once_do_not_mix(engine: Engine) -> None:
     assert [(one.code, one.stdout) for one in results] == [(n, b"%d\n" % n) for n in range(20)]
 
 
+@pytest.mark.slow
 async def test_more_than_payload_init_takes_is_an_error_and_no_harm(engine: Engine) -> None:
     script = "trap 'exit 4' TERM; echo ready; while :; do sleep 0.1; done"
     job = await engine.begin_shell(engine.image("busybox"), script)
@@ -108,6 +109,7 @@ async def test_more_than_payload_init_takes_is_an_error_and_no_harm(engine: Engi
     assert (await job.result()).code == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option", [{"User": "root"}, {"Privileged": True}, {"Cmd": []}, {"Cmd": "true"}, {"Cmd": ["a\0b"]}], ids=str
 )

@@ -20,6 +20,7 @@ from tests.simulator.pod import payload_image, payload_status
 from tests.simulator.programs import Programs
 
 
+@pytest.mark.slow
 async def test_a_watch_that_breaks_during_a_bind_does_not_matter(simulator: Simulated) -> None:
     await simulator.pull(simulator.image("busybox"))
     simulator.cluster.server.drop_watches()
@@ -33,6 +34,7 @@ async def test_a_watch_that_expires_is_begun_anew(simulator: Simulated) -> None:
     assert server.requests["list"] == 2
 
 
+@pytest.mark.slow
 async def test_a_watch_that_ends_in_time_goes_on_where_it_was(programs: Programs) -> None:
     async with simulated(programs) as simulator:
         server = simulator.cluster.server
@@ -94,6 +96,7 @@ async def test_an_image_that_only_the_kubelet_cannot_pull_fails_create_in_the_ru
     assert words in again.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["", "config"])
 @pytest.mark.parametrize("pinned", [False, True])
 async def test_an_image_of_which_only_the_node_is_told_runs_no_job(programs: Programs, what: str, pinned: bool) -> None:
@@ -140,6 +143,7 @@ async def test_a_tag_that_moves_binds_the_new_image(simulator: Simulated) -> Non
         assert result.stdout.decode() == f"{version}\n"
 
 
+@pytest.mark.slow
 async def test_a_bind_that_takes_too_long_is_given_up(programs: Programs) -> None:
     async with simulated(programs, bind_timeout_seconds=3) as simulator:
         pulled = simulator.cluster.kubelet.hold("registry.test:5000/debian")
@@ -228,6 +232,7 @@ async def test_a_pod_of_the_same_name_is_somebody_elses(programs: Programs, seen
         assert payload_image(cluster.server.pod) == image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonsense", [[1], {}, {"items": None}, {"items": [1]}, {"items": [{"metadata": {}}]}])
 async def test_nonsense_of_the_api_server_holds_no_job_and_ends_no_pilot(programs: Programs, nonsense: object) -> None:
     # The pilot waits for up to a second before it requests the idle image again, and the next job waits for that.
@@ -240,6 +245,7 @@ async def test_nonsense_of_the_api_server_holds_no_job_and_ends_no_pilot(program
         assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
 
 
+@pytest.mark.slow
 async def test_a_pilot_that_starts_again_takes_over_a_container_that_runs(programs: Programs) -> None:
     async with simulated(programs) as simulator:
         await simulator.shell(simulator.image("busybox"), "exit 0")
@@ -278,6 +284,7 @@ async def test_a_pilot_that_starts_again_in_an_outage_ends_what_runs_and_closes_
         await starting
 
 
+@pytest.mark.slow
 async def test_a_job_whose_pilot_ended_does_not_go_on(programs: Programs) -> None:
     async with simulated(programs) as simulator:
         job = await simulator.begin_shell(simulator.image("busybox"), "echo ready; exec sleep 60")

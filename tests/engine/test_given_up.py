@@ -89,6 +89,7 @@ async def test_a_pull_that_goes_on_after_its_job_closes_the_slot_until_it_ends(
         assert SINCE not in await metrics(address)
 
 
+@pytest.mark.slow
 async def test_a_job_that_waits_for_such_a_pull_for_too_long_goes_back_to_the_queue(programs: Programs) -> None:
     async with simulated(programs, patience_seconds=0.8) as engine:
         async with _pulled_for_nobody(engine):
@@ -129,6 +130,7 @@ async def test_a_pull_that_goes_on_after_a_refusal_closes_the_slot_too(programs:
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
+@pytest.mark.slow
 async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ async def test_an_engine_that_was_started_again_meanwhile_finds_such_a_pull(
         assert (await engine.shell(engine.image("busybox"), "exit 4", **JOB)).code == 4
 
 
+@pytest.mark.slow
 async def test_a_bind_that_ends_in_a_pull_that_nobody_knows_of_gives_its_job_back(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

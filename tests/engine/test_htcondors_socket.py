@@ -34,6 +34,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", OTHERS)
 async def test_htcondor_asks_for_no_container_with(door: Client, simulator: Simulated, what: str) -> None:
     name, options = OTHERS[what]

@@ -94,6 +94,7 @@ async def test_a_job_that_kills_everything_it_can_has_no_result(engine: Engine) 
     await _next_job_is_fine(engine)
 
 
+@pytest.mark.slow
 async def test_a_job_that_stops_payload_init_can_be_removed(engine: Engine) -> None:
     job = await engine.begin_stopping(engine.image("busybox"))
     async with asyncio.timeout(15):
@@ -112,6 +113,7 @@ async def test_a_job_that_stops_payload_init_at_once_can_be_removed(engine: Engi
     await _next_job_is_fine(engine)
 
 
+@pytest.mark.slow
 async def test_a_job_that_stops_payload_init_and_ends_has_no_result_once_it_is_killed(engine: Engine) -> None:
     job = await engine.begin_stopping(engine.image("busybox"), then="exit 0")
     await job.kill("KILL")
@@ -203,6 +205,7 @@ async def test_what_a_lost_job_left_is_gone_for_the_next(engine: Engine) -> None
     assert result.stdout == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rests", [False, True])
 async def test_a_container_that_the_kubelet_starts_again_late_is_not_taken_for_the_next_jobs(
     programs: Programs, rests: bool
@@ -265,6 +268,7 @@ async def _give_up(simulator: Simulated, image: str) -> str:
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message", ["hello 9 fresh -", "hello 4 fresh scoped - one-file", "exit -5", "nonsense", "started", ""]
 )

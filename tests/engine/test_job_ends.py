@@ -97,12 +97,14 @@ async def test_the_jobs_of_a_user_that_kill_theirs_one_after_another_are_held(
     assert await fate(simulator, KILL, "mallory", "12.2") == ""
 
 
+@pytest.mark.slow
 async def test_where_jobs_of_others_lose_theirs_too_the_node_may_be_the_cause(simulator: Simulated) -> None:
     assert await fate(simulator, KILL, "alice", "1.0") == ""
     assert [await fate(simulator, KILL, "bob", "2.0") for _ in range(3)] == ["", "", ""]
     assert "first process by signal 9" in await fate(simulator, KILL, "bob", "2.0")
 
 
+@pytest.mark.slow
 async def test_a_job_that_somebody_else_ends_is_never_held(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ async def outage(place: Place, fault: str) -> None:
     assert (await place.engine.shell(place.engine.image("busybox"), "exit 3")).code == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("fault", ["refuses connections", "hangs", "is broken", "cuts watches", "has forgotten"])
 async def test_outages_leave_nothing_in_the_engine(place: Place, fault: str) -> None:

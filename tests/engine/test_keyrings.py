@@ -20,6 +20,7 @@ async def test_neither_a_job_nor_a_session_beside_it_can_use_keyrings(engine: En
     assert (await engine.exec(job.name, *question())).stdout == DENIED.encode()
 
 
+@pytest.mark.slow
 def test_payload_init_says_that_keyrings_are_open_where_it_can_have_no_filter(
     programs: Programs, tmp_path: Path
 ) -> None:

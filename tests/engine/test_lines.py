@@ -125,6 +125,7 @@ async def test_a_job_with_a_megabyte_of_words_runs(door: Door, busybox: str) -> 
     assert (await door("start", "-a", name)).output == b"12 120000\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [15, 9, 34])
 async def test_a_job_is_killed(door: Door, busybox: str, number: int) -> None:
     name = await door.created(busybox, "sh", "-c", "echo ready; exec sleep 60")
@@ -136,6 +137,7 @@ async def test_a_job_is_killed(door: Door, busybox: str, number: int) -> None:
     assert (await door("kill", "--signal", "9", name)).code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM, signal.SIGRTMIN])
 async def test_a_signal_to_the_client_reaches_the_job(door: Door, busybox: str, number: int) -> None:
     name = await door.created(busybox, "sh", "-c", f"trap 'exit 5' {number:d}; echo ready; while :; do sleep 0.1; done")
@@ -288,6 +290,7 @@ async def test_the_door_is_on_htcondors_socket_only(simulator: Simulated, htcond
     assert (await htcondor.ask("GET", "/htcondor/command", version="")).status == 501
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", ["-1", "2", "1" * 30, "x", "1"])
 async def test_a_request_that_is_no_line_is_refused(htcondor: Client, extra: str) -> None:
     answer = await htcondor.ask("POST", "/htcondor/command", 7, version="", headers={"K8spilot-Extra-Words": extra})

@@ -4,6 +4,8 @@ import asyncio
 import struct
 import time
 
+import pytest
+
 from tests.engine.rings import Engine
 
 BOTH = {"stdout": "1", "stderr": "1"}
@@ -47,6 +49,7 @@ async def test_following_ends_with_the_job(engine: Engine) -> None:
     assert b"".join(data for _, data in frames(answer.body)) == b"first\nsecond\n"
 
 
+@pytest.mark.slow
 async def test_only_the_last_mebibyte_is_kept(engine: Engine) -> None:
     job = await engine.begin_shell(engine.image("busybox"), "yes | head -c 3000000; echo end")
     await job.result()

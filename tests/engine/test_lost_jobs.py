@@ -75,6 +75,7 @@ async def test_a_job_whose_image_is_not_for_this_site_ends_so_too(
     assert (await state(door))["ExitCode"] == 137
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["time", "removal", "client"])
 async def test_a_job_that_htcondor_does_not_kill_is_lost_after_some_time(
     vacated: list[str], door: Client, simulator: Simulated, monkeypatch: pytest.MonkeyPatch, end: str

@@ -120,6 +120,7 @@ async def test_an_outage_of_the_api_server_is_told_when_it_is_over(programs: Pro
         assert len(events(engine)) == 1
 
 
+@pytest.mark.slow
 async def test_an_outage_is_measured_from_its_begin_to_its_end(simulator: Simulated) -> None:
     seconds: list[float] = []
     simulator.cluster.pilot.pod.connectivity.returned = seconds.append
@@ -278,6 +279,7 @@ async def test_every_line_about_a_job_names_it(simulator: Simulated, caplog: pyt
         assert about[first].items() >= {"job": "12.3", "slot": "slot1", "attempt": attempt}.items()
 
 
+@pytest.mark.slow
 async def test_a_pilot_is_ready_and_fit_only_while_the_pool_has_its_slot(programs: Programs) -> None:
     """HTCondor's side is a connection as the agent makes it: the state comes with HTCondor's log lines."""
     out = PoolState(False, "slot1@x", "cm", time.time(), problem="cm does not authenticate this pilot")

@@ -88,6 +88,7 @@ async def test_a_job_of_htcondor_whose_client_dies_has_no_result(engine: Engine)
     assert (await engine.ask("GET", f"/containers/{job.name}/json")).status == 500
 
 
+@pytest.mark.slow
 async def test_a_job_whose_client_dies_before_it_is_released_never_runs(programs: Programs) -> None:
     async with simulated(programs, timing=Timing(status=1.0)) as engine:
         proof = engine.cluster.volumes.execute / "it-ran"
@@ -123,6 +124,7 @@ async def test_nothing_is_left_in_the_slot_when_the_next_job_brings_its_files(en
     assert await engine.processes() == []
 
 
+@pytest.mark.slow
 async def test_what_somebody_begins_by_hand_gives_way_to_a_job_while_its_image_is_bound(simulator: Simulated) -> None:
     image = simulator.image("debian")
     pulled = simulator.cluster.kubelet.hold(image.rpartition(":")[0])

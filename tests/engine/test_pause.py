@@ -17,6 +17,7 @@ COUNTER = (
 CROWD = "for i in 1 2 3; do setsid sh -c 'while :; do sleep 0.01; done' & done; " + COUNTER
 
 
+@pytest.mark.slow
 async def test_no_process_of_a_paused_job_makes_progress_and_all_go_on_afterwards(engine: Engine) -> None:
     says = "while :; do echo $0; sleep 0.05; done"
     others = "".join(f"setsid sh -c '{says}' {name} & " for name in ("one", "two", "three"))

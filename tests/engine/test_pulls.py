@@ -43,6 +43,7 @@ async def _create(simulator: Simulated, name: str = "HTCJob1_0_slot1_PID1") -> A
     return await simulator.ask("POST", "/containers/create", body, {"name": name})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FOR_NOW)
 async def test_what_passes_in_time_is_no_failure(simulator: Simulated, case: str) -> None:
     simulator.cluster.kubelet.fail_pulls(REPOSITORY, FOR_NOW[case], times=2)
@@ -87,6 +88,7 @@ async def test_what_another_site_may_have_gives_the_job_back_at_once(simulator: 
     assert (await simulator.shell(simulator.image("busybox"), "exit 2", **JOB)).code == 2
 
 
+@pytest.mark.slow
 async def test_an_image_that_would_end_the_nodes_runtime_is_not_bound(simulator: Simulated) -> None:
     """CRI-O ends at an entry of an image's environment that has no value; others take it."""
     image = simulator.cluster.images.add("alone:latest", environment={"ALONE": None}).reference

@@ -46,6 +46,7 @@ BINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", sorted(REFUSED))
 async def test_an_option_that_a_pod_cannot_fulfil_is_refused_by_its_name(engine: Engine, option: str) -> None:
     asked = {option: REFUSED[option]}

@@ -56,6 +56,7 @@ async def changed_within(slot: Simulated) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 async def test_the_next_job_does_not_wait_for_the_kubelets_own_look(programs: Programs) -> None:
     async with simulated(programs, timing=LONG) as without:
         assert await changed_within(without) > 2.0
@@ -63,6 +64,7 @@ async def test_the_next_job_does_not_wait_for_the_kubelets_own_look(programs: Pr
         assert await changed_within(slot) < 2.0
 
 
+@pytest.mark.slow
 async def test_a_relist_that_an_earlier_sync_takes_is_followed_by_another(programs: Programs) -> None:
     async with simulated(programs, timing=LONG, relist=True) as slot:
         slot.cluster.kubelets[0].late_syncs = 1
@@ -70,6 +72,7 @@ async def test_a_relist_that_an_earlier_sync_takes_is_followed_by_another(progra
         assert slot.cluster.server.requests["resize"] == 2
 
 
+@pytest.mark.slow
 async def test_a_kubelet_that_does_nothing_is_asked_three_times(programs: Programs) -> None:
     async with simulated(programs, timing=LONG, relist=True) as slot:
         slot.cluster.kubelets[0].late_syncs = 10
@@ -77,6 +80,7 @@ async def test_a_kubelet_that_does_nothing_is_asked_three_times(programs: Progra
         assert slot.cluster.server.requests["resize"] == 3
 
 
+@pytest.mark.slow
 async def test_a_server_that_fails_for_a_moment_is_asked_once_for_each_change(programs: Programs) -> None:
     async with simulated(programs, timing=Timing(relist=1.0), relist=True) as slot:
         server = slot.cluster.server

@@ -7,6 +7,7 @@ import pytest
 from tests.engine.rings import SANDBOX, Engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 1, 7, 126, 127, 255])
 async def test_exit_code_is_the_jobs_own(engine: Engine, code: int) -> None:
     result = await engine.shell(engine.image("busybox"), f"exit {code}")
@@ -19,6 +20,7 @@ async def test_death_by_signal_is_128_and_its_number(engine: Engine, name: str, 
     assert result.code == 128 + number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal", "number"), [("TERM", 15), ("SIGKILL", 9), ("1", 1)])
 async def test_kill_sends_signals_by_name_and_number(engine: Engine, signal: str, number: int) -> None:
     job = await engine.begin_shell(engine.image("busybox"), "echo ready; exec sleep 60")
@@ -95,6 +97,7 @@ NO_INTERPRETER = "its interpreter '/opt/absent/python' is not in the image"
 CRLF = "its lines end with CR LF, as on Windows, so that its interpreter is '/bin/sh\\r', which does not exist"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first_line", "words"),
     [("#! /opt/absent/python -u", NO_INTERPRETER), ("#!/bin/sh\\r", CRLF), ("#!/bin/sh -e\\r", "")],

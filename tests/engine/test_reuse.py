@@ -19,6 +19,7 @@ from tests.simulator.programs import Programs
 JOBS = 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [["busybox"], ["busybox", "debian"]], ids=["one image", "two images in turn"])
 async def test_jobs_follow_one_another_without_back_off(engine: Engine, images: list[str]) -> None:
     before = (await engine.payload())["restartCount"]
@@ -30,6 +31,7 @@ async def test_jobs_follow_one_another_without_back_off(engine: Engine, images: 
     assert JOBS <= status["restartCount"] - before <= JOBS + 1  # and perhaps the idle image once
 
 
+@pytest.mark.slow
 async def test_twenty_jobs_make_at_most_three_requests_each_and_leave_references_unused(simulator: Simulated) -> None:
     requests = simulator.cluster.server.requests
     before = requests.total()
@@ -74,6 +76,7 @@ async def test_the_idle_image_comes_when_no_job_follows_and_the_next_bind_is_fre
         assert simulator.cluster.kubelet.back_offs == 0
 
 
+@pytest.mark.slow
 async def test_the_idle_image_comes_back_when_the_engine_has_died_after_a_job(programs: Programs) -> None:
     async with simulated(programs, idle_after_seconds=60) as simulator:
         cluster = simulator.cluster
@@ -124,6 +127,7 @@ async def test_a_reference_that_comes_back_would_back_off(simulator: Simulated) 
     assert (await simulator.shell(simulator.image("busybox"), "exit 1")).code == 1
 
 
+@pytest.mark.slow
 async def test_a_job_waits_for_the_end_of_the_last_one_whose_removal_nobody_waited_for(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ async def test_a_container_without_a_job_gives_back_what_it_had(slots: list[Simu
         )
 
 
+@pytest.mark.slow
 async def test_room_that_another_job_takes_from_an_idle_container_ends_no_later_job_in_it(
     slots: list[Simulated],
 ) -> None:
@@ -170,6 +171,7 @@ async def test_jobs_that_begin_together_get_each_its_own_size(slots: list[Simula
     assert found == ["100Mi", "200Mi", "300Mi", "400Mi"]
 
 
+@pytest.mark.slow
 async def test_a_job_for_which_the_others_leave_no_room_goes_back_and_they_run_on(slots: list[Simulated]) -> None:
     name = await begin(slots[0], 3, 512)
     job = await slots[1].begin_shell(slots[1].image("busybox"), "exit 0", **sized(2, 100))
@@ -188,6 +190,7 @@ async def test_a_job_does_not_start_before_the_node_has_given_what_was_promised(
     await starting
 
 
+@pytest.mark.slow
 async def test_a_size_that_the_node_is_about_to_take_away_is_not_that_of_the_next_job(slots: list[Simulated]) -> None:
     cluster = slots[0].cluster
     await slots[0].shell(slots[0].image("busybox"), "exit 0", **sized(2, 512))
@@ -234,6 +237,7 @@ async def test_the_trial_says_in_the_servers_words_why_slots_are_equal(
     assert reason in await why_equal(cluster.settings, cluster.api, runs=False)
 
 
+@pytest.mark.slow
 async def test_the_trial_says_in_the_kubelets_words_why_slots_are_equal(
     slots: list[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ async def slots(programs: Programs) -> AsyncIterator[list[Simulated]]:
         yield found
 
 
+@pytest.mark.slow
 async def test_jobs_run_side_by_side_each_as_a_user_and_with_folders_of_its_own(slots: list[Simulated]) -> None:
     script = "echo ready; touch /tmp/mine /var/tmp/mine; sleep 1; id -u; ls /tmp /var/tmp /var/lib/condor/execute"
     jobs = [await slot.begin_shell(slot.image("debian"), script) for slot in slots]
@@ -58,6 +59,7 @@ async def test_the_pilots_own_socket_names_the_slots_sockets(slots: list[Simulat
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_job_that_kills_all_that_it_can_kills_no_neighbour(slots: list[Simulated]) -> None:
     neighbour = await slots[1].begin_shell(slots[1].image("busybox"), "echo ready; sleep 3; exit 7")
     await neighbour.until_output(b"ready")
@@ -69,6 +71,7 @@ async def test_a_job_that_kills_all_that_it_can_kills_no_neighbour(slots: list[S
     assert (await neighbour.result()).code == 7
 
 
+@pytest.mark.slow
 async def test_the_next_job_of_a_slot_removes_what_its_last_one_left_and_nothing_of_a_neighbour(
     slots: list[Simulated],
 ) -> None:
@@ -86,6 +89,7 @@ async def test_the_next_job_of_a_slot_removes_what_its_last_one_left_and_nothing
     assert (result.code, "mine" in result.stdout.decode(), f"{mark}-2" in result.stdout.decode()) == (7, True, True)
 
 
+@pytest.mark.slow
 async def test_a_job_whose_neighbours_image_is_pulled_for_long_starts_when_the_node_shows_it(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +113,7 @@ async def has_run(slot: Simulated) -> bool:
     return len(slot.cluster.kubelets[1].starts) > 1
 
 
+@pytest.mark.slow
 async def test_an_engine_that_starts_again_gives_each_slots_job_back(slots: list[Simulated]) -> None:
     cluster = slots[0].cluster
     jobs = [await slot.begin_shell(slot.image("busybox"), "echo ready; exec sleep 60") for slot in slots]
@@ -123,6 +128,7 @@ async def test_an_engine_that_starts_again_gives_each_slots_job_back(slots: list
     assert cluster.processes() == []
 
 
+@pytest.mark.slow
 async def test_each_change_of_an_image_is_named_for_its_own_container(slots: list[Simulated]) -> None:
     codes = [await slot.shell(slot.image("busybox"), f"exit {number}") for number, slot in enumerate(slots, 1)]
     assert [result.code for result in codes] == [1, 2]
@@ -146,6 +152,7 @@ async def test_first_binds_at_the_same_moment_keep_each_others_names(slots: list
     assert {"k8spilot/bind-1", "k8spilot/bind-2"} <= set((await slots[0].pod())["metadata"]["annotations"])
 
 
+@pytest.mark.slow
 async def test_the_pod_costs_as_much_as_its_busiest_slot(slots: list[Simulated]) -> None:
     owner = {"kind": "ReplicaSet", "controller": True}
     await slots[0].cluster.server.update(lambda pod: pod["metadata"].update(ownerReferences=[owner]))

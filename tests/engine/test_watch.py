@@ -34,6 +34,7 @@ async def _answers_nonsense(place: Place) -> None:
     place.api.fails(Fault(verb="list", status=200), Fault(verb="watch", status=200))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [_ends_watches, _expires, _refuses_watches, _refuses_lists, _answers_nonsense])
 async def test_a_watch_that_fails_again_and_again_is_tried_later_and_later(
     place: Place, fault: Callable[[Place], Awaitable[None]]
@@ -46,6 +47,7 @@ async def test_a_watch_that_fails_again_and_again_is_tried_later_and_later(
     assert 2 <= asked <= 24  # pauses of at most 1, 2, 4 s, the least a tenth of that; two requests a try
 
 
+@pytest.mark.slow
 async def test_a_server_that_comes_back_without_its_memory_is_listed_soon(place: Place) -> None:
     place.api.goes_away()
     await asyncio.sleep(5)  # pauses are of 4 s and more by then
@@ -57,6 +59,7 @@ async def test_a_server_that_comes_back_without_its_memory_is_listed_soon(place:
     assert listed - forgotten < 1.5
 
 
+@pytest.mark.slow
 async def test_the_server_is_left_alone_for_as_long_as_it_asks(place: Place) -> None:
     place.api.fails(Fault(status=429, error=("TooManyRequests", "later"), headers={"Retry-After": "3"}))
     before = place.api.count()
@@ -65,6 +68,7 @@ async def test_the_server_is_left_alone_for_as_long_as_it_asks(place: Place) -> 
     assert place.api.count() - before <= 2
 
 
+@pytest.mark.slow
 async def test_a_quiet_watch_of_a_server_without_bookmarks_is_no_outage(place: Place) -> None:
     cluster = place.simulator.cluster
     cluster.server.bookmarks = False
@@ -77,6 +81,7 @@ async def test_a_quiet_watch_of_a_server_without_bookmarks_is_no_outage(place: P
     assert not place.simulator.cluster.pilot.pod.connectivity.fault
 
 
+@pytest.mark.slow
 async def test_a_silent_watch_of_a_server_with_bookmarks_is_opened_again(place: Place) -> None:
     before = place.api.count("watch")
     await asyncio.sleep(2.5)
@@ -90,6 +95,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "SPREAD_SECONDS", 10_000.0)
 
 
+@pytest.mark.slow
 async def test_a_pilot_that_is_idle_comes_back_to_a_server_that_was_started_again_some_time_later(
     steady: None, place: Place
 ) -> None:
@@ -138,6 +144,7 @@ class Heard(listeners.SlotListener):
         self.said.append("back")
 
 
+@pytest.mark.slow
 async def test_an_outage_is_told_again_and_again_and_taken_back_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

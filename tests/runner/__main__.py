@@ -33,7 +33,7 @@ END_SECONDS: Final = 200
 """After the session's limit: for a test that cannot be interrupted, and for the removal of pods."""
 QUICK_ORDERS: Final = 5
 """`all` has 25 of these sequences of events, and the random inputs of tests/fuzz."""
-QUICK: Final = "quick or not (node or e2e or oracle or attack or gpu or disruptive)"
+QUICK: Final = "quick or not (slow or landing or node or e2e or oracle or attack or gpu or disruptive)"
 
 
 def main() -> int:

@@ -63,6 +63,7 @@ def payloads(text: str) -> list[dict[str, Any]]:
     return [one for one in spec["initContainers"] if one["name"].startswith("payload")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["example", "example-job"])
 @pytest.mark.parametrize("number", [2, 4])
 @pytest.mark.parametrize("equal", [False, True])
@@ -71,6 +72,7 @@ def test_the_result_has_no_fault(overlay: str, number: int, equal: bool) -> None
     assert [finding.words for finding in findings if finding.verdict is not Verdict.GOOD] == []
 
 
+@pytest.mark.slow
 def test_only_the_pods_of_the_named_object_get_several_containers() -> None:
     documents = list(yaml.safe_load_all(with_slots(rendered("factory-example"), 4, only="cpu")))
     number = {
@@ -86,6 +88,7 @@ def test_only_the_pods_of_the_named_object_get_several_containers() -> None:
         with_slots(rendered("factory-example"), 4, only="cpus")
 
 
+@pytest.mark.slow
 def test_the_site_with_three_templates_has_no_fault() -> None:
     findings = manifest_findings(rendered("factory-example"))
     assert [finding.words for finding in findings if finding.verdict is not Verdict.GOOD] == []
@@ -174,6 +177,7 @@ def test_gpus_are_divided_and_their_slots_are_of_equal_size() -> None:
     assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
 
 
+@pytest.mark.slow
 def test_the_last_payload_container_can_have_all_gpus_and_the_others_share_a_partitionable_slot() -> None:
     text = with_slots(with_gpus(4), 4, gpu_containers=1)
     found = payloads(text)
@@ -206,6 +210,7 @@ SHARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SHARED)
 def test_what_two_slots_would_share_is_found(path: str) -> None:
     (spec,) = pods(list(yaml.safe_load_all(with_slots(rendered(), 2))))
@@ -218,6 +223,7 @@ def test_what_two_slots_would_share_is_found(path: str) -> None:
     assert SHARED[path].replace("\\", "") in " ".join(shape_faults({"spec": spec}, settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "number", "words"),
     [

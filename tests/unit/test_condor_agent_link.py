@@ -105,6 +105,7 @@ async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(setting
             await eventually(lambda: "Late = 1" in _ad(folders))
 
 
+@pytest.mark.slow
 async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, folders: Folders) -> None:
     heard: list[tuple[str, str]] = []
 
@@ -224,6 +225,7 @@ async def test_what_makes_no_sense_is_not_heard(text: str) -> None:
     await slot._handle(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_", ["{", "[]", "{}", '{"set": {"A": 1}}', '{"id": 1, "set": 7}', '{"id": 1, "look": 7}']
 )

@@ -249,6 +249,7 @@ def test_jobs_whose_image_is_a_file_are_taken_to_be_held(tmp_path: Path, job: di
     assert image(tmp_path, job) == f"docker://{FILE_IMAGE}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", [SIF, {"SingularityImage": "/cvmfs/image"}, {"SingularityImage": "oras://a/b"}])
 def test_jobs_whose_image_is_a_file_can_be_left_to_others(tmp_path: Path, job: dict[str, Any]) -> None:
     assert not accepts(tmp_path, job, unmapped_images="leave", default_image="docker://rocky:9")
@@ -381,6 +382,7 @@ def test_sites_are_chosen_and_avoided_by_their_name(tmp_path: Path) -> None:
     assert not accepts(tmp_path, {**DOCKER, "UNDESIRED_Sites": "Site (A)"})
 
 
+@pytest.mark.slow
 def test_the_operators_own_conditions_count(tmp_path: Path) -> None:
     mine = {**DOCKER, "Owner": "alice", "ProjectName": "P"}
     assert accepts(tmp_path, mine, glidein_start_extra='TARGET.Owner == "alice"', osg_project_name="P")

@@ -74,6 +74,7 @@ def test_an_answer_is_printed(tmp_path: Path, programs: Programs, answer: bytes,
     assert asked.requests == [b"GET /k8spilot/x HTTP/1.0\r\nHost: k8spilot\r\n\r\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.0 200 OK\r\n", WHOLE[:-1], WHOLE.replace(b"4", b"5")])
 def test_an_engine_that_ends_in_the_middle_of_its_answer_is_asked_again(
     tmp_path: Path, programs: Programs, first: bytes
@@ -144,6 +145,7 @@ def test_an_answer_that_is_too_long_is_an_error(tmp_path: Path, programs: Progra
     assert done.stderr.endswith(b"is too long\n")
 
 
+@pytest.mark.slow
 def test_a_stream_is_printed_as_it_comes(tmp_path: Path, programs: Programs) -> None:
     parts = [b"HTTP/1.0 200", b" OK\r\n\r\nfirst\n", 1_000_000 * b"x", b"\nlast\n"]
     command = [str(programs.engine_get), "stream", str(tmp_path / "docker.sock"), "/x"]

@@ -74,6 +74,7 @@ def job(image: str) -> dict[str, Any]:
     return {"WantContainer": True, "WantDockerImage": True, "ContainerImage": f"docker://{image}"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", RULES)
 def test_start_takes_the_jobs_whose_images_the_engine_admits(tmp_path: Path, rules: str) -> None:
     start = {image: accepts(tmp_path, job(image), **RULES[rules]) for image in IMAGES}

@@ -85,6 +85,7 @@ async def test_a_daemon_that_hangs_loses_its_job_and_is_killed_then(
     task.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 async def test_a_daemon_is_not_silent_while_nobody_can_ask(
     folders: Folders, master: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
@@ -105,6 +106,7 @@ async def test_a_daemon_is_not_silent_while_nobody_can_ask(
     task.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("text", ["", "nonsense\n", "<127.0.0.1:1?addrs=x>\n"])
 async def test_what_is_not_there_is_no_daemon_that_hangs(

@@ -188,6 +188,7 @@ async def test_nothing_is_lost_of_much_that_is_written_fast_through_rotations(tm
             assert told == [b"%d %s" % (at, line) for at in range(number * each, (number + 1) * each)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(12))
 async def test_no_file_stays_open_when_it_is_cancelled(tmp_path: Path, steps: int) -> None:
     """Wherever it is: pytest fails for a file that nothing closes."""

@@ -84,16 +84,19 @@ def _declared(*extras: str) -> set[str]:
     return {_name(one) for one in chosen or project["dependencies"]}
 
 
+@pytest.mark.slow
 def test_what_the_images_have_is_declared() -> None:
     assert _imported("src") == _declared() | _declared("pilot", "provisioner")
 
 
+@pytest.mark.slow
 def test_the_pilots_image_has_what_its_commands_import_and_nothing_else() -> None:
     modules = {_module(path) for path in (SOURCE / "k8spilot").rglob("*.py")}
     pilots = {name for name in modules if not name.startswith("k8spilot.provisioner")} - {PROVISION}
     assert _reached(pilots, without={PROVISION}) == _declared() | _declared("pilot")
 
 
+@pytest.mark.slow
 def test_the_provisioners_image_has_what_its_command_imports_and_nothing_else() -> None:
     assert _reached([PROVISION, *PROGRAMS]) == _declared() | _declared("provisioner")
 
@@ -107,6 +110,7 @@ def test_the_lab_declares_what_it_imports_beside_that() -> None:
     assert _imported("lab") - _declared() == _declared("lab")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["tests", "bench", "soak"])
 def test_other_programs_import_what_is_declared(folder: str) -> None:
     assert _imported(folder) <= _declared() | _declared("lab", "pilot", "dev")

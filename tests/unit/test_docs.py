@@ -331,6 +331,7 @@ def test_every_message_of_k8spilot_that_is_quoted_is_in_the_code(name: str) -> N
     assert [quote for quote in quoted if not _is_said(quote)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tutorial/first-pilot.md", "how-to/check.md"])
 def test_every_line_of_a_check_that_is_shown_is_as_the_code_says_it(name: str) -> None:
     shown = re.findall(r"^good +(\S+) +(.+)$", (DOCS / name).read_text(), re.MULTILINE)

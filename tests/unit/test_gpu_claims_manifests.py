@@ -147,6 +147,7 @@ def test_the_last_payload_containers_can_have_the_claims_alone() -> None:
     assert [one.words for one in manifest_findings(text) if one.verdict is not Verdict.GOOD] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -170,6 +171,7 @@ def test_claims_that_cannot_be_repeated_are_refused_with_the_reason(text: Any, w
         with_slots(text(), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entries", "is_wrong"),
     [
@@ -241,6 +243,7 @@ def kustomized(folder: Path, *components: str, **fields: Any) -> str:
     return built(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["job", "deployment", "pilot-template"])
 def test_what_makes_pods_names_the_template_also_with_a_prefix(tmp_path: Path, kind: str) -> None:
     documents = list(yaml.safe_load_all(kustomized(tmp_path, "gpu-dra", kind, namePrefix="a-")))

@@ -87,6 +87,7 @@ def fail(stub: nvml.Stub, function: str, code: int, gpu: int | None = None) -> N
         (driver if gpu is None else driver.gpu(gpu)).failures[function] = code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [

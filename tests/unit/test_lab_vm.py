@@ -72,11 +72,13 @@ def _limit(factor: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_one_factor_scales_limits() -> None:
     usual, slow = (_limit(factor).stdout.split() for factor in ("", "8"))
     assert [float(word) for word in slow] == [8 * float(word) for word in usual]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", ["0.5", "-1", "inf", "nan", "fast"])
 def test_a_factor_that_makes_no_sense_is_refused(factor: str) -> None:
     refused = _limit(factor)

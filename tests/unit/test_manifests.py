@@ -191,6 +191,7 @@ def test_the_component_relist_has_the_setting_and_the_right_for_it(tmp_path: Pat
     assert not [one.words for one in manifest_findings(text) if "RELIST" in one.words]
 
 
+@pytest.mark.slow
 @KUBECTL
 @pytest.mark.parametrize(
     ("component", "kind", "policy"), [("job", "Job", "OnFailure"), ("deployment", "Deployment", "Always")]

@@ -41,12 +41,14 @@ def make_chain(folder: Path, depth: int) -> None:
     os.close(place)
 
 
+@pytest.mark.slow
 def test_a_tree_of_any_depth_goes(tmp_path: Path, programs: Programs) -> None:
     make_chain(tmp_path, 5000)
     Leftovers([tmp_path], NOBODY_ELSE, [], tidy=programs.tidy).clean()
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_takes_longer_than_there_is_time_for_goes_in_the_end(
     tmp_path: Path, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +64,7 @@ def test_what_takes_longer_than_there_is_time_for_goes_in_the_end(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_any_number_of_files_goes_in_memory_that_does_not_grow(tmp_path: Path, programs: Programs) -> None:
     for number in range(20000):
         (tmp_path / f"file {number}").touch()
@@ -195,6 +198,7 @@ def test_processes_of_the_jobs_account_are_ended_and_no_others(cgroup: str, prog
             process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 @pytest.mark.parametrize(("cgroup", "lives"), [("of the pilot", True), (own_cgroup(), False)])
 def test_the_first_process_of_another_container_is_not_ended(cgroup: str, lives: bool, programs: Programs) -> None:

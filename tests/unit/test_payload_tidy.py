@@ -67,6 +67,7 @@ def test_links_that_lead_out_are_removed(tidy: Path, sandbox: Path) -> None:
     assert "removed the link" in said
 
 
+@pytest.mark.slow
 def test_all_is_removed_however_deep_and_locked(tidy: Path, sandbox: Path) -> None:
     deep = (
         "i=0; while [ $i -lt 600 ]; do mkdir dddddddd; cd dddddddd; i=$((i + 1)); done; touch f; ln -s / l; chmod 0 ."
@@ -140,6 +141,7 @@ def test_no_other_text_is_taken_for_a_user(tidy: Path, sandbox: Path, user: str)
     assert (said.returncode, list(sandbox.iterdir())) == (64, [sandbox / "file"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes the jobs' user")
 def test_a_job_cannot_exhaust_the_pilots_memory_by_its_folders(tidy: Path) -> None:
     """The names of those that wait are in memory: of these, 50 MiB."""
@@ -229,6 +231,7 @@ def test_a_measurement_makes_way_for_the_pilots_own_programs(tidy: Path, sandbox
         assert os.getpriority(os.PRIO_PROCESS, process) == 10
 
 
+@pytest.mark.slow
 def test_a_measurement_of_a_deep_tree_takes_little_memory(tidy: Path) -> None:
     with TemporaryDirectory(dir="/dev/shm") as place:
         folder = os.open(place, os.O_RDONLY)

@@ -130,6 +130,7 @@ def test_no_metadata_service_of_a_cloud_is_a_public_address() -> None:
     assert not any(":" in peer["ipBlock"]["cidr"] for peer in rule["to"]), "IPv6 has no rule"
 
 
+@pytest.mark.slow
 @KUBECTL
 @pytest.mark.parametrize("component", ["own-pod", "job", "deployment", "restricted"])
 def test_check_reads_the_policies_of_a_rendered_overlay(tmp_path: Path, component: str) -> None:

@@ -135,6 +135,7 @@ GOOD: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_configuration_is_told_before_there_is_a_cluster(case: str) -> None:
     change, verdict, words = WRONG[case]

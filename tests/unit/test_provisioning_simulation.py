@@ -18,6 +18,7 @@ def simulated(curve: str, name: str) -> Result:
     return World(CURVES[curve](1), CONTESTANTS[name].make(), 1).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["k8spilot", "PRP", "k8spilot, 8 slots"])
 def test_all_jobs_run_and_all_pods_end(name: str) -> None:
     result = simulated("trickle", name)
@@ -25,11 +26,13 @@ def test_all_jobs_run_and_all_pods_end(name: str) -> None:
     assert all(pod.phase is Phase.ENDED for pod in result.pods)
 
 
+@pytest.mark.slow
 def test_the_same_drawing_has_the_same_figures() -> None:
     again = World(CURVES["trickle"](1), CONTESTANTS["k8spilot"].make(), 1).run()
     assert Measures.of(again) == Measures.of(simulated("trickle", "k8spilot"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", ["burst", "trickle", "short"])
 def test_pilots_wait_and_jobs_wait_no_longer_than_with_the_loop_of_prp(curve: str) -> None:
     ours, prp = (Measures.of(simulated(curve, name)) for name in ("k8spilot", "PRP, same pods"))

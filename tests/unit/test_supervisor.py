@@ -230,6 +230,7 @@ def test_an_engine_that_does_not_end_is_killed(start: Start) -> None:
     assert 0.3 < time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_a_pause_of_the_supervisor_gives_an_engine_no_more_time_to_end(start: Start) -> None:
     process = start(
         STUBBORN,

@@ -48,6 +48,7 @@ def test_attributes_are_read_too() -> None:
     assert [line for line, text in _docstrings(tree) if _is_pronoun(text)] == [4]
 
 
+@pytest.mark.slow
 def test_no_docstring_begins_with_a_pronoun() -> None:
     found = [
         f"{path.relative_to(CHECKOUT)}:{line}: {text.splitlines()[0]}"

@@ -25,6 +25,7 @@ from tests.engine.client import Attachment
 from tests.engine.rings import Simulated, eventually
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_an_answer_is_hung_up_on(simulator: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LimitedRequestHandler, "READING_SECONDS", 3.0)
     async with unharmed(simulator):
@@ -57,6 +58,7 @@ def _alive(client: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.slow
 async def test_more_connections_than_one_user_has_end_those_that_wait(simulator: Simulated) -> None:
     async with unharmed(simulator):
         before = descriptors()
@@ -73,6 +75,7 @@ async def test_more_connections_than_one_user_has_end_those_that_wait(simulator:
         crowd.leave()
 
 
+@pytest.mark.slow
 async def test_more_requests_than_one_user_may_have_are_told_so(simulator: Simulated) -> None:
     async with unharmed(simulator):
         job = await simulator.begin(simulator.image("busybox"), "sleep", "600")
@@ -106,6 +109,7 @@ async def _status_as(uid: int, path: Path) -> int:
     return int(output)
 
 
+@pytest.mark.slow
 async def test_requests_together_may_take_so_much_memory_and_no_more(simulator: Simulated) -> None:
     large = body(b'{"Image":"' + b"a" * (12 * MIB) + b'"')[:-1]  # all but the end
     async with unharmed(simulator):
@@ -124,6 +128,7 @@ async def test_requests_together_may_take_so_much_memory_and_no_more(simulator: 
         await eventually(all_given_back)
 
 
+@pytest.mark.slow
 async def test_commands_that_are_never_started_take_so_much_memory_and_no_more(simulator: Simulated) -> None:
     async with unharmed(simulator):
         job = await simulator.begin(simulator.image("busybox"), "sleep", "600")
@@ -157,6 +162,7 @@ async def test_there_are_so_many_containers_and_no_more(simulator: Simulated) ->
     await simulator.remove_all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [
@@ -174,6 +180,7 @@ async def test_an_upgrade_that_is_none_ends_in_an_answer_whatever_follows(simula
         assert status(await answered(simulator, body(b'{"Image":""}'))) == 409
 
 
+@pytest.mark.slow
 async def test_an_attached_client_that_sends_without_end_takes_no_memory(simulator: Simulated) -> None:
     async with unharmed(simulator):
         job = await simulator.begin(simulator.image("busybox"), "sleep", "600")

@@ -21,6 +21,7 @@ from tests.engine.bad_clients.client import (
 from tests.engine.rings import Simulated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_",
     [
@@ -42,6 +43,7 @@ async def test_what_is_no_request_is_refused_in_one_sentence(simulator: Simulate
         assert message(answer).startswith("the request is invalid (")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -84,6 +86,7 @@ async def test_a_body_that_says_it_is_too_large_is_not_read(simulator: Simulated
         assert resident() - before < 60 * MIB  # this side has all of it in memory
 
 
+@pytest.mark.slow
 async def test_a_compressed_body_is_not_unpacked(simulator: Simulated) -> None:
     import zlib  # noqa: PLC0415
 
@@ -95,6 +98,7 @@ async def test_a_compressed_body_is_not_unpacked(simulator: Simulated) -> None:
         assert resident() - before < 30 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", [b"", b"GET /_p", b"GET /_ping HTTP/1.1\r\nHost: docker\r\nX: "])
 async def test_who_does_not_finish_a_request_is_hung_up_on(
     simulator: Simulated, request_: bytes, monkeypatch: pytest.MonkeyPatch
@@ -128,6 +132,7 @@ async def test_a_header_byte_by_byte_is_too_slow(simulator: Simulated, monkeypat
             await writer.wait_closed()
 
 
+@pytest.mark.slow
 async def test_a_body_that_does_not_come_is_not_waited_for(
     simulator: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +157,7 @@ async def test_half_a_request_from_who_hangs_up_leaves_nothing(simulator: Simula
                     await writer.wait_closed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -40,6 +40,7 @@ def change(file: Path, before: str, after: str) -> None:
     file.write_text(text.replace(before, after))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("component", OF_THE_SITE)
 def test_a_component_of_the_site_is_there_once_for_all_templates(overlays: Path, component: str) -> None:
     without = factory(overlays)
@@ -59,6 +60,7 @@ def test_one_template_can_have_the_gpu_metrics_container(overlays: Path) -> None
     assert factory(overlays) - without == Counter(RIGHTS_OF_METRICS)
 
 
+@pytest.mark.slow
 def test_pilots_of_all_templates_have_the_gpu_metrics_container_if_the_factory_has_the_component(
     overlays: Path,
 ) -> None:

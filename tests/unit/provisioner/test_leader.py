@@ -93,6 +93,7 @@ async def test_the_first_one_holds_the_lease_until_it_gives_it_back() -> None:
         assert leases.lease["spec"]["holderIdentity"] is None
 
 
+@pytest.mark.slow
 async def test_whoever_gets_no_answers_loses_the_lease_before_it_expires_and_gets_it_again() -> None:
     leases = Leases()
     async with candidate(leases) as one, asyncio.timeout(30):
@@ -105,6 +106,7 @@ async def test_whoever_gets_no_answers_loses_the_lease_before_it_expires_and_get
         await held(one, is_held=True)
 
 
+@pytest.mark.slow
 async def test_a_lease_that_somebody_else_renews_is_not_taken() -> None:
     leases = Leases()
     async with candidate(leases) as one, candidate(leases, "two") as other, asyncio.timeout(30):

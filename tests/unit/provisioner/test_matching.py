@@ -122,6 +122,7 @@ def test_no_request_of_a_job_ends_the_query(amount: str) -> None:
     assert group.matches or group.mismatch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["(" * 3000 + "false" + ")" * 3000, "(true && " * 3000 + "false" + ")" * 3000, "'\"((" + "x" * 20_000],

@@ -323,6 +323,7 @@ def test_limits_hold_and_no_more_pilots_are_made_than_there_are_jobs(
     assert sum(made(found).values()) <= sum(group.idle for group in wanted.groups) + least
 
 
+@pytest.mark.slow
 @drawn(150, world=worlds())
 def test_turns_in_the_same_minute_come_to_rest_with_no_more_pilots_than_jobs(
     world: tuple[Demand, list[Template], list[Pilot]],

@@ -37,6 +37,7 @@ def die(_: PoolQuery) -> PoolView:
     raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [query_and_die, query_and_hang])
 async def test_a_user_whose_jobs_end_the_worker_is_named_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: object
@@ -49,6 +50,7 @@ async def test_a_user_whose_jobs_end_the_worker_is_named_and_left_out(
         await found.run(QUERY)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_otherwise_blames_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "run", die)
     async with pool_of("cm.example", tmp_path) as found:
