@@ -101,7 +101,7 @@ def allocated(pool: Pool) -> dict[str, list[str]]:
 def test_a_job_has_the_gpus_that_the_scheduler_has_allocated_to_the_claim(driver: Lab, owner: str) -> None:
     with claiming_pod(driver, f"e2e-{owner}-claim", 2) as pool:
         found = told(pool)
-        assert (found["strategy"], found["problem"], found["promised"]) == ("cdi", None, "claim gpu: 2")
+        assert (found["strategy"], found["problem"], found["requested"]) == ("cdi", None, "claim gpu: 2")
         assert {"gpu": sorted(found["usable"])} == allocated(pool)
         assert pool.of_slot("GPUs") == "2"
         seen = look(pool, request_gpus="1")
@@ -182,7 +182,7 @@ def test_without_the_right_to_read_claims_jobs_have_gpus_and_the_check_says_what
     }
     with claiming_pod(driver, f"e2e-{owner}-unread", 1, without) as pool:
         found = told(pool)
-        assert (found["problem"], found["promised"]) == (None, "claim gpu")
+        assert (found["problem"], found["requested"]) == (None, "claim gpu")
         assert {"gpu": found["usable"]} == allocated(pool)
         assert "let the service account get resourceclaims in the namespace" in pool.inside("k8spilot check || true")
 
@@ -218,7 +218,7 @@ def test_devices_of_another_driver_are_no_gpus_for_jobs(lab: Lab, owner: str) ->
     ):
         found = told(pool)
         assert (found["usable"], found["problem"]) == ([], None)
-        assert found["promised"] == "claim gpu (gpu.example.com)"
+        assert found["requested"] == "claim gpu (gpu.example.com)"
         assert pool.of_slot("GPUs") == "0"
         variables = lab.kubectl("exec", "-n", PILOT_NAMESPACE, pool.pod, "-c", "payload", "--", "env")
         assert "DRA_RESOURCE_DRIVER_NAME=gpu.example.com" in variables
