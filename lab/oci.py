@@ -98,9 +98,9 @@ class Pusher:
         return f"{self.address}/{repository}:{tag or 'latest'}@{digest}"
 
     def push_with(self, image: str, tag: str, addition: bytes) -> str:
-        """Push `image`, which the registry has, with another layer on top; return the new image's `name:tag`.
+        """Push `image`, which the registry has, with another layer on top; return the reference `name:tag@digest`.
 
-        The tag is `tag` and a part of the image's digest: a node keeps the image of a tag that it has pulled once.
+        A pod that names the tag alone can get an older image: a node keeps the image of a tag that it has pulled once.
         """
         name, _, digest = image.removeprefix(f"{self.address}/").partition("@")
         repository, _, named = name.partition(":")
@@ -110,10 +110,8 @@ class Pusher:
         configuration.pop("history", None)
         manifest["config"] |= self._descriptor(repository, manifest["config"]["mediaType"], _encoded(configuration))
         manifest["layers"].append(self._descriptor(repository, LAYER, addition))
-        document = _encoded(manifest)
-        unique = f"{tag}-{digest_of(document).removeprefix('sha256:')[:16]}"
-        self.put_manifest(repository, unique, document, manifest["mediaType"])
-        return f"{self.address}/{repository}:{unique}"
+        digest = self.put_manifest(repository, tag, _encoded(manifest), manifest["mediaType"])
+        return f"{self.address}/{repository}:{tag}@{digest}"
 
     def put_manifest(self, repository: str, reference: str, document: bytes, kind: str) -> str:
         """Put a manifest as it is; return its digest."""

@@ -49,10 +49,10 @@ def site(lab: Lab, owner: str, request: pytest.FixtureRequest) -> Iterator[tuple
     level: Level = request.param
     folders = [Entry("usr"), Entry("usr/local"), Entry("usr/local/libexec")]
     addition = layer(*folders, Entry(PLUGIN[1:], 0o755, SOURCE))
-    name, _, tag = Pusher(lab.registry).push_with(lab.image, "with-plugin", addition).rpartition(":")
+    image, _, digest = Pusher(lab.registry).push_with(lab.image, "with-plugin", addition).partition("@")
     usual = lab.access_point("alice", "condor_config_val FILETRANSFER_PLUGINS").strip()
     here, pod = lab.at(level), f"e2e-{owner}-plugin-{level}"
-    overlay = {"images": [{"name": BASE_IMAGE, "newName": name, "newTag": tag}]}
+    overlay = {"images": [{"name": BASE_IMAGE, "newName": image.rpartition(":")[0], "digest": digest}]}
     pilot.deploy(here, pod, {"_CONDOR_FILETRANSFER_PLUGINS": f"{usual}, {PLUGIN}"}, overlay)
     jobs.wait_in_pool(here, pod)
     yield here, pod
