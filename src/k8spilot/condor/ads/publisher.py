@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from k8spilot.common import logs
+from k8spilot.common.aio import is_set_within
 from k8spilot.common.errors import ImageNotNow, NotHere
 from k8spilot.condor.ads.node_images import NodeImages
 from k8spilot.condor.ads.startd_ad import Scalar, StartdAd
@@ -74,10 +75,8 @@ class PublishedAds:
         while True:
             self._added.clear()
             ends = self._avoided.at(time.time())
-            try:
-                async with asyncio.timeout(min(ends.values()) - time.time() + _SLACK_SECONDS if ends else None):
-                    await self._added.wait()
-            except TimeoutError:
+            seconds = min(ends.values()) - time.time() + _SLACK_SECONDS if ends else None
+            if not await is_set_within(self._added, seconds):
                 await self._publish_avoided()
 
 
