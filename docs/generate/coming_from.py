@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from docs.generate.sources import OTHER_PILOTS, OtherVariable, documented, variables
+from docs.generate.sources import OTHER_VARIABLES, OtherVariable, documented, variables
 from docs.generate.tables import NAMES, table
 
 INTRODUCTION: Final = """\
@@ -124,7 +124,7 @@ def _same() -> Iterator[tuple[str, str]]:
 
 
 def _others(*, refused: bool) -> Iterator[tuple[str, str, str]]:
-    for name, one in OTHER_PILOTS.items():
+    for name, one in OTHER_VARIABLES.items():
         if one.refused is refused:
             yield f"`{name}`", one.source, _sentence(one)
 

@@ -14,7 +14,7 @@ from k8spilot.provisioner.settings import ProvisionerSettings
 from k8spilot.provisioner.settings import variables as provisioner_variables
 from k8spilot.provisioner.template_events import EVENTS as TEMPLATE_EVENTS
 from k8spilot.settings.fields import Settings, variables
-from k8spilot.settings.other_pilots import OTHER_PILOTS, OtherVariable
+from k8spilot.settings.other_pilots import OTHER_VARIABLES, OtherVariable
 from k8spilot.settings.reference import default_of, documented
 from k8spilot.telemetry.gpu_metrics import families
 from k8spilot.telemetry.metrics import BIND_RESULTS, EXIT_REASONS, HOLD_CLASSES, Metrics, Now, NowOfSlot
@@ -24,7 +24,7 @@ __all__ = [
     "EVENTS",
     "EXIT_REASONS",
     "HOLD_CLASSES",
-    "OTHER_PILOTS",
+    "OTHER_VARIABLES",
     "TEMPLATE_EVENTS",
     "DeviceFigures",
     "Figures",

@@ -4,7 +4,7 @@ import pytest
 
 from k8spilot.common.errors import SettingsError
 from k8spilot.settings import Settings, variables
-from k8spilot.settings.other_pilots import OTHER_PILOTS
+from k8spilot.settings.other_pilots import OTHER_VARIABLES
 from k8spilot.settings.unknown_variables import ineffective
 from tests.unit.test_settings import ENOUGH
 
@@ -43,7 +43,7 @@ def test_every_name_of_other_pilots_is_a_setting_or_is_told(name: str) -> None:
 def test_no_setting_is_called_ineffective() -> None:
     spellings = [spelling for name in variables() for spelling in (name, name.lower(), name.upper())]
     assert [name for name in spellings if words(name)] == []
-    assert {name.lower() for name in OTHER_PILOTS} & {name.lower() for name in variables()} == set()
+    assert {name.lower() for name in OTHER_VARIABLES} & {name.lower() for name in variables()} == set()
 
 
 @pytest.mark.parametrize(

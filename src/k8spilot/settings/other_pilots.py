@@ -166,5 +166,5 @@ _GLIDEIN: Final[Mapping[str, OtherVariable]] = {
     **{name: OtherVariable("GlideinWMS", _KNOB) for name in _KNOBS},
 }  # fmt: skip
 
-OTHER_PILOTS: Final[Mapping[str, OtherVariable]] = {**_OSPOOL, **_PRP, **_GLIDEIN}
+OTHER_VARIABLES: Final[Mapping[str, OtherVariable]] = {**_OSPOOL, **_PRP, **_GLIDEIN}
 """Every variable that another pilot knows and k8spilot does not use, by its name."""

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from k8spilot.settings.constants import PREFIX
 from k8spilot.settings.fields import variables
-from k8spilot.settings.other_pilots import OTHER_PILOTS, OtherVariable
+from k8spilot.settings.other_pilots import OTHER_VARIABLES, OtherVariable
 
 _OF_THE_PILOT: Final = frozenset({"K8SPILOT_ENGINE_DEATHS", "K8SPILOT_FACTS", "K8SPILOT_BIND", "K8SPILOT_EQUAL_SLOTS"})
 """Variables that parts of k8spilot set for each other."""
@@ -49,7 +49,7 @@ def _judge(name: str, text: str) -> Ineffective | None:
     if name.lower() in _KNOWN or name in _OF_THE_PILOT or name.startswith("_CONDOR_"):
         return None
     if (other := _OTHER_NAMES.get(name.lower())) is not None:
-        return _judge_other(name, text, OTHER_PILOTS[other])
+        return _judge_other(name, text, OTHER_VARIABLES[other])
     if _SERVICE_LINK.search(name):
         return None
     if meant := nearest(name):
@@ -73,7 +73,7 @@ def _judge_other(name: str, text: str, known: OtherVariable) -> Ineffective | No
 
 
 def _judge_misspelt(name: str, meant: str) -> Ineffective:
-    known = OTHER_PILOTS.get(meant)
+    known = OTHER_VARIABLES.get(meant)
     effect = f"{meant}, which has no effect here; {known.remedy}" if known else meant
     limits = _is_surely(name, meant) and (meant in _LIMITS or (known is not None and known.refused))
     why = ", which limits the pilot" if limits and not known else ""
@@ -99,7 +99,7 @@ def nearest(name: str) -> str:
     if len(wanted) >= _LONG and (prefixed := (PREFIX + wanted).lower()) in _KNOWN:
         return _KNOWN[prefixed]
     others = {one.upper(): one for one in _KNOWN.values() if not one.startswith(PREFIX)}
-    others |= {one.upper(): one for one, known in OTHER_PILOTS.items() if known.refused or one.startswith(_FAMILIES)}
+    others |= {one.upper(): one for one, known in OTHER_VARIABLES.items() if known.refused or one.startswith(_FAMILIES)}
     return others.get(_closest(wanted, others, _ALIKE), "")
 
 
@@ -111,4 +111,4 @@ def _closest(word: str, words: Iterable[str], alike: float) -> str:
 
 
 _KNOWN: Final = {name.lower(): name for name in variables()}
-_OTHER_NAMES: Final = {name.lower(): name for name in OTHER_PILOTS}
+_OTHER_NAMES: Final = {name.lower(): name for name in OTHER_VARIABLES}
