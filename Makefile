@@ -90,7 +90,7 @@ CHOSEN = $(if $(ALL),--everything) $(if $(WORKERS),--workers $(WORKERS)) $(if $(
 test: check  ## all kinds of tests: unit, the engine on simulator and node, end to end, attacks; ALL=1: what CI runs
 	@$(RUNNER) all $(CHOSEN)
 
-test-quick: check  ## what to run before each commit, in three minutes: checks, unit, the engine on the simulator, eleven stories
+test-quick: check  ## what to run before each commit, in three minutes: checks, unit and simulator tests that are not slow, eleven stories
 	@$(RUNNER) quick $(CHOSEN)
 
 test-nightly: check  ## all tests, those that only show more of the same included
