@@ -87,9 +87,12 @@ class KubeApi:
             content: bytes = response.read()
             return content
 
-    def delete(self, path: str, options: Json, *, timeout: float) -> Json:
-        """Ask for an object's deletion with DeleteOptions; return the answer: the object, or a Status."""
-        with self._response("DELETE", path, body=options, timeout=timeout) as response:
+    def delete(self, path: str, options: Json, query: Query = (), *, timeout: float) -> Json:
+        """Ask for the deletion of an object, or of those that `query` selects of a list, with DeleteOptions.
+
+        Return the answer: the object, a list, or a Status.
+        """
+        with self._response("DELETE", path, query, options, timeout=timeout) as response:
             answer: Json = json.loads(response.read())
             return answer
 
@@ -115,20 +118,22 @@ class KubeApi:
             LabError: the program has not ended with 0: its last words, as of lab.shell.run; or it was not run at all.
             TimeoutError: it has not ended within `timeout` seconds.
         """
-        channels = {_STDOUT: bytearray(), _STDERR: bytearray(), _ERROR: bytearray()}
         with self._web_socket(path, query) as socket:
             deadline = time.monotonic() + timeout
             if stdin is not None:
                 for start in range(0, len(stdin), _PIECE_BYTES):
                     socket.write_channel(_STDIN, stdin[start : start + _PIECE_BYTES])
-                    _drain(socket, channels, 0)
+                    socket.update(timeout=0)  # the program may wait until its output is read
                 socket.close_channel(_STDIN)
             while socket.is_open():
                 if (left := deadline - time.monotonic()) <= 0:
                     raise TimeoutError
-                _drain(socket, channels, left)
-        _check_ended(json.loads(channels[_ERROR] or "null"), channels[_STDERR].decode(errors="replace"))
-        return channels[_STDOUT].decode(errors="replace")
+                socket.update(timeout=left)
+            # Not before the end: read_channel() of an open socket may receive messages of any channel, and its close.
+            stdout, stderr, error = (socket.read_channel(one) for one in (_STDOUT, _STDERR, _ERROR))
+        _check_ended(json.loads(error or "null"), stderr.decode(errors="replace"))
+        output: str = stdout.decode(errors="replace")
+        return output
 
     @contextmanager
     def _response(
@@ -187,14 +192,6 @@ class KubeApi:
             if isinstance(problem, TimeoutError):
                 raise
             raise LabError(f"error: the connection to the pod is lost: {problem}") from problem
-
-
-def _drain(socket: Any, channels: dict[int, bytearray], seconds: float) -> None:
-    """Read all messages that have come, or the first one that comes within `seconds`."""
-    socket.update(timeout=seconds)
-    for channel in channels:
-        while piece := socket.read_channel(channel):
-            channels[channel] += piece
 
 
 def _check_ended(status: Json | None, words: str) -> None:

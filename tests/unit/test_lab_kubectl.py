@@ -1,5 +1,7 @@
 """The lab's own kubectl commands: which are done in this process, and by which requests."""
 
+import base64
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -8,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.stream.ws_client import WSClient
+from websocket import ABNF
 
 from lab import kube_api, kubectl
 from lab.apply import path_of
 from lab.errors import LabError
 from lab.kube_api import KubeApi
 
+WEB_SOCKET_UUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+"""RFC 6455, section 1.3."""
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "1", "managedFields": [{}]}}
 
 
@@ -25,6 +31,8 @@ class Server:
         self.bodies: list[Any] = []
         self.answers: list[tuple[int, list[Any]]] = []
         """Status and JSON texts, for one request after another."""
+        self.messages: list[bytes] = []
+        """Messages of a WebSocket, each with its channel in front, that a GET with `Upgrade` gets before the close."""
         told = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,6 +40,9 @@ class Server:
 
             def _answer(self) -> None:
                 told.requests.append(f"{self.command} {self.path}")
+                if self.headers.get("Upgrade"):
+                    self._send_messages()
+                    return
                 if length := int(self.headers.get("Content-Length", 0)):
                     told.bodies.append(json.loads(self.rfile.read(length)))
                 status, texts = told.answers.pop(0)
@@ -40,6 +51,18 @@ class Server:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def _send_messages(self) -> None:
+                key = f"{self.headers['Sec-WebSocket-Key']}{WEB_SOCKET_UUID}".encode()
+                accept = hashlib.sha1(key, usedforsecurity=False).digest()
+                self.send_response(101)
+                self.send_header("Upgrade", "websocket")
+                self.send_header("Connection", "Upgrade")
+                self.send_header("Sec-WebSocket-Accept", base64.b64encode(accept).decode())
+                self.end_headers()
+                frames = [(ABNF.OPCODE_BINARY, one) for one in told.messages] + [(ABNF.OPCODE_CLOSE, b"\x03\xe8")]
+                self.wfile.write(b"".join(ABNF(1, 0, 0, 0, code, 0, data).format() for code, data in frames))
+                self.close_connection = True
 
             do_GET = do_DELETE = do_PATCH = _answer  # noqa: N815 -- http.server's names
 
@@ -199,6 +222,14 @@ def test_the_log_of_the_default_container_is_read(server: Server, api: KubeApi) 
     assert do(api, "logs", "p", "-n", "x", "--tail=3", "--since=60s", "--previous") == '"line"\n'
     query = "container=a&tailLines=3&sinceSeconds=60&previous=true"
     assert server.requests[1:] == [f"GET /api/v1/namespaces/x/pods/p/log?{query}"]
+
+
+def test_output_that_comes_after_errors_and_with_the_end_is_whole(
+    server: Server, api: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WSClient, "_frames_immediately_available", lambda _: False)  # each message comes by itself
+    server.messages = [b"\x02an ", b"\x02error", b"\x01output", b'\x03{"status": "Success"}']
+    assert do(api, "exec", "p", "-n", "x", "-c", "c", "--", "program") == "output"
 
 
 def test_a_server_that_is_not_there_is_a_sentence(server: Server, api: KubeApi) -> None:
