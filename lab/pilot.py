@@ -14,6 +14,7 @@ from k8spilot.cli.slots import with_slots
 from lab.api import Lab
 from lab.apply import apply
 from lab.errors import LabError
+from lab.kube_api import connect
 from lab.patience import scaled
 from lab.phases import CLEAN_UP, PILOT, phase
 from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
@@ -58,6 +59,7 @@ def deploy(
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
     delete(lab, name)
+    _delete_events(lab, name)
     folder = write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay)
     manifests = lab.kubectl("kustomize", str(folder))
     if slots != 1:
@@ -102,6 +104,20 @@ def discard(lab: Lab, *names: str, namespace: str | None = None) -> None:
     """
     where = ("-n", namespace or lab.namespace, "--ignore-not-found", "--wait=false")
     lab.kubectl("delete", "pod", *names, *where, f"--grace-period={_DISCARD_GRACE_S}")
+
+
+def _delete_events(lab: Lab, name: str) -> None:
+    """Delete the Events of earlier pods called `name`, which the API server keeps for an hour.
+
+    A test that selects Events by the pod's name would take them for those of the pod that follows.
+    """
+    selector = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={name}")]
+    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    events = f"/api/v1/namespaces/{lab.namespace}/events"
+    try:
+        connect(lab.kubeconfig).delete(events, options, selector, timeout=PATIENCE_S)
+    except TimeoutError as problem:
+        raise LabError(f"could not delete the Events of {lab.namespace}/{name}: no answer") from problem
 
 
 def inside(lab: Lab, name: str, script: str, container: str = "pilot") -> str:
