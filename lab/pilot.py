@@ -106,20 +106,6 @@ def discard(lab: Lab, *names: str, namespace: str | None = None) -> None:
     lab.kubectl("delete", "pod", *names, *where, f"--grace-period={_DISCARD_GRACE_S}")
 
 
-def _delete_events(lab: Lab, name: str) -> None:
-    """Delete the Events of earlier pods called `name`, which the API server keeps for an hour.
-
-    A test that selects Events by the pod's name would take them for those of the pod that follows.
-    """
-    selector = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={name}")]
-    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    events = f"/api/v1/namespaces/{lab.namespace}/events"
-    try:
-        connect(lab.kubeconfig).delete(events, options, selector, timeout=PATIENCE_S)
-    except TimeoutError as problem:
-        raise LabError(f"could not delete the Events of {lab.namespace}/{name}: no answer") from problem
-
-
 def inside(lab: Lab, name: str, script: str, container: str = "pilot") -> str:
     """Run a shell script in the pilot container of the pod `name`, or another; return its output. Raises LabError."""
     return lab.kubectl("exec", "-n", lab.namespace, name, "-c", container, "--", "sh", "-c", script)
@@ -172,6 +158,20 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     document["components"] = [os.path.relpath(CHECKOUT / "components" / one, folder) for one in components]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return folder
+
+
+def _delete_events(lab: Lab, name: str) -> None:
+    """Delete the Events of earlier pods called `name`, which the API server keeps for an hour.
+
+    A test that selects Events by the pod's name would count them as Events of the new pod. Raises LabError.
+    """
+    selector = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={name}")]
+    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    events = f"/api/v1/namespaces/{lab.namespace}/events"
+    try:
+        connect(lab.kubeconfig).delete(events, options, selector, timeout=PATIENCE_S)
+    except TimeoutError as problem:
+        raise LabError(f"could not delete {events} of {name}: no answer within {PATIENCE_S:g} s") from problem
 
 
 def _pod(lab: Lab, name: str) -> dict[str, Any]:

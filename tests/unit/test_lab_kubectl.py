@@ -32,7 +32,7 @@ class Server:
         self.answers: list[tuple[int, list[Any]]] = []
         """Status and JSON texts, for one request after another."""
         self.messages: list[bytes] = []
-        """Messages of a WebSocket, each with its channel in front, that a GET with `Upgrade` gets before the close."""
+        """The server sends these to a GET with `Upgrade`, each with its channel in front, and closes the WebSocket."""
         told = self
 
         class Handler(BaseHTTPRequestHandler):
