@@ -29,13 +29,21 @@ _BROKEN: Final = re.compile(
     re.IGNORECASE,
 )
 """Errors of the image or its name. They outweigh the rest of the text (a broken layer: "unexpected EOF")."""
+_KILLED: Final = (
+    r"cannot start a (?:stopped process|container that has stopped)|cannot start an already running container|"
+    r"container process is already dead|\bcontainer \S+ is not (?:in created state|running)\b"
+)
+"""Errors of a start before which, or during which, the container's first process was killed.
+
+They depend on the moment: containerd (cmd/containerd-shim-runc-v2/process/init_state.go), runc (start.go, and `exec` in
+libcontainer/container_linux.go), CRI-O (server/container_start.go), crun (libcrun_container_start).
+"""
 _UNAVAILABLE: Final = re.compile(
     r"\b(?:408|425|429|5\d\d) [A-Z][a-z]|unexpected HTTP status: 5\d\d|StatusCode: (?:408|429|5\d\d)|"
     r"toomanyrequests|too many requests|connection (?:refused|reset)|no route to host|network is unreachable|"
     r"i/o timeout|timeout awaiting|TLS handshake timeout|deadline ?exceeded|context (?:deadline|canceled)|\bEOF\b|"
     r"short read|broken pipe|server misbehaving|temporary failure|request timeout|unavailable|QPS exceeded|"
-    r"failed to reserve container name|name is reserved|due to system load|"
-    r"cannot start a (?:stopped process|container that has stopped)|cannot start an already running container|"
+    rf"failed to reserve container name|name is reserved|due to system load|{_KILLED}|"
     r"cannot allocate memory|too many open files|input/output error",
     re.IGNORECASE,
 )
