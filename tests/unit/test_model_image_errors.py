@@ -108,6 +108,24 @@ FOR_NOW = [
     f"{START}OCI runtime start failed: container process is already dead",
     f"{START}container `00` is not running",
     "RunContainerError: container 00 is not in created state: stopped",
+    f"{START}OCI runtime start failed: /usr/bin/runc did not terminate successfully: exit status 137: ",
+    f"{START}ttrpc: closed",
+    (
+        "RunContainerError: failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+        "unable to retrieve OCI runtime error (open /run/containerd/x/log.json: no such file or directory): "
+        "/usr/bin/runc did not terminate successfully: exit status 137"
+    ),
+    (
+        f"{RUN}runc create failed: unable to start container process: unable to apply cgroup configuration: unable to "
+        'start unit "cri-containerd-00.scope" (properties []): Timeout waiting for systemd to create x.scope'
+    ),
+    (
+        f"{RUN}runc create failed: unable to create new parent process: namespace path: lstat /proc/0/ns/ipc: no such "
+        "file or directory"
+    ),
+    "RunContainerError: failed to create containerd task: failed to start shim: start failed: : exit status 2",
+    "RunContainerError: rpc error: code = Unknown desc = transport is closing",
+    "CreateContainerError: failed to get sandbox container task: no running task found: task 00 not found",
     "RunContainerError: failed to create containerd task: failed to start shim: pipe2: too many open files",
     'ErrImagePull: failed commit on ref "layer-sha256:00": unexpected commit digest sha256:01, expected x',
     "RegistryUnavailable",

@@ -38,12 +38,21 @@ _KILLED: Final = (
 They depend on the moment: containerd (cmd/containerd-shim-runc-v2/process/init_state.go), runc (start.go, and `exec` in
 libcontainer/container_linux.go), CRI-O (server/container_start.go), crun (libcrun_container_start).
 """
+_OF_THE_RUNTIME: Final = (
+    r"did not terminate successfully|timeout waiting for systemd|error creating systemd unit|ttrpc: (?:closed|client)|"
+    r"transport is closing|failed to start shim|no running task found|namespace path: lstat /proc/"
+)
+"""Errors of the container runtime itself, which any image can meet.
+
+Its program was killed (go-runc, runc.go; seen with a runc killed at create and at start), systemd is slow (runc,
+cgroups/systemd), the shim has ended (containerd, ttrpc), the pod's sandbox has ended (containerd issue 9160).
+"""
 _UNAVAILABLE: Final = re.compile(
     r"\b(?:408|425|429|5\d\d) [A-Z][a-z]|unexpected HTTP status: 5\d\d|StatusCode: (?:408|429|5\d\d)|"
     r"toomanyrequests|too many requests|connection (?:refused|reset)|no route to host|network is unreachable|"
     r"i/o timeout|timeout awaiting|TLS handshake timeout|deadline ?exceeded|context (?:deadline|canceled)|\bEOF\b|"
     r"short read|broken pipe|server misbehaving|temporary failure|request timeout|unavailable|QPS exceeded|"
-    rf"failed to reserve container name|name is reserved|due to system load|{_KILLED}|"
+    rf"failed to reserve container name|name is reserved|due to system load|{_KILLED}|{_OF_THE_RUNTIME}|"
     r"cannot allocate memory|too many open files|input/output error",
     re.IGNORECASE,
 )
