@@ -23,6 +23,8 @@ _GOGC: Final = "400"
 """Garbage collection at five times the heap in use: the daemons are written in Go, and the machine has the memory.
 With the usual twice, the API server, the kubelet and the controller manager take a tenth more processor time."""
 
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
 
 @dataclass(frozen=True)
 class Daemon:
@@ -33,7 +35,7 @@ class Daemon:
 
 
 class Daemons:
-    """The daemons of one lab. Their process ids and start times are kept in the state folder."""
+    """The daemons of one lab. Their identities are kept in the state folder."""
 
     _children: ClassVar[dict[str, subprocess.Popen[bytes]]] = {}
     """Child processes of this process, by name. They are kept here because a daemon outlives the object that started
@@ -63,8 +65,7 @@ class Daemons:
                 env={"GOGC": _GOGC, **os.environ, "PATH": search},
             )
         self._children[daemon.name] = process
-        record = {"pid": process.pid, "created": psutil.Process(process.pid).create_time()}
-        (self._records / daemon.name).write_text(json.dumps(record))
+        (self._records / daemon.name).write_text(json.dumps(_identity(psutil.Process(process.pid))))
         return True
 
     def log(self, name: str) -> Path:
@@ -76,8 +77,7 @@ class Daemons:
         try:
             record = json.loads((self._records / name).read_text())
             process = psutil.Process(record["pid"])
-            same = abs(process.create_time() - record["created"]) < 1.5
-            alive = same and process.status() != psutil.STATUS_ZOMBIE
+            alive = _identity(process) == record and process.status() != psutil.STATUS_ZOMBIE
         except (OSError, ValueError, KeyError, psutil.Error):
             return None
         return process if alive else None
@@ -134,6 +134,15 @@ class Daemons:
     def living(self, *names: str) -> list[psutil.Process]:
         """The live processes of the daemons `names`, or of all daemons of this lab."""
         return [process for name in names or self.known() if (process := self.find(name)) is not None]
+
+
+def _identity(process: psutil.Process) -> dict[str, object]:
+    """Return what no other process has: its id, its start in hundredths of a second after the boot, and the boot.
+
+    The time of day is no part of it: psutil adds the time of the boot, which changes when the clock is set.
+    """
+    after_boot = round(100 * (process.create_time() - psutil.boot_time()))
+    return {"pid": process.pid, "after_boot": after_boot, "boot": _BOOT.read_text().strip()}
 
 
 def strays(settings: Settings) -> Iterator[psutil.Process]:

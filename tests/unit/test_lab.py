@@ -102,6 +102,22 @@ def test_a_daemon_that_has_ended_is_told_with_how_and_its_last_words(end: str, w
     daemons.stop("brief")
 
 
+def test_a_daemon_is_found_after_the_machines_clock_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    daemons = Daemons(replace(Settings.from_environment(), state=tmp_path))
+    daemons.start(Daemon("sleeper", ["sleep", "60"]))
+    try:
+        later = psutil.boot_time() + 29.0
+        for module in ("psutil", "psutil._pslinux"):
+            monkeypatch.setattr(f"{module}.boot_time", lambda: later)
+        assert daemons.find("sleeper") is not None
+        monkeypatch.setattr("lab.processes._BOOT", tmp_path / "boot")
+        (tmp_path / "boot").write_text("another\n")
+        assert daemons.find("sleeper") is None
+    finally:
+        monkeypatch.undo()
+        daemons.stop("sleeper")
+
+
 def test_the_labs_own_kubeconfig_is_no_foreign_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     own = Settings.from_environment()
