@@ -129,7 +129,7 @@ class KubeApi:
                 if (left := deadline - time.monotonic()) <= 0:
                     raise TimeoutError
                 socket.update(timeout=left)
-            # read_channel() of an open socket can receive messages of any channel, and the close: output would be lost.
+            # read_channel() of an open socket can also receive the close, and output that came before it is then lost.
             stdout, stderr, error = (socket.read_channel(one) for one in (_STDOUT, _STDERR, _ERROR))
         _check_ended(json.loads(error or "null"), stderr.decode(errors="replace"))
         output: str = stdout.decode(errors="replace")

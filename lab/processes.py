@@ -24,6 +24,7 @@ _GOGC: Final = "400"
 With the usual twice, the API server, the kubelet and the controller manager take a tenth more processor time."""
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+"""The kernel's random name of this boot (random(4))."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Daemon:
 
 
 class Daemons:
-    """The daemons of one lab. Their identities are kept in the state folder."""
+    """The daemons of one lab. The state folder has a record of each, which identifies its process."""
 
     _children: ClassVar[dict[str, subprocess.Popen[bytes]]] = {}
     """Child processes of this process, by name. They are kept here because a daemon outlives the object that started
@@ -137,9 +138,9 @@ class Daemons:
 
 
 def _identity(process: psutil.Process) -> dict[str, object]:
-    """Return what no other process has: its id, its start in hundredths of a second after the boot, and the boot.
+    """Return what identifies a process: its id, its start in hundredths of a second after the boot, and the boot.
 
-    The time of day is no part of it: psutil adds the time of the boot, which changes when the clock is set.
+    psutil gives the start as a time of day, which changes when the clock is set. The time after the boot does not.
     """
     after_boot = round(100 * (process.create_time() - psutil.boot_time()))
     return {"pid": process.pid, "after_boot": after_boot, "boot": _BOOT.read_text().strip()}

@@ -33,19 +33,20 @@ _KILLED: Final = (
     r"cannot start a (?:stopped process|container that has stopped)|cannot start an already running container|"
     r"container process is already dead|\bcontainer \S+ is not (?:in created state|running)\b"
 )
-"""Errors of a start before which, or during which, the container's first process was killed.
+"""Errors of a start whose container has lost its first process: it was killed before the start, or during it.
 
-They depend on the moment: containerd (cmd/containerd-shim-runc-v2/process/init_state.go), runc (start.go, and `exec` in
-libcontainer/container_linux.go), CRI-O (server/container_start.go), crun (libcrun_container_start).
+The moment decides which program reports it: containerd (cmd/containerd-shim-runc-v2/process/init_state.go), runc
+(start.go, and `exec` in libcontainer/container_linux.go), CRI-O (server/container_start.go), or crun
+(libcrun_container_start). The messages of the last two are from their sources, and were not seen on a node.
 """
 _OF_THE_RUNTIME: Final = (
     r"did not terminate successfully|timeout waiting for systemd|error creating systemd unit|ttrpc: (?:closed|client)|"
     r"transport is closing|failed to start shim|no running task found|namespace path: lstat /proc/"
 )
-"""Errors of the container runtime itself, which any image can meet.
+"""Errors of the container runtime itself. They do not depend on the image.
 
-Its program was killed (go-runc, runc.go; seen with a runc killed at create and at start), systemd is slow (runc,
-cgroups/systemd), the shim has ended (containerd, ttrpc), the pod's sandbox has ended (containerd issue 9160).
+The first was seen on a node whose runc was killed, at create and at start. The others are from sources and issues:
+systemd (runc, cgroups/systemd), the shim (containerd issues 4068 and 11505), the sandbox (containerd issue 9160).
 """
 _UNAVAILABLE: Final = re.compile(
     r"\b(?:408|425|429|5\d\d) [A-Z][a-z]|unexpected HTTP status: 5\d\d|StatusCode: (?:408|429|5\d\d)|"
