@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -109,8 +108,11 @@ class LocalContainer:
         return first.children()[0].pid
 
     def kill_first(self) -> None:
-        """Kill payload-init alone, as the kernel's OOM killer or a job can."""
-        os.kill(self.pid, signal.SIGKILL)
+        """Kill payload-init alone, as the kernel's OOM killer or a job can.
+
+        Raises psutil.NoSuchProcess or IndexError when it has not begun or has ended.
+        """
+        psutil.Process(self.pid).kill()
 
     @property
     def running(self) -> bool:
