@@ -5,6 +5,7 @@
 
 import asyncio
 import re
+import socket
 import ssl
 import threading
 import time
@@ -178,6 +179,10 @@ class FaultyServer:
         self._over = asyncio.Event()
 
     async def _begin(self) -> None:
+        self._held = socket.socket()  # so that nobody else gets the port while the server is away
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind((self._host, 0))
+        self._port = self._held.getsockname()[1]
         self._client = aiohttp.ClientSession(auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None))
         application = web.Application(client_max_size=2**32)
         application.router.add_route("*", "/{path:.*}", self._handle)
@@ -187,6 +192,7 @@ class FaultyServer:
 
     async def _finish(self) -> None:
         await self._runner.cleanup()
+        self._held.close()
         await self._client.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -198,7 +204,6 @@ class FaultyServer:
             return
         self._site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls, reuse_address=True)
         await self._site.start()
-        self._port = self._runner.addresses[0][1]
 
     async def _stop_listening(self) -> None:
         if self._site is None:

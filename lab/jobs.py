@@ -174,7 +174,10 @@ class Jobs:
         """Remove the jobs, wherever they are, and their files."""
         self.close()
         _queued[self._pilot] -= self.count
-        script = f"condor_rm {self.cluster}; rm -rf {shlex.quote(self.folder)}"
+        # It ends with 1 for jobs that have left the queue, too: its words tell whether the queue has answered.
+        removed = f'condor_rm {self.cluster} 2>&1 | grep -qi "all jobs in cluster"'
+        again = f"for i in 1 2 3; do {removed} && break; sleep 1; done"
+        script = f"{again}; rm -rf {shlex.quote(self.folder)}"
         self.lab.access_point(self.user, f"({script}) >/dev/null 2>&1; true")
 
     def close(self) -> None:

@@ -139,6 +139,7 @@ class KubeApi:
     def _response(
         self, method: str, path: str, query: Query = (), body: Json | str | None = None, *, timeout: float
     ) -> Iterator[Any]:
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
         from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError  # noqa: PLC0415
 
         request = functools.partial(self._request, method, path, query, body, timeout)
@@ -146,7 +147,7 @@ class KubeApi:
             try:
                 response = request()
             except ProtocolError:  # the server ended a kept connection at this very moment
-                if method not in ("GET", "PATCH"):  # a second apply changes nothing
+                if method not in ("GET", "PATCH", "DELETE"):  # a second apply, or deletion, changes nothing
                     raise
                 response = request()
             try:
@@ -157,7 +158,7 @@ class KubeApi:
                 response.response.close()  # a watch may not have come to its end; a connection that is idle is kept
         except ReadTimeoutError as problem:
             raise TimeoutError from problem
-        except HTTPError as problem:
+        except (HTTPError, ApiException) as problem:  # the client makes an ApiException of an error of TLS
             raise LabError(f"the API server cannot be asked: {problem}") from problem
 
     def _request(self, method: str, path: str, query: Query, body: Json | str | None, timeout: float) -> Any:

@@ -18,13 +18,11 @@ import psutil
 from lab import node, testbed
 from lab.api import Lab
 from lab.errors import LabError
-from lab.patience import scaled
 from lab.pod_processes import check_own, still
 from lab.processes import Daemon, Daemons
 from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
 from lab.shell import run
 
-PATIENCE_S = scaled(30.0)
 _LATE_S = 100
 """Time limit, in seconds, for a kubelet to find and start a new pod after an outage of the API server."""
 
@@ -183,8 +181,8 @@ def _ctr(lab: Lab, *arguments: str) -> str:
 
 
 def _until(look: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + node.PATIENCE_S
     while not look():
         if time.monotonic() > deadline:
-            raise LabError(f"not within {PATIENCE_S:.0f} s: {what}")
+            raise LabError(f"not within {node.PATIENCE_S:.0f} s: {what}")
         time.sleep(0.05)

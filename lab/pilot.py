@@ -59,7 +59,7 @@ def deploy(
     if not (CHECKOUT / "manifests/kustomization.yaml").exists():
         raise LabError(f"{CHECKOUT} has no manifests/kustomization.yaml to deploy a pilot from")
     delete(lab, name)
-    _delete_events(lab, name)
+    delete_events(lab, name)
     folder = write_overlay(lab, name, {"CONDOR_HOST": lab.pool_host, **(environment or {})}, overlay)
     manifests = lab.kubectl("kustomize", str(folder))
     if slots != 1:
@@ -160,7 +160,7 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     return folder
 
 
-def _delete_events(lab: Lab, name: str) -> None:
+def delete_events(lab: Lab, name: str) -> None:
     """Delete the Events of earlier pods called `name`, which the API server keeps for an hour.
 
     A test that selects Events by the pod's name would count them as Events of the new pod. Raises LabError.

@@ -13,7 +13,7 @@ from lab.demo.log import PilotLog
 from lab.demo.plan import CONTAINERS, CPUS, MEMORY_MB, PLAN, Job
 from lab.demo.view import Row, closing_table, hints, live_table
 from lab.errors import LabError
-from lab.jobs import BAD_NEWS, Event
+from lab.jobs import BAD_NEWS, SLOW_SHADOW, Event
 from lab.patience import scaled
 
 PILOT = "demo"
@@ -140,7 +140,7 @@ def _update(row: Row, event: Event) -> None:
     elif event.kind == "JobTerminatedEvent":
         row.reach("done", event.seen)
         row.code = event.attributes.get("ReturnValue")
-    elif event.kind in BAD_NEWS:
+    elif event.kind in BAD_NEWS and SLOW_SHADOW not in jobs.words(event):
         row.trouble = jobs.words(event)
 
 

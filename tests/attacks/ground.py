@@ -89,7 +89,7 @@ rm -f .seen witness.py
 FACTS: Final = """
 import json, os, sys
 FIELD = {"parent": 1, "start": 19}  # of /proc/<pid>/stat, behind the name (proc(5))
-engines, daemons, memory = {}, {}, 0
+engines, daemons, memory = {}, {}, {}
 for pid in filter(str.isdecimal, os.listdir("/proc")):
     try:
         command = open(f"/proc/{pid}/cmdline").read().split("\\0")
@@ -101,11 +101,12 @@ for pid in filter(str.isdecimal, os.listdir("/proc")):
     found = int(fields[FIELD["parent"]]), int(fields[FIELD["start"]])
     if "k8spilot.engine" in command:
         engines[int(pid)] = found
-        memory += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        memory[int(pid)] = sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
     if name in ("condor_master", "condor_startd"):
         daemons[int(pid)] = found
 lives = [[pid, start] for some in (engines, daemons) for pid, (parent, start) in some.items() if parent not in some]
-print(json.dumps({"lives": sorted(lives), "memory": memory}))
+own = sum(size for pid, size in memory.items() if engines[pid][0] not in engines)
+print(json.dumps({"lives": sorted(lives), "memory": own}))
 """
 """Program that prints a pilot's engine, startd and master processes, and the KiB that its engine has in use. A process
 that a daemon has begun, and that does not run its own program yet, is not among them."""

@@ -32,7 +32,7 @@ def test_condor_tail_follows_no_link_to_the_pilots_files(ground: Ground) -> None
         return ground.lab.access_point("alice", f"timeout 8 condor_tail {words} 2>&1 || true")
 
     until(lambda: "first" in tail(job), "the output is seen", 60)
-    assert "mine" in tail("-no-stdout", job, "own")
+    until(lambda: "mine" in tail("-no-stdout", job, "own"), "another file is seen", 60)
     names = ("stolen", "env", f"d/root{TOKEN_PATH}", TOKEN_PATH, f"../../../../../..{TOKEN_PATH}", "pipe", "own")
     looks = [("-no-stdout", "-stderr", job), *(("-no-stdout", job, name) for name in names)]
     with ThreadPoolExecutor(len(looks)) as threads:  # some of them wait for what never comes

@@ -34,7 +34,8 @@ ENDS_BADLY = {
 
 @pytest.mark.parametrize("name", ENDS_BADLY)
 def test_no_end_is_forged_by_a_job_that(ground: Ground, name: str) -> None:
-    script = f"if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {ENDS_BADLY[name]}\nfi\necho again; exit 5"
+    attack = ENDS_BADLY[name]
+    script = f"if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {attack}\nfi\nsleep 1; echo again; exit 5"
     jobs = ground.alice(script)
     done = collect(jobs, jobs.ended(timeout=120, ignore=BAD_NEWS))
     assert (done.code, done.text) == (5, "again\n")

@@ -38,7 +38,7 @@ def test_a_layer_that_comes_byte_by_byte_harms_no_later_job(ground: Ground, push
         bob.look()
         assert {event.kind for event in bob.events} == {"SubmitEvent"}
         tarpit.is_well()
-        ground.is_fit(60, bob)
+        ground.is_fit(bob=bob)
     until(lambda: not _away(ground), "the slot takes jobs")
 
 

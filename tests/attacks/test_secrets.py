@@ -128,7 +128,7 @@ done 2>/dev/null
 def test_no_process_of_the_pilots_leaves_a_core(ground: Pool, talkative: str) -> None:
     here = ground.of_pod(talkative)
     words = {*here.inside(LIMITS).splitlines(), *here.beside_the_engine(LIMITS).splitlines()}
-    limits = {(line.split()[0], *line.split()[-3:-1]) for line in words}
+    limits = {(line.split()[0], *line.split()[-3:-1]) for line in words if len(line.split()) > 3}
     pilots = {one for one in limits if one[0].startswith(("python", "k8spilot", "condor_"))}
     assert {"condor_master", "condor_startd"} <= {name for name, *_ in pilots}
     assert {tuple(limit) for _, *limit in pilots} == {("0", "0")}, pilots

@@ -133,7 +133,7 @@ class Staged:
 def staged(lab: Lab, battlefield: str, level: Level) -> Staged:
     """One job each, by users in turn, and each looks first for what the last one has left."""
     with attacked(lab.at(level), battlefield) as ground:
-        outcomes = ground.in_turn(ONE_BY_ONE, timeout=40)
+        outcomes = ground.in_turn(ONE_BY_ONE)
         ground.is_fit()
         return Staged(outcomes, ground.inside(MARKED))
 

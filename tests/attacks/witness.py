@@ -56,7 +56,15 @@ def measures_my_disk(name: str) -> bool:
     try:
         return os.readlink(f"/proc/{name}/exe") == "/k8spilot/bin/tidy"
     except OSError:
-        return False
+        return has_ended(name)
+
+
+def has_ended(name: str) -> bool:
+    """Whether a process has ended since it was seen."""
+    try:
+        return bool(re.search(r"State:\s+[ZX]", Path(f"/proc/{name}/status").read_text()))
+    except OSError:
+        return True
 
 
 for name in filter(str.isdecimal, os.listdir("/proc")):

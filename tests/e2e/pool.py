@@ -189,6 +189,7 @@ class Pool:
         Raises:
             AssertionError: processes were left when the container ended, or after that time.
         """
+        assert container, "no container was seen while the job ran"
         killed = Killed()
         with Stream.of_program(self.lab, self.pod, "python3", "-u", "-c", _WATCH, container) as watch:
             said: list[str] = []

@@ -1,7 +1,6 @@
 """The API server is away, slow or unwilling; jobs do not get to know."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,7 +90,7 @@ def test_a_job_that_comes_in_an_outage_goes_back_to_the_queue_and_runs_after_it(
 ) -> None:
     faulty.fails(Fault(path=".*/tags/list", hang=True))
     submitted = pool.shell(
-        "test -s list && echo fine", transfer_input_files=f"http://{faulty.address}/v2/busybox/tags/list"
+        "sleep 1; test -s list && echo fine", transfer_input_files=f"http://{faulty.address}/v2/busybox/tags/list"
     )
     until(
         lambda: faulty.asked(".*/tags/list"),
@@ -121,9 +120,8 @@ def test_a_slot_without_an_api_server_is_left_alone(pool: Pool, well: FaultyApi)
 
 
 def test_answers_that_are_lost_bind_no_job_twice(pool: Pool, well: FaultyApi) -> None:
-    result(pool.shell("true"))
+    result(pool.shell("sleep 3"))  # its container is in the pod's status by its end
     until(lambda: _is_idle(pool), "the payload container is idle")
-    time.sleep(3)
     before = pool.restarts()
     well.fails(Fault(verb="patch", cut=True, times=1))
     submitted = pool.shell("echo fine; sleep 5")
@@ -133,7 +131,9 @@ def test_answers_that_are_lost_bind_no_job_twice(pool: Pool, well: FaultyApi) ->
 
 
 def _is_idle(pool: Pool) -> bool:
-    return "/k8spilot:" in payload_image(pool.status())
+    pod = pool.status()
+    (payload,) = (one for one in pod["status"]["initContainerStatuses"] if one["name"] == "payload")
+    return "/k8spilot:" in payload_image(pod) and "k8spilot" in payload["image"] and "running" in payload["state"]
 
 
 def test_a_right_that_the_pilot_has_lost_holds_no_job(pool: Pool, well: FaultyApi) -> None:

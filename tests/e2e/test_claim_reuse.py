@@ -52,7 +52,7 @@ def test_jobs_of_one_claim_have_one_container_and_find_nothing_of_each_other(slo
 def test_another_user_has_a_fresh_container(slot: Pool) -> None:
     for user in ("alice", "bob"):
         before = slot.restarts()
-        done = result(slot.shell(f"{LOOKS}{WRITES}exit 7", user=user))
+        done = result(slot.shell(f"{WAITS}{LOOKS}{WRITES}exit 7", user=user))
         assert (done.code, done.text) == (7, "")
         assert slot.restarts() == before + 1
 

@@ -5,7 +5,7 @@ import pytest
 from lab import pilot
 from lab.jobs import BAD_NEWS, Jobs
 from lab.streams import Stream
-from tests.e2e.pool import Pool, result, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import MATCHED_SECONDS, Pool, result, slot_takes_a_job_of_bob, until
 
 CREATE_PROCESS_HOLD = 6
 """CONDOR_HOLD_CODE::FailedToCreateProcess: HTCondor's code for an error that docker tells of a container."""
@@ -28,10 +28,10 @@ echo second run
 
 
 def _running(pool: Pool, jobs: Jobs, processes: int = 1) -> str:
-    """Wait until so many processes run; return which container they are in."""
+    """Wait until so many processes of the job sleep; return which container they are in."""
     jobs.wait("ExecuteEvent")
-    until(lambda: len(pool.processes()) >= processes, "the job's processes run")
-    return pool.first_process()
+    until(lambda: len([one for one in pool.processes() if "sleep" in one]) >= processes, "they run", MATCHED_SECONDS)
+    return until(pool.first_process, "their container is seen")
 
 
 @pytest.mark.cluster

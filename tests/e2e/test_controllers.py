@@ -13,7 +13,7 @@ import yaml
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.settings import CHECKOUT, PILOT_NAMESPACE
-from tests.e2e.pool import Pool, result, until
+from tests.e2e.pool import Pool, result, runs, until
 
 HERE = ("-n", PILOT_NAMESPACE)
 
@@ -69,12 +69,12 @@ def test_a_deployment_that_is_scaled_down_keeps_the_busy_pilot_and_one_that_has_
         busy = Pool(lab, second, cleanup)
         job = busy.shell("exec sleep 611")
         job.wait("ExecuteEvent")
-        until(busy.processes, "the job runs")
+        runs(busy, "sleep 611")
         # As a Job chooses, this pod would end: it has started its payload container again, and became ready last.
         lab.kubectl("scale", "deployment", deployment, *HERE, "--replicas=1")
         until(lambda: [pod["metadata"]["name"] for pod in _pods(lab)] == [second], "the idle pilot ends", 60)
         time.sleep(3)
-        assert busy.processes()
+        assert [line for line in busy.processes() if "sleep 611" in line]
         job.command("condor_rm")
         began = busy.of_slot("GLIDEIN_ToRetire")
         pilot.inside(lab, second, f"pkill -of {pilot.SUPERVISOR} || true")

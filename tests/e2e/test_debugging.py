@@ -18,7 +18,7 @@ def test_dockers_commands_show_a_running_job(pool: Pool) -> None:
     assert name.startswith(f"HTCJob{jobs.cluster}_0_")
     assert image == f"{pool.lab.registry}/busybox:latest"
     assert now == "running"
-    assert set(docker(f"logs {name}").splitlines()) == {"so far", "an error"}
+    until(lambda: set(docker(f"logs {name}").splitlines()) == {"so far", "an error"}, "its output is shown")
     assert docker(f"exec {name} sh -c 'echo $OWN; id -u; ls job.sh'").splitlines() == ["mine", "65534", "job.sh"]
     told, used = docker(f"stats --no-stream --format '{{{{.Name}}}} {{{{.MemUsage}}}}' {name}").split(maxsplit=1)
     assert told == name

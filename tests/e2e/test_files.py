@@ -157,12 +157,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_response(201)
         self.end_headers()
 server = http.server.ThreadingHTTPServer(("", 0), Handler)
-threading.Timer(60, server.shutdown).start()
+threading.Timer(600, server.shutdown).start()
 address = f"{socket.gethostbyname(socket.gethostname())}:{server.server_port}"
 print(address, flush=True)
 server.serve_forever()
 """
-"""A web server beside the users' files, for a minute. Says its address."""
+"""A web server beside the users' files, for ten minutes at most. Says its address."""
 
 
 @pytest.fixture
@@ -172,7 +172,8 @@ def web(pool: Pool) -> Iterator[tuple[str, str]]:
     pool.lab.access_point("alice", f"mkdir {folder}; echo of the web >{folder}/page")
     start = f"cd {folder}; setsid python3 -c {shlex.quote(SERVER)} >address 2>log </dev/null & echo $!"
     process = pool.lab.access_point("alice", start).strip()
-    yield until(lambda: pool.lab.access_point("alice", f"cat {folder}/address").strip(), "the server runs"), folder
+    look = f"cat {folder}/address 2>/dev/null; true"
+    yield until(lambda: pool.lab.access_point("alice", look).strip(), "the server runs"), folder
     pool.lab.access_point("alice", f"kill {process}; rm -r {folder}")
 
 

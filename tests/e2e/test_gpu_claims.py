@@ -121,7 +121,7 @@ def test_each_payload_container_has_a_claim_of_its_own(driver: Lab, owner: str) 
         containers = told(pool)["containers"]
         assert {f"gpu-{number}": found["usable"] for number, found in containers.items()} == expected
         assert len({uuid for uuids in expected.values() for uuid in uuids}) == 2
-        running = [pool.shell(f"{LOOK} sleep 8", request_gpus="1", request_memory="64M") for _ in range(2)]
+        running = [pool.shell(f"{LOOK} sleep 20", request_gpus="1", request_memory="64M") for _ in range(2)]
         seen = [dict(line.partition("=")[::2] for line in result(one, timeout=90).text.splitlines()) for one in running]
         assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in seen) == sorted(uuids[0] for uuids in expected.values())
         assert all(one["nodes"] == "1" for one in seen), "no job sees the other's GPU"

@@ -63,6 +63,7 @@ def seen(submitted: Jobs) -> dict[str, list[str]]:
 
 
 def test_each_payload_container_with_a_gpu_has_a_slot_of_its_own_with_that_gpu(pool: Pool) -> None:
+    until(lambda: len(slots(pool)) == 3, "the slots are in the pool", 60)
     found, containers = slots(pool, SLOT), gpus_of(pool)
     assert sorted(found) == ["slot1", "slot2", "slot3"]
     assert [found[name]["GPUs"] for name in sorted(found)] == [0, 1, 1]
@@ -74,8 +75,8 @@ def test_each_payload_container_with_a_gpu_has_a_slot_of_its_own_with_that_gpu(p
 
 def test_jobs_with_and_without_gpus_run_side_by_side_each_where_its_devices_are(pool: Pool) -> None:
     containers = gpus_of(pool)
-    with_gpu = [pool.shell(f"{LOOK} sleep 8", request_gpus="1") for _ in range(GPU_CONTAINERS)]
-    without = [pool.shell(f"{LOOK} sleep 8", user="bob", request_memory="64M") for _ in range(2)]
+    with_gpu = [pool.shell(f"{LOOK} sleep 20", request_gpus="1") for _ in range(GPU_CONTAINERS)]
+    without = [pool.shell(f"{LOOK} sleep 20", user="bob", request_memory="64M") for _ in range(2)]
     found = [seen(one) for one in (*with_gpu, *without)]
     uids = [one["uid"][0] for one in found]
     assert sorted(uids[:2]) == ["64303", "64304"]
@@ -119,7 +120,7 @@ def test_a_container_without_its_gpu_has_a_broken_slot_and_the_others_take_jobs(
     deploy(lab, name, rewrite=break_last)
     try:
         other = pool.of_pod(name)
-        until(lambda: "slot2" in slots(other, SLOT), "the slots are in the pool", 60)
+        until(lambda: {"slot2", "slot3"} <= slots(other, SLOT).keys(), "the slots are in the pool", 60)
         assert slots(other, SLOT).get("slot3", {}).get("SlotBrokenReason"), slots(other, SLOT)
         assert "GPU" in " ".join(json.loads(other.inside(STATUS))["problems"])
     finally:

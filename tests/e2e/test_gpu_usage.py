@@ -183,7 +183,6 @@ def test_the_metrics_say_what_the_gpus_do(story: Story) -> None:
 
 @pytest.mark.landing
 @pytest.mark.timeout(300)
-@pytest.mark.xdist_group("gpus of two payload containers")
 def test_two_jobs_side_by_side_have_the_figures_of_their_own_gpus(lab: Lab, owner: str) -> None:
     with measured_pod(lab, f"gpu-two-{owner}", "nvidia.com/gpu-cdi", 2, "nvidia-cdi", containers=2) as two:
         loads = dict(zip(two.uuids, ((80, 5000), (30, 1000)), strict=True))
@@ -205,7 +204,6 @@ def test_two_jobs_side_by_side_have_the_figures_of_their_own_gpus(lab: Lab, owne
 
 @pytest.mark.landing
 @pytest.mark.timeout(300)
-@pytest.mark.xdist_group("gpus where nobody is root")
 def test_where_nobody_is_root_gpus_are_found_and_given_and_measured_as_well(lab: Lab, owner: str) -> None:
     name = f"gpu-rootless-{owner}"
     with measured_pod(lab.at("restricted"), name, "nvidia.com/gpu-cdi", 2, "nvidia-cdi") as two:

@@ -217,7 +217,15 @@ def test_a_pod_without_gpus_says_nothing_of_them(pool: Pool) -> None:
 
 def test_the_probe_runs_by_hand_in_the_payload_container_too(gpus: Pool) -> None:
     until(lambda: gpus.of_slot("State") == "Unclaimed", "the slot is free", 60)
-    until(lambda: "/k8spilot:" in payload_image(gpus.status()), "the idle image is back", 60)
+
+    def idle_image_runs() -> bool:
+        pod = gpus.status()
+        statuses = pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"]
+        payload, own = (next(one for one in statuses if one["name"] == name) for name in ("payload", "pilot"))
+        is_asked_for = "/k8spilot:" in payload_image(pod)
+        return is_asked_for and "running" in payload["state"] and payload["imageID"] == own["imageID"]
+
+    until(idle_image_runs, "the idle image is back", 60)
     until(lambda: "idle" in gpus.inside("k8spilot status || true"), "no job is there", 60)
     command = ("k8spilot", "gpu", "probe", "--limit", "nvidia.com/gpu-cdi=2")
     text = gpus.lab.kubectl("exec", "-n", PILOT_NAMESPACE, gpus.pod, "-c", "payload", "--", *command)

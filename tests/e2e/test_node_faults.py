@@ -49,6 +49,8 @@ PATIENCE: Final = {REMOVED: {"K8SPILOT_PATIENCE_SECONDS": "20"}}
 """This pilot gives up soon on what may pass: its job's moment needs no patience."""
 DEFAULT_PATIENCE_SECONDS: Final = 120
 DEPLOYED_AT_A_TIME = 3
+WAITS: Final = "sleep 1; "
+"""HTCondor may run a job again that ends before its shadow has seen the input sent (lab/jobs.py, SLOW_SHADOW)."""
 
 
 @pytest.fixture(scope="module")
@@ -127,23 +129,23 @@ def stories(lab: Lab, pods: Mapping[str, str], pusher: Pusher, request: pytest.F
         faulty.fails(Fault(BLOBS, hang=True, agent=NODE))
         told = Stories({moment: Pool(lab, pod, cleanup) for moment, pod in pods.items()}, Images(pusher, faulty))
         pools = told.pools
-        echo = {"container_image": told.images.fresh(), "executable": "/bin/echo"}
+        slow = {"executable": "/bin/sh", "arguments": "\"-c '/bin/busybox sleep 1; echo'\""}
         waiting = {moment: OnSignal.submit(pools[moment]) for moment in (RUNS, ENDS, REMOVED)}
         told.jobs.update({moment: one.jobs for moment, one in waiting.items()})
-        told.jobs[PULLED] = pools[PULLED].submit(echo)
+        told.jobs[PULLED] = pools[PULLED].submit({"container_image": told.images.fresh(), **slow})
         result(pools[STARTS].shell("true"))  # an image that the pod has had: HTCondor tells of the execution early
         for one in waiting.values():
             one.wait_until_it_runs()
         until(lambda: faulty.asked(BLOBS, NODE), "the node pulls", MATCHED_SECONDS)
-        told.jobs[STARTS] = pools[STARTS].shell("echo fine")
+        told.jobs[STARTS] = pools[STARTS].shell(f"{WAITS}echo fine")
         told.jobs[STARTS].wait("ExecuteEvent")
         with OUTAGES[request.param](lab):
-            told.jobs[COMES] = pools[COMES].shell("echo fine")
+            told.jobs[COMES] = pools[COMES].shell(f"{WAITS}echo fine")
             faulty.is_well()
             waiting[ENDS].tell()
             told.jobs[REMOVED].command("condor_rm")
-            told.tries(ENDS, lambda: told.jobs[ENDS].ended(timeout=20))
-            told.tries(REMOVED, lambda: told.jobs[REMOVED].wait("JobAbortedEvent", ignore=BAD_NEWS, timeout=10))
+            told.tries(ENDS, lambda: told.jobs[ENDS].ended(timeout=60))
+            told.tries(REMOVED, lambda: told.jobs[REMOVED].wait("JobAbortedEvent", ignore=BAD_NEWS, timeout=60))
             time.sleep(LASTS_SECONDS)  # and pilots change to the idle image, or try to
         waiting[RUNS].tell()
         for moment in (COMES, PULLED, STARTS, RUNS):

@@ -57,6 +57,7 @@ def refused(lab: Lab, owner: str) -> Iterator[dict[str, str]]:
             host = "cm.invalid" if key == "lost" else lab.pool_host
             environment = {"CONDOR_HOST": host, "K8SPILOT_JOIN_TIMEOUT_SECONDS": str(LIMIT_SECONDS)}
             pilot.delete(lab, name)
+            pilot.delete_events(lab, name)
             lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, environment, overlays[key])))
         yield names
     finally:
@@ -99,9 +100,8 @@ def _pod(lab: Lab, name: str) -> dict[str, Any]:
 
 def _ended(lab: Lab, name: str) -> dict[str, Any] | None:
     """The first end of the pilot container that can still be seen."""
-    (status,) = _pod(lab, name)["status"]["containerStatuses"]
-    ended: dict[str, Any] | None = status["lastState"].get("terminated")
-    return ended
+    statuses = _pod(lab, name)["status"].get("containerStatuses", ())
+    return next((one["lastState"].get("terminated") for one in statuses), None)
 
 
 def _log_of_the_ended(lab: Lab, name: str, last: str) -> str:

@@ -179,7 +179,7 @@ def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pu
     finally:
         pool.lab.kubectl("delete", "pod", pod, "-n", PILOT_NAMESPACE, "--grace-period=0", "--force", "--wait=false")
     assert result(_job(pool, known.replace(":known@", "@"), Story(image()))).text == "fine\n"
-    jobs = _job(pool, _tag(reference), Story(image()))
+    jobs = _job(pool, _tag(reference), Story(image(), "sleep 1; echo fine"))
     assert result(jobs).text == "fine\n"
     assert ads(jobs)[0]["NumShadowStarts"] == 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab import jobs, pilot
 from lab.api import Lab
-from tests.e2e.pool import Pool, hold_reason, result, until
+from tests.e2e.pool import Pool, hold_reason, result, runs, until
 
 VACATE_SECONDS = 2
 TOO_LARGE, SMALL = 1 << 42, 1 << 20
@@ -60,8 +60,8 @@ def test_every_job_has_the_variables_of_the_operator_and_its_own_first(pool: Poo
 def test_a_job_has_no_more_time_to_end_than_the_pod_gives_it(pool: Pool) -> None:
     submitted = pool.shell("trap '' TERM; while :; do sleep 0.1; done", job_max_vacate_time="60")
     submitted.wait("ExecuteEvent")
-    until(pool.processes, "the job runs")
-    with pool.kills(pool.first_process()) as killed:
+    runs(pool, "sleep 0.1")
+    with pool.kills(until(pool.first_process, "its container is seen")) as killed:
         asked = time.time()
         submitted.command("condor_rm")
     assert VACATE_SECONDS - 1 < killed.at - asked < 20

@@ -131,7 +131,7 @@ def test_jobs_of_a_pod_that_is_deleted_leave_it_within_the_grace_period_and_comp
         "requirements": f"ifThenElse((NumJobStarts ?: 0) == 0, {where(name)}, {where(pool.pod)})",
         **SMALL,
     }
-    script = f'#!/bin/sh\n! grep -q "{name}" "$_CONDOR_MACHINE_AD" || sleep 600\necho elsewhere\n'
+    script = f'#!/bin/sh\n! grep -q "{name}" "$_CONDOR_MACHINE_AD" || sleep 600\nsleep 1\necho elsewhere\n'
     with submit(lab, "alice", commands, files={"job.sh": script}, count=CONTAINERS) as submitted:
         leave_and_complete(here, submitted)
 

@@ -32,7 +32,7 @@ KILLED = (
 )
 """Messages of containerd, runc and CRI-O for a start of a container whose first process was killed."""
 
-LONG_ONCE = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && sleep 300; echo done"
+LONG_ONCE = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && sleep 300; sleep 1; echo done"
 """However long it takes to hit a job's first run: that does not end before."""
 
 

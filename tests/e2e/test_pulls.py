@@ -112,7 +112,7 @@ def test_a_job_that_is_vacated_while_its_image_is_pulled_runs_later(
     vacated = _job(pool, images.fresh())
     waits()
     vacated.command("condor_vacate_job")
-    until(lambda: _state(pool, vacated) == IDLE, "it is back in the queue")
+    until(lambda: _has_been_idle(pool, vacated), "it is back in the queue")
     faulty.is_well()
     vacated.ended(timeout=90, ignore=BAD_NEWS)
     assert vacated.files()["out.0"] == b"fine\n"
@@ -230,13 +230,14 @@ def _has_trouble(pool: Pool, faulty: FaultyRegistry) -> None:
     words = re.compile(
         rf"registry of image {faulty.address}.* did not answer|Image {faulty.address}.* is not available"
     )
-    until(lambda: words.search(pool.log(60)), "the pilot complains of it")
+    until(lambda: words.search(pool.log(120)), "the pilot complains of it", MATCHED_SECONDS)
 
 
 def _is_free(pool: Pool) -> bool:
     return pool.of_slot("State") == "Unclaimed"
 
 
-def _state(pool: Pool, jobs: Jobs) -> int:
-    """JobStatus of a job in the queue, of which there is one."""
-    return int(pool.lab.access_point(jobs.user, ["condor_q", str(jobs.cluster), "-af", "JobStatus"]))
+def _has_been_idle(pool: Pool, jobs: Jobs) -> bool:
+    """Whether a job that has been matched is idle, or was idle until its next match."""
+    look = ["condor_q", str(jobs.cluster), "-af", f"JobStatus == {IDLE} || NumShadowStarts >= 2"]
+    return pool.lab.access_point(jobs.user, look).strip() == "true"

@@ -21,7 +21,7 @@ echo again; ls /tmp; exit 7
 """
 """A job that does not come to its end the first time."""
 
-AGAIN_SECONDS = 60.0
+AGAIN_SECONDS = 150.0
 """HTCondor's own 20 s of asking for the container, its transfer of files, and a negotiation if it needs one."""
 TAKES_OTHERS_SECONDS = 30.0
 """From the start of a pilot container, by the kubelet's clock, to the execution of a job, by the event log's."""
@@ -73,7 +73,7 @@ def test_an_engine_that_is_killed_under_a_job_costs_a_new_start_of_the_job(pool:
     with pool.kills(pool.first_process(), itself=False) as killed:
         began = time.time()
         kill_engine(pool)
-    assert killed.at - began < scaled(5)
+    assert killed.at - began < scaled(15)
     ended_the_second_time(jobs)
     assert jobs.events[-1].at - began < scaled(AGAIN_SECONDS)
     assert restarts(pool) == before

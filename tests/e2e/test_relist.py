@@ -17,15 +17,33 @@ from tests.runner.pilots import Configuration
 
 pytestmark = pytest.mark.landing
 
-SHORT: Final = Configuration("relist", {}, {"components": ["relist"]})
+# The ConfigMap is that of all pilots of the namespace: the setting is to be this pod's alone.
+OFF: Final = {
+    "name": "k8spilot-pilot",
+    "namespace": PILOT_NAMESPACE,
+    "behavior": "merge",
+    "literals": ["K8SPILOT_RELIST=false"],
+    "options": {"disableNameSuffixHash": True},
+}
+SHORT: Final = Configuration(
+    "relist", {"K8SPILOT_RELIST": "true"}, {"components": ["relist"], "configMapGenerator": [OFF]}
+)
+RIGHTS: Final = "k8spilot-relist"
 COUNT: Final = 8
 
 
+@pytest.fixture(scope="module")
+def with_rights(lab: Lab, lease: Callable[[Configuration, Level], str]) -> Iterator[str]:
+    """The name of a pilot with the component, whose rights all pilots of the namespace have meanwhile."""
+    yield lease(SHORT, "baseline")
+    lab.kubectl("delete", "role,rolebinding", RIGHTS, "-n", PILOT_NAMESPACE, "--ignore-not-found")
+
+
 @pytest.fixture
-def slot(lab: Lab, lease: Callable[[Configuration, Level], str]) -> Iterator[Pool]:
+def slot(lab: Lab, with_rights: str) -> Iterator[Pool]:
     """The slot of a pilot with the component."""
     with ExitStack() as cleanup:
-        yield Pool(lab, lease(SHORT, "baseline"), cleanup)
+        yield Pool(lab, with_rights, cleanup)
 
 
 def payload(pool: Pool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ settings = Settings.from_environment()
 assert asyncio.run(LocalStartdAd(Folders.of(settings), settings).set(json.loads(sys.argv[1])))
 ' '{attributes}'"""
 
-CLEAR = {"K8SAvoidedImages": None, "K8SAvoidUntil": None, "K8SSlots": None}
+CLEAR = {"K8SAvoidedImages": None, "K8SAvoidUntil": None}
 
 
 def say(pool: Pool, attributes: Mapping[str, object]) -> None:
@@ -32,14 +32,14 @@ def slot(pool: Pool) -> Iterator[Pool]:
 
 
 def test_what_is_set_is_seen_soon_and_stays(slot: Pool) -> None:
-    status = "pulling docker.io/x since 12:00:03"
-    say(slot, {"K8SSlots": {"c1": {"ImageStatus": status}}})
-    until(lambda: slot.of_slot("K8SImageStatus") == status, "users see what is set")
+    avoided = "registry.example"
+    say(slot, {"K8SAvoidedImages": avoided, "K8SAvoidUntil": 4_000_000_000})
+    until(lambda: slot.of_slot("K8SAvoidedImages") == avoided, "users see what is set")
     slot.inside("condor_reconfig")
     assert result(slot.shell("true")).code == 0  # the startd has updated its ad for claim, job and end
-    assert slot.of_slot("K8SImageStatus") == status
-    say(slot, {"K8SSlots": {"c1": {"ImageStatus": None}}})
-    until(lambda: slot.of_slot("K8SImageStatus") == "undefined", "users see that it is over")
+    assert slot.of_slot("K8SAvoidedImages") == avoided
+    say(slot, CLEAR)
+    until(lambda: slot.of_slot("K8SAvoidedImages") == "undefined", "users see that it is over")
 
 
 def test_an_operators_tools_read_the_configuration_of_the_daemons(pool: Pool) -> None:
@@ -49,9 +49,10 @@ def test_an_operators_tools_read_the_configuration_of_the_daemons(pool: Pool) ->
 
 
 def test_jobs_of_an_avoided_registry_wait_on_the_same_claim_too(slot: Pool) -> None:
-    jobs = slot.shell("[ $1 != 0 ] || sleep 3; echo $1", count=2)
+    jobs = slot.shell("[ $1 != 0 ] || while [ ! -e go ]; do sleep 0.1; done; echo $1", count=2)
     jobs.wait("ExecuteEvent")
     say(slot, {"K8SAvoidedImages": slot.lab.registry, "K8SAvoidUntil": 4_000_000_000})
+    slot.inside("cd /var/lib/condor/execute/slot/dir_*/scratch && touch go")
     jobs.ended(0)
     until(lambda: slot.of_slot("State") == "Unclaimed", "the claim is given up")
     jobs.look()

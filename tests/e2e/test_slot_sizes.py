@@ -45,7 +45,12 @@ def limits(pool: Pool) -> dict[str, tuple[str, str]]:
 def test_htcondor_the_pod_and_the_cgroup_agree_on_the_size_of_each_job(pool: Pool) -> None:
     asked = [(1, 128), (2, 256), (3, 384), (2, 256)]
     submitted = [
-        pool.shell(f"{CGROUP}\nsleep {scaled(12):.0f}", user=user, request_cpus=str(cpus), request_memory=f"{memory}M")
+        pool.shell(
+            f"{CGROUP}\nwhile [ ! -e go ]; do sleep 0.1; done",
+            user=user,
+            request_cpus=str(cpus),
+            request_memory=f"{memory}M",
+        )
         for user, (cpus, memory) in zip(("alice", "bob", "alice", "bob"), asked, strict=True)
     ]
     until(lambda: len(running(pool)) == len(asked), "all jobs have a dynamic slot", 90)
@@ -55,6 +60,9 @@ def test_htcondor_the_pod_and_the_cgroup_agree_on_the_size_of_each_job(pool: Poo
         name.replace("slot1_", "payload-"): (f"{ad['Memory']}Mi", str(ad["Cpus"])) for name, ad in promised.items()
     }
     until(lambda: expected.items() <= limits(pool).items(), "each container has the size of its job", 90)
+    for one in submitted:
+        one.wait("ExecuteEvent")
+    pool.inside("for folder in /var/lib/condor/execute/*/dir_*/scratch; do touch $folder/go; done")
     for one, (cpus, memory) in zip(submitted, asked, strict=True):
         done = result(one)
         assert done.text.split()[:2] == [str(memory), str(cpus * 1000)]
@@ -93,13 +101,14 @@ def test_a_job_that_needs_more_memory_than_it_requested_is_held_and_its_neighbou
 
 
 @pytest.mark.landing
+@pytest.mark.timeout(400)
 def test_after_the_accepting_hours_the_pilot_ends_when_its_last_job_has_ended(lab: Lab, owner: str, pool: Pool) -> None:
     name = f"e2e-{owner}-sizes-retire"
-    deploy(lab, name, ACCEPT_JOBS_FOR_HOURS="0.015")
+    deploy(lab, name, ACCEPT_JOBS_FOR_HOURS="0.025")
     ending = pool.of_pod(name)
-    submitted = ending.shell("sleep 80; echo done", request_memory="128M", count=2)
+    submitted = ending.shell("sleep 120; echo done", request_memory="128M", count=2)
     for number in range(2):
-        assert result(submitted, number, timeout=200).stdout == b"done\n"
+        assert result(submitted, number, timeout=240).stdout == b"done\n"
     assert {int(ad["NumJobStarts"]) for ad in ads(submitted)} == {1}
     until(lambda: not pilot.runs(lab, name), "the pilot ends when it has no job", AGAIN_SECONDS)
     pilot.discard(lab, name)
@@ -111,7 +120,8 @@ def test_where_containers_cannot_be_resized_there_are_equal_slots_and_the_pilot_
     name = f"e2e-{owner}-sizes-equal"
     deploy(lab, name, rewrite=without_resources)
     equal = pool.of_pod(name)
-    assert sorted(slots(equal)) == [f"slot{number}" for number in range(1, CONTAINERS + 1)]
+    names = [f"slot{number}" for number in range(1, CONTAINERS + 1)]
+    until(lambda: sorted(slots(equal)) == names, "the pool has all slots")
     done = result(equal.shell(CGROUP, request_memory="128M"))
     assert done.text.split()[:2] == [str(MEMORY_MB // CONTAINERS), str(CPUS // CONTAINERS * 1000)]
     reason = "slots of equal size instead of a partitionable slot: the pod has no resources of its own"

@@ -44,7 +44,8 @@ def slots(pool: Pool) -> list[list[str]]:
 
 
 def test_jobs_of_several_users_run_side_by_side_each_as_a_user_of_its_own(pool: Pool) -> None:
-    assert sorted(slots(pool)) == [[str(number), "Unclaimed", "160", "1"] for number in range(1, SLOTS + 1)]
+    unclaimed = [[str(number), "Unclaimed", "160", "1"] for number in range(1, SLOTS + 1)]
+    until(lambda: sorted(slots(pool)) == unclaimed, "the pool has all slots")
     script = "cat in; id -u; ls /tmp /var/lib/condor/execute; touch /tmp/x; sleep 20; cat in >out; exit 4"
     files: dict[str, str | bytes] = {"in": "mine\n"}
     submitted = [
@@ -97,15 +98,16 @@ def test_a_pod_that_is_deleted_gives_back_the_jobs_of_all_its_slots(lab: Lab, ow
 
 
 @pytest.mark.landing
+@pytest.mark.timeout(400)
 def test_after_the_accepting_hours_a_pilot_with_an_idle_slot_runs_its_other_jobs_to_their_ends(
     lab: Lab, owner: str, pool: Pool
 ) -> None:
     name = f"e2e-{owner}-slots-retire"
-    deploy(lab, name, ACCEPT_JOBS_FOR_HOURS="0.015")
+    deploy(lab, name, ACCEPT_JOBS_FOR_HOURS="0.025")
     ending = pool.of_pod(name)
-    submitted = ending.shell("sleep 100; echo done", count=SLOTS - 1)
+    submitted = ending.shell("sleep 140; echo done", count=SLOTS - 1)
     for number in range(SLOTS - 1):
-        done = result(submitted, number, timeout=200)
+        done = result(submitted, number, timeout=260)
         assert (done.code, done.stdout) == (0, b"done\n")
     assert [int(ad["NumJobStarts"]) for ad in ads(submitted)] == [1] * (SLOTS - 1)
     until(lambda: not pilot.runs(lab, name), "the pilot ends when it has no job", AGAIN_SECONDS)

@@ -26,6 +26,7 @@ from tests.e2e.pool import until
 def test_its_last_word_is_one_sentence(lab: Lab, owner: str, environment: Mapping[str, str], words: str) -> None:
     name = f"e2e-{owner}-wrong"
     pilot.delete(lab, name)
+    pilot.delete_events(lab, name)
     try:
         lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, environment)))
         query = ("get", "pod", name, "-n", PILOT_NAMESPACE, "-o")
@@ -56,6 +57,7 @@ def test_a_secret_that_comes_after_the_pod_is_found_within_seconds(lab: Lab, own
     change = {"op": "replace", "path": f"/spec/volumes/{number}/secret/secretName", "value": name}
     here = ("-n", PILOT_NAMESPACE)
     pilot.delete(lab, name)
+    pilot.delete_events(lab, name)
     try:
         lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, {}, {"patches": [pilot.change(change)]})))
         until(lambda: "there is no credential" in _told(lab, name, "NotFit"), "the pilot says what it lacks", 60)

@@ -10,7 +10,8 @@ from tests.runner.tiers import each_day
 ODD_ENDS = r"""
 case $1 in
 0) echo before; exec >&- 2>&-; sleep 1; exit 3 ;;
-1) echo said; setsid sh -c 'trap "" TERM HUP; echo from behind; sleep 300' & sleep 0.3; exit 4 ;;
+1) echo said; setsid sh -c 'trap "" TERM HUP; echo from behind; touch said; sleep 300' &
+    while [ ! -e said ]; do sleep 0.1; done; exit 4 ;;
 2) (sleep 300 &) ; printf 'no newline'; kill -9 $$ ;;
 3) exec <&-; cat; echo "read: $?" ;;
 esac
@@ -29,7 +30,7 @@ def test_output_of_jobs_that_end_in_odd_ways_is_whole_and_does_not_delay_them(po
     assert [event.get("ReturnValue") for event in events] == [3, 4, None, 0]
     assert [files[f"out.{proc}"] for proc in range(3)] == [b"before\n", b"said\nfrom behind\n", b"no newline"]
     assert files["out.3"].startswith(b"read: ")
-    assert not pool.processes()
+    assert not [line for line in pool.processes() if "sleep 300" in line]
 
 
 def test_nobody_needs_output(pool: Pool) -> None:

@@ -246,8 +246,8 @@ def sessions_without_end() -> list[str]:
     held = []
     for one, _ in zip(_sessions(), range(100), strict=False):
         held.append(one)
-        _ask(one, 8, b"sleep 10")
-    time.sleep(8)
+        _ask(one, 8, b"sleep 40")
+    time.sleep(30)
     return []
 
 

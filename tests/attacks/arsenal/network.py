@@ -127,7 +127,7 @@ def engine_by_tcp() -> list[str]:
 def metrics_tell_no_secret() -> list[str]:
     """Search for secrets in the metrics and probes, which everybody in the pod's network can read."""
     words = b"".join(
-        ask(own_address(), 9464, f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        ask(own_address(), 9464, f"GET {path} HTTP/1.0\r\n\r\n".encode(), 20.0)
         for path in ("/metrics", "/healthz", "/readyz")
     )
     assert b"k8spilot_state" in words

@@ -28,6 +28,7 @@ def descriptors() -> list[str]:
 def signals() -> list[str]:
     """To everybody who is not ours; payload-init, which has our uid, only what it must live with."""
     gained = []
+    ancestors = _ancestors()
     for pid in strangers():
         is_init = text(pid, "comm").strip() == "payload-init"
         if is_init:
@@ -35,14 +36,27 @@ def signals() -> list[str]:
             # Where nobody is root, a hang-up is how the engine ends it, and worth as much as SIGKILL.
             if os.environ.get("ATTACK_LEVEL") != "restricted":
                 numbers.append(signal.SIGHUP)
-            for number in numbers:
-                os.kill(pid, number)
-            time.sleep(0.1)
-            os.kill(pid, 0)
+            try:
+                for number in numbers:
+                    os.kill(pid, number)
+                time.sleep(0.1)
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                # Beside a job, as in a plugin, its container may be replaced meanwhile.
+                if pid in ancestors:
+                    raise
         else:
             gained += tries(*((f"{one.name} to {pid}", os.kill, pid, one) for one in DEADLY))
             gained += tries((f"pidfd of {pid}", _kill_by_descriptor, pid))
     return gained
+
+
+def _ancestors() -> set[int]:
+    found, pid = set(), os.getpid()
+    while pid and (fields := text(pid, "stat").rpartition(")")[2].split()):
+        found.add(pid)
+        pid = int(fields[1])
+    return found
 
 
 def _kill_by_descriptor(pid: int) -> None:

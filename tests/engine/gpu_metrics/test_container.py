@@ -267,7 +267,7 @@ async def test_a_sidecar_with_the_claim_measures_and_no_container_is_added(node:
 
 
 async def test_a_sidecar_without_the_claim_is_told_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "_START_SECONDS", 3.0)
+    monkeypatch.setattr(subject, "_START_SECONDS", 10.0)
     found = MonitoredGpus("cdi", (), [["GPU-another"]])
     async with sidecar(node, node.stub.environment), node.measured(found) as metrics:
         await eventually(lambda: node.told, "it is told")

@@ -34,7 +34,7 @@ def closed_stdout(docker: Docker) -> Any:
 
 @script
 def frames(docker: Docker) -> Any:
-    docker.create("sh", "-c", "echo 1; sleep 0.2; echo 2 >&2; sleep 0.2; echo 3; sleep 0.2; exit 9")
+    docker.create("sh", "-c", "echo 1; sleep 1; echo 2 >&2; sleep 1; echo 3; sleep 0.2; exit 9")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(SECONDS)
         connection.connect(str(docker.path))
@@ -80,7 +80,7 @@ def _sockets(pid: int) -> int:
 
 @script
 def logs(docker: Docker) -> Any:
-    docker.create("sh", "-c", "echo out; sleep 0.1; echo err >&2; exit 2", options=LOGGED)
+    docker.create("sh", "-c", "echo out; sleep 1; echo err >&2; exit 2", options=LOGGED)
     docker("start", "-a", docker.name)
     return docker("logs", docker.name).exact, docker("logs", "--tail", "1", docker.name).exact
 
