@@ -92,7 +92,7 @@ async def test_a_silent_watch_of_a_server_with_bookmarks_is_opened_again(place: 
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch is a good one after a moment, and pilots come back over a time that no test waits for."""
     monkeypatch.setattr(watch_pace, "_STEADY_SECONDS", 0.2)
-    monkeypatch.setattr(backoff, "SPREAD_SECONDS", 10_000.0)
+    monkeypatch.setattr(backoff, "SPREAD_SECONDS", 1e9)
 
 
 @pytest.mark.slow

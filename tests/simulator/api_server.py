@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -179,10 +180,15 @@ class ApiServer:
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await runner.setup()
         self._runner = runner
+        held = socket.socket()  # so that nobody else gets the port while the server is away
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        self._port = held.getsockname()[1]
         await self._listen()
         try:
             yield
         finally:
+            held.close()
             assert self._server is not None
             await close_server(self._server)
             self.drop_watches()
@@ -192,8 +198,7 @@ class ApiServer:
         assert self._runner is not None
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._runner.server, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._server = await loop.create_server(self._runner.server, "127.0.0.1", self._port, reuse_address=True)
 
     def _is_asked_for(self, request: web.Request) -> bool:
         metadata = self._metadata
