@@ -49,9 +49,14 @@ async def _watch(folders: Folders, seconds: float = 1.0) -> tuple["asyncio.Task[
     return asyncio.create_task(watching), told
 
 
-async def test_a_daemon_that_answers_is_left_alone(folders: Folders, master: "subprocess.Popen[bytes]") -> None:
-    task, told = await _watch(folders)
-    await asyncio.sleep(1.5)
+@pytest.mark.slow
+@pytest.mark.usefixtures("short")
+async def test_a_daemon_that_answers_is_left_alone(
+    folders: Folders, master: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "_INTERVAL_SECONDS", 0.2)
+    task, told = await _watch(folders, 4.0)  # one answer that is late does nothing yet
+    await asyncio.sleep(3.5)
     assert (master.poll(), told) == (None, [])
     task.cancel()
 
