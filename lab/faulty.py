@@ -5,7 +5,6 @@
 
 import asyncio
 import re
-import socket
 import ssl
 import threading
 import time
@@ -21,6 +20,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from lab.errors import LabError
+from lab.ports import hold_port
 from lab.settings import NODE_ADDRESS
 
 MANIFESTS: Final = r"/v2/.+/manifests/.*"
@@ -179,9 +179,7 @@ class FaultyServer:
         self._over = asyncio.Event()
 
     async def _begin(self) -> None:
-        self._held = socket.socket()  # so that nobody else gets the port while the server is away
-        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind((self._host, 0))
+        self._held = hold_port(self._host)
         self._port = self._held.getsockname()[1]
         self._client = aiohttp.ClientSession(auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None))
         application = web.Application(client_max_size=2**32)

@@ -5,7 +5,7 @@ import pytest
 from lab.errors import LabError
 from lab.jobs import BAD_NEWS
 from tests.attacks.ground import BASELINE_FIRST, RESTRICTED_FIRST, Ground, python
-from tests.e2e.pool import collect, runs, until
+from tests.e2e.pool import WAITS, collect, runs, until
 
 pytestmark = pytest.mark.timeout(400)  # some of the jobs wait for HTCondor's own patience
 
@@ -35,7 +35,7 @@ ENDS_BADLY = {
 @pytest.mark.parametrize("name", ENDS_BADLY)
 def test_no_end_is_forged_by_a_job_that(ground: Ground, name: str) -> None:
     attack = ENDS_BADLY[name]
-    script = f"if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {attack}\nfi\nsleep 1; echo again; exit 5"
+    script = f"if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {attack}\nfi\n{WAITS}echo again; exit 5"
     jobs = ground.alice(script)
     done = collect(jobs, jobs.ended(timeout=120, ignore=BAD_NEWS))
     assert (done.code, done.text) == (5, "again\n")

@@ -16,6 +16,7 @@ from lab.jobs import PATIENCE_S, Event, Jobs, submit
 from lab.oci import Entry, OciImage, Pusher, layer, shell
 from lab.patience import scaled
 from lab.streams import Stream
+from tests.simulator.pod import payload_image
 
 IMAGE_HOLD = 35
 """CONDOR_HOLD_CODE::InvalidDockerImage."""
@@ -31,6 +32,12 @@ No document promises less. A slot that is not fit is so for minutes: for as long
 
 KILLED = 137
 """Exit code of a shell whose container was ended: by SIGKILL."""
+
+WAITS = "sleep 1; "
+"""HTCondor may run a job again that ends before its shadow has seen the input sent (lab/jobs.py, SLOW_SHADOW).
+
+So a job whose starts are counted, or whose claim is to go on, begins with this.
+"""
 
 _SCRIPT = "job.sh"
 
@@ -205,6 +212,14 @@ class Pool:
         how, at = said[1].split()
         assert how == "killed" or not itself, "the container was changed, which kills by itself"
         killed.at = float(at)
+
+    def has_idle_image(self) -> bool:
+        """Whether the spec has the idle image, and the payload container runs it: the image of the pilot container."""
+        pod = self.status()
+        statuses = pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"]
+        payload, own = (next(one for one in statuses if one["name"] == name) for name in ("payload", "pilot"))
+        is_asked_for = "/k8spilot:" in payload_image(pod)
+        return is_asked_for and "running" in payload["state"] and payload["imageID"] == own["imageID"]
 
     def inside(self, script: str) -> str:
         """Run a shell script in the pilot container; return its output."""

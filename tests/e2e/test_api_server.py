@@ -15,6 +15,7 @@ from lab.jobs import BAD_NEWS, Jobs
 from lab.oci import OciImage, Pusher, shell
 from tests.e2e.pool import (
     MATCHED_SECONDS,
+    WAITS,
     Pool,
     ads,
     hold_reason,
@@ -24,7 +25,6 @@ from tests.e2e.pool import (
     slot_takes_a_job_of_bob,
     until,
 )
-from tests.simulator.pod import payload_image
 
 PATIENCE_SECONDS = 15
 """K8SPILOT_PATIENCE_SECONDS of the pod."""
@@ -90,7 +90,7 @@ def test_a_job_that_comes_in_an_outage_goes_back_to_the_queue_and_runs_after_it(
 ) -> None:
     faulty.fails(Fault(path=".*/tags/list", hang=True))
     submitted = pool.shell(
-        "sleep 1; test -s list && echo fine", transfer_input_files=f"http://{faulty.address}/v2/busybox/tags/list"
+        f"{WAITS}test -s list && echo fine", transfer_input_files=f"http://{faulty.address}/v2/busybox/tags/list"
     )
     until(
         lambda: faulty.asked(".*/tags/list"),
@@ -121,7 +121,7 @@ def test_a_slot_without_an_api_server_is_left_alone(pool: Pool, well: FaultyApi)
 
 def test_answers_that_are_lost_bind_no_job_twice(pool: Pool, well: FaultyApi) -> None:
     result(pool.shell("sleep 3"))  # its container is in the pod's status by its end
-    until(lambda: _is_idle(pool), "the payload container is idle")
+    until(pool.has_idle_image, "the payload container is idle")
     before = pool.restarts()
     well.fails(Fault(verb="patch", cut=True, times=1))
     submitted = pool.shell("echo fine; sleep 5")
@@ -130,15 +130,9 @@ def test_answers_that_are_lost_bind_no_job_twice(pool: Pool, well: FaultyApi) ->
     assert result(submitted).stdout == b"fine\n"
 
 
-def _is_idle(pool: Pool) -> bool:
-    pod = pool.status()
-    (payload,) = (one for one in pod["status"]["initContainerStatuses"] if one["name"] == "payload")
-    return "/k8spilot:" in payload_image(pod) and "k8spilot" in payload["image"] and "running" in payload["state"]
-
-
 def test_a_right_that_the_pilot_has_lost_holds_no_job(pool: Pool, well: FaultyApi) -> None:
     # Else the change to the idle image may be refused first: the slot would take no job at all.
-    until(lambda: _is_idle(pool), "the payload container is idle")
+    until(pool.has_idle_image, "the payload container is idle")
     well.fails(Fault(verb="patch", status=403, error=("Forbidden", NO_RIGHT)))
     submitted = pool.shell("echo fine")
     submitted.wait("JobEvictedEvent", "ShadowExceptionEvent", timeout=PATIENCE_SECONDS + 45, ignore=BAD_NEWS)

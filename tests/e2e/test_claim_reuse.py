@@ -9,7 +9,7 @@ import pytest
 from lab.api import Lab
 from lab.jobs import BAD_NEWS, Jobs
 from lab.levels import NAMESPACES, Level
-from tests.e2e.pool import Pool, cpu_seconds, result, until
+from tests.e2e.pool import WAITS, Pool, cpu_seconds, result, until
 from tests.runner.pilots import Configuration
 
 REUSE: Final = {"K8SPILOT_REUSE": "true", "K8SPILOT_IDLE_AFTER_SECONDS": "60"}
@@ -18,8 +18,6 @@ CONFIGURATIONS: Final = {
     "restricted": Configuration("reuse", REUSE),
 }
 WRITES: Final = "echo left >/tmp/left; echo left >/dev/shm/left; (sleep 300 >/dev/null 2>&1 &); "
-WAITS: Final = "sleep 1; "
-"""A claim ends where a job ends before its shadow has seen the end of the input transfer (lab/jobs.py, SLOW_SHADOW)."""
 LOOKS: Final = "ls -A /tmp /dev/shm | grep left; ps -o args | grep '[s]leep 300'; "
 
 

@@ -14,7 +14,6 @@ from lab.pilot import SUPERVISOR
 from lab.settings import PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, until
 from tests.gpus import GOLDEN, OPTIONS, skip_without_start
-from tests.simulator.pod import payload_image
 
 LOOK = """
 env | grep -E '^(CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|_CONDOR_AssignedGPUs)='
@@ -217,15 +216,7 @@ def test_a_pod_without_gpus_says_nothing_of_them(pool: Pool) -> None:
 
 def test_the_probe_runs_by_hand_in_the_payload_container_too(gpus: Pool) -> None:
     until(lambda: gpus.of_slot("State") == "Unclaimed", "the slot is free", 60)
-
-    def idle_image_runs() -> bool:
-        pod = gpus.status()
-        statuses = pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"]
-        payload, own = (next(one for one in statuses if one["name"] == name) for name in ("payload", "pilot"))
-        is_asked_for = "/k8spilot:" in payload_image(pod)
-        return is_asked_for and "running" in payload["state"] and payload["imageID"] == own["imageID"]
-
-    until(idle_image_runs, "the idle image is back", 60)
+    until(gpus.has_idle_image, "the idle image is back", 60)
     until(lambda: "idle" in gpus.inside("k8spilot status || true"), "no job is there", 60)
     command = ("k8spilot", "gpu", "probe", "--limit", "nvidia.com/gpu-cdi=2")
     text = gpus.lab.kubectl("exec", "-n", PILOT_NAMESPACE, gpus.pod, "-c", "payload", "--", *command)

@@ -22,7 +22,7 @@ from lab.oci import Pusher
 from lab.registries import faulty_registry
 from lab.settings import Settings
 from tests.e2e.on_signal import CODE, OUTPUT, OnSignal
-from tests.e2e.pool import MATCHED_SECONDS, Images, Pool, ads, result, until
+from tests.e2e.pool import MATCHED_SECONDS, WAITS, Images, Pool, ads, result, until
 from tests.runner.tiers import each_day
 
 pytestmark = [pytest.mark.disruptive, pytest.mark.timeout(400)]
@@ -49,8 +49,6 @@ PATIENCE: Final = {REMOVED: {"K8SPILOT_PATIENCE_SECONDS": "20"}}
 """This pilot gives up soon on what may pass: its job's moment needs no patience."""
 DEFAULT_PATIENCE_SECONDS: Final = 120
 DEPLOYED_AT_A_TIME = 3
-WAITS: Final = "sleep 1; "
-"""HTCondor may run a job again that ends before its shadow has seen the input sent (lab/jobs.py, SLOW_SHADOW)."""
 
 
 @pytest.fixture(scope="module")

@@ -107,16 +107,12 @@ def test_a_refused_image_is_an_event_on_the_pod_and_the_last_fault(lab: Lab, own
         jobs.wait_in_pool(lab, own.pod)
         held = own.submit({"container_image": own.image("there-is-none")})
         reason = hold_reason(held, IMAGE_HOLD)
-        until(lambda: _is_told_of(lab, own.pod, "ImageRefused", "there-is-none"), "the Event is there")
+        until(lambda: _told(lab, own.pod, "ImageRefused", "there-is-none"), "the Event is there")
         fault = status(own)["last_fault"]
         assert fault["what"] == "ImageRefused"
         assert fault["words"].rstrip(".").rpartition(": ")[2] in reason
     finally:
         pilot.discard(lab, own.pod)
-
-
-def _is_told_of(lab: Lab, name: str, reason: str, words: str) -> bool:
-    return any(one["reason"] == reason and words in one["message"] for one in events(lab, name))
 
 
 def test_a_pilots_life_is_told_in_events(lab: Lab, owner: str) -> None:
@@ -148,8 +144,8 @@ def _counts(lab: Lab, name: str, reason: str) -> list[int]:
     return [one["count"] for one in events(lab, name) if one["reason"] == reason]
 
 
-def _told(lab: Lab, name: str, reason: str) -> bool:
-    return reason in {one["reason"] for one in events(lab, name)}
+def _told(lab: Lab, name: str, reason: str, words: str = "") -> bool:
+    return any(one["reason"] == reason and words in one["message"] for one in events(lab, name))
 
 
 def _status(lab: Lab, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from lab.jobs import BAD_NEWS
 from lab.oci import BUSYBOX, CONFIG, LAYER, MANIFEST, Entry, OciImage, Pusher, digest_of, layer, shell
 from lab.settings import PILOT_NAMESPACE
-from tests.e2e.pool import MATCHED_SECONDS, Pool, ads, hold_reason, result, until
+from tests.e2e.pool import MATCHED_SECONDS, WAITS, Pool, ads, hold_reason, result, until
 
 ALONE = "an environment without a value"
 """CRI-O ends at it, so that a pilot of such a node does not bind the image."""
@@ -179,7 +179,7 @@ def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pu
     finally:
         pool.lab.kubectl("delete", "pod", pod, "-n", PILOT_NAMESPACE, "--grace-period=0", "--force", "--wait=false")
     assert result(_job(pool, known.replace(":known@", "@"), Story(image()))).text == "fine\n"
-    jobs = _job(pool, _tag(reference), Story(image(), "sleep 1; echo fine"))
+    jobs = _job(pool, _tag(reference), Story(image(), f"{WAITS}echo fine"))
     assert result(jobs).text == "fine\n"
     assert ads(jobs)[0]["NumShadowStarts"] == 1
 

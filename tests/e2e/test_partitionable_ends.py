@@ -12,7 +12,7 @@ from lab.jobs import BAD_NEWS, Jobs, submit
 from lab.pod_processes import hit, uid_of
 from lab.settings import CENTRAL_MANAGER, POOL_NAMESPACE
 from tests.e2e.partitionable import CGROUP, CONTAINERS, CPUS, MEMORY_MB, deploy, running, slots
-from tests.e2e.pool import MATCHED_SECONDS, Pool, ads, is_left_alone, result, until
+from tests.e2e.pool import MATCHED_SECONDS, WAITS, Pool, ads, is_left_alone, result, until
 from tests.e2e.size_looks import Containers
 
 pytestmark = pytest.mark.timeout(600)
@@ -131,7 +131,7 @@ def test_jobs_of_a_pod_that_is_deleted_leave_it_within_the_grace_period_and_comp
         "requirements": f"ifThenElse((NumJobStarts ?: 0) == 0, {where(name)}, {where(pool.pod)})",
         **SMALL,
     }
-    script = f'#!/bin/sh\n! grep -q "{name}" "$_CONDOR_MACHINE_AD" || sleep 600\nsleep 1\necho elsewhere\n'
+    script = f'#!/bin/sh\n! grep -q "{name}" "$_CONDOR_MACHINE_AD" || sleep 600\n{WAITS}echo elsewhere\n'
     with submit(lab, "alice", commands, files={"job.sh": script}, count=CONTAINERS) as submitted:
         leave_and_complete(here, submitted)
 

@@ -15,7 +15,7 @@ from lab.api import Lab
 from lab.errors import NothingToHitError
 from lab.jobs import BAD_NEWS, Jobs
 from lab.settings import PILOT_NAMESPACE
-from tests.e2e.pool import Pool, ads, result, runs, slot_takes_a_job_of_bob, until
+from tests.e2e.pool import WAITS, Pool, ads, result, runs, slot_takes_a_job_of_bob, until
 from tests.runner.tiers import each_day
 
 AGAIN_SECONDS = 60.0
@@ -32,7 +32,7 @@ KILLED = (
 )
 """Messages of containerd, runc and CRI-O for a start of a container whose first process was killed."""
 
-LONG_ONCE = "grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && sleep 300; sleep 1; echo done"
+LONG_ONCE = f"grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD && sleep 300; {WAITS}echo done"
 """However long it takes to hit a job's first run: that does not end before."""
 
 
@@ -75,11 +75,6 @@ def _payload(pool: Pool) -> dict[str, Any]:
     return next(dict(one) for one in statuses if one["name"] == "payload")
 
 
-def _is_idle(pool: Pool) -> bool:
-    payload = _payload(pool)
-    return "k8spilot" in payload["image"] and "running" in payload["state"]
-
-
 def _started(pool: Pool) -> float:
     """When the payload container that runs was started, by the kubelet's clock: seconds since the epoch."""
     return datetime.fromisoformat(_payload(pool)["state"]["running"]["startedAt"]).timestamp()
@@ -99,7 +94,7 @@ def test_a_job_whose_payload_init_is_killed_runs_again(pool: Pool) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_container_that_is_killed_before_it_starts_costs_its_job_the_kubelets_pause(pool: Pool) -> None:
-    until(lambda: _is_idle(pool), "no container but the job's is about to be made", AGAIN_SECONDS)
+    until(pool.has_idle_image, "no container but the job's is about to be made", AGAIN_SECONDS)
     with pod_faults.next_container_killed(pool.lab, pool.pod) as killed:
         event = pool.shell("exit 7").ended(timeout=120)
         assert killed(1)
@@ -119,7 +114,7 @@ def test_a_job_whose_payload_init_is_stopped_can_be_removed_and_the_next_does_no
 
 
 def test_a_bind_over_a_payload_init_that_stands_still_does_not_wait_for_the_grace_period(pool: Pool) -> None:
-    until(lambda: _is_idle(pool), "the idle image runs", AGAIN_SECONDS)
+    until(pool.has_idle_image, "the idle image runs", AGAIN_SECONDS)
     with pod_faults.payload_init_frozen(pool.lab, pool.pod):
         slot_takes_a_job_of_bob(pool, AGAIN_SECONDS)
         assert _last_bind_seconds(pool) < FAR_LESS_THAN_GRACE_SECONDS
@@ -129,9 +124,9 @@ def test_an_unbind_over_a_payload_init_that_stands_still_does_not_wait_for_the_g
     for _ in range(5):  # the unbind begins a moment after the job, and may be over before anything can be stopped
         ended = pool.shell("true").ended()
         with suppress(NothingToHitError), pod_faults.payload_init_frozen(pool.lab, pool.pod):
-            if _is_idle(pool):  # it was over: what stands still is the idle image's
+            if pool.has_idle_image():  # it was over: what stands still is the idle image's
                 continue
-            until(lambda: _is_idle(pool), "the idle image runs", AGAIN_SECONDS)
+            until(pool.has_idle_image, "the idle image runs", AGAIN_SECONDS)
             assert _started(pool) - ended.at < FAR_LESS_THAN_GRACE_SECONDS
             return
     pytest.fail("the job's payload-init was never there to be stopped")

@@ -5,15 +5,14 @@ import time
 import pytest
 
 from lab.jobs import BAD_NEWS, Jobs
-from tests.e2e.pool import Pool, ads, until
+from tests.e2e.pool import WAITS, Pool, ads, until
 
 JOB_DURATION, EXECUTE_DURATION, POLICY = 46, 47, 3
 """Hold codes: CONDOR_HOLD_CODE::JobDurationExceeded, JobExecuteExceeded, JobPolicy."""
 
-ONCE = """
-if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {first}; fi
-sleep 1
-echo again
+ONCE = f"""
+if grep -qi '^NumJobStarts = 0' $_CONDOR_JOB_AD; then {{first}}; fi
+{WAITS}echo again
 """
 
 
@@ -60,7 +59,7 @@ def test_periodic_expressions_hold_release_vacate_and_remove_a_running_job(pool:
 
 def test_on_exit_expressions_see_the_exit_code_and_the_signal(pool: Pool) -> None:
     jobs = pool.shell(
-        ONCE.format(first="sleep 1; [ $1 = 0 ] && exit 3; kill -9 $$"),
+        ONCE.format(first=f"{WAITS}[ $1 = 0 ] && exit 3; kill -9 $$"),
         count=2,
         on_exit_hold="ExitBySignal == False && ExitCode =?= 3",
         on_exit_hold_reason='"so it ended"',
@@ -76,7 +75,7 @@ def test_on_exit_expressions_see_the_exit_code_and_the_signal(pool: Pool) -> Non
 def test_a_failed_job_is_tried_again_as_often_as_it_asks_for(pool: Pool) -> None:
     codes = [5, 7, 9, 255]
     jobs = pool.shell(
-        f"sleep 1; set -- $1 {' '.join(map(str, codes))}; shift $(($1 + 1)); exit $1",
+        f"{WAITS}set -- $1 {' '.join(map(str, codes))}; shift $(($1 + 1)); exit $1",
         count=len(codes),
         max_retries="1",
         success_exit_code="7",

@@ -1,32 +1,21 @@
 """An engine with an open port, its metrics, and the Events of its pod."""
 
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 
+from lab.ports import hold_port
 from tests.engine.rings import Simulated, eventually, simulated
 from tests.simulator.programs import Programs
-
-
-@contextmanager
-def free_port() -> Iterator[int]:
-    """A port that nobody else gets meanwhile: it stays bound here, which an engine that listens there does not mind.
-
-    Sockets with SO_REUSEADDR, which asyncio sets, share a port of which one listens (socket(7)).
-    """
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield int(held.getsockname()[1])
 
 
 @asynccontextmanager
 async def observed(programs: Programs, **settings: Any) -> AsyncIterator[tuple[Simulated, str]]:
     """An engine whose port is open, and its address."""
-    with free_port() as port:
+    with hold_port() as held:
+        port = held.getsockname()[1]
         async with simulated(programs, metrics_port=port, **settings) as engine:
             await eventually(lambda: is_open(port))
             yield engine, f"http://127.0.0.1:{port}"

@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import json
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from aiohttp import web
 
 from k8spilot.common.aio import close_server
 from k8spilot.model.quantity import quantity
+from lab.ports import hold_port
 
 Pod = dict[str, Any]
 _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
@@ -180,19 +180,16 @@ class ApiServer:
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
         await runner.setup()
         self._runner = runner
-        held = socket.socket()  # so that nobody else gets the port while the server is away
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        self._port = held.getsockname()[1]
-        await self._listen()
-        try:
-            yield
-        finally:
-            held.close()
-            assert self._server is not None
-            await close_server(self._server)
-            self.drop_watches()
-            await runner.cleanup()
+        with hold_port() as held:
+            self._port = held.getsockname()[1]
+            await self._listen()
+            try:
+                yield
+            finally:
+                assert self._server is not None
+                await close_server(self._server)
+                self.drop_watches()
+                await runner.cleanup()
 
     async def _listen(self) -> None:
         assert self._runner is not None
