@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from k8spilot.common import pilot_api
 from lab.patience import scaled
 from tests.engine.client import Client
 from tests.simulator.api_server import ApiServer
@@ -101,6 +102,12 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
 async def patched(simulator: Simulated) -> bool:
     """Whether the pilot has changed its pod."""
     return simulator.cluster.server.requests["patch"] > 0
+
+
+async def is_starting(engine: Client) -> bool:
+    """Whether a start has been requested, and waits for the pod's status."""
+    found = (await engine.ask("GET", pilot_api.STATUS, version="")).json
+    return bool(found["slots"][0]["state"] == "preparing")
 
 
 def read(path: Path) -> str:

@@ -229,7 +229,7 @@ async def test_a_job_that_is_killed_while_nobody_tells_the_status_ends_at_once(p
     await asyncio.sleep(0.5)
     assert not starting.done()
     await engine.call("POST", f"/containers/{name}/kill", params={"signal": "TERM"})
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):  # the status would be waited for over a minute
         assert (await starting).status == 204
     state = (await engine.inspect(name))["State"]
     assert (state["Running"], state["ExitCode"]) == (False, 143)
@@ -277,8 +277,9 @@ async def test_a_patch_that_arrives_when_the_job_runs_does_not_restart_it(place:
     place.api.fails(Fault(verb="patch", hang=True, times=1))
     job = await running(engine)
     starts = list(engine.cluster.kubelet.starts)
+    patches = engine.cluster.server.requests["patch"]
     place.is_well()  # lets the first one through, long after the second
-    await eventually(lambda: so(engine.cluster.server.requests["patch"] == 2))
+    await eventually(lambda: so(engine.cluster.server.requests["patch"] > patches))
     await ends_well(job)
     assert engine.cluster.kubelet.starts == starts
 

@@ -98,6 +98,13 @@ async def _slot(
         yield found
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine, what answers takes longer than usual."""
+    monkeypatch.setattr(reuse, "_RENEW_SECONDS", 60.0)
+    monkeypatch.setattr(reuse, "_TENANT_SECONDS", 60.0)
+
+
 @pytest.fixture
 async def slot(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Slot]:
     """One whose containers are reused."""

@@ -10,9 +10,7 @@ from k8spilot.model.payload_state import PayloadEvent
 from k8spilot.payload.run import Run
 from k8spilot.payload.state_machine import PayloadMachine
 from tests.engine.client import unique_name
-from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, simulated
-from tests.simulator.node import Timing
-from tests.simulator.programs import Programs
+from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, is_starting
 
 LABEL = "org.htcondorproject=True"
 
@@ -250,14 +248,16 @@ async def test_what_htcondor_sends_is_accepted(engine: Engine) -> None:
 
 
 @pytest.mark.slow
-async def test_rm_while_start_waits_ends_start(programs: Programs) -> None:
-    async with simulated(programs, timing=Timing(status=1.0)) as simulator:
+async def test_rm_while_start_waits_ends_start(simulator: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as withheld:
+        withheld.setattr(simulator.cluster.kubelet, "_show_running", lambda: None)  # which start waits for
         name = await simulator.create(simulator.image("busybox"), "true")
         starting = asyncio.create_task(simulator.ask("POST", f"/containers/{name}/start"))
+        await eventually(lambda: is_starting(simulator))
         await simulator.begin_wait(name)
         await simulator.remove(name)
         assert "removed" in (await starting).message
-        assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
+    assert (await simulator.shell(simulator.image("busybox"), "exit 4")).code == 4
 
 
 async def test_a_removal_at_the_moment_of_the_end_comes_after_the_end(

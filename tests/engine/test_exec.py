@@ -84,9 +84,12 @@ async def _gone(engine: Engine, command: str) -> bool:
 
 
 async def test_it_ends_with_the_job(engine: Engine) -> None:
-    job = await engine.begin_shell(engine.image("busybox"), "echo ready; sleep 0.5; exit 3")
+    job = await engine.begin_shell(
+        engine.image("busybox"), "echo ready; until test -e /tmp/begun; do sleep 0.05; done; exit 3"
+    )
     await job.until_output(b"ready")
-    result, session = await asyncio.gather(job.result(), engine.exec(job.name, "sleep", "62"))
+    session_script = "touch /tmp/begun; exec sleep 62"
+    result, session = await asyncio.gather(job.result(), engine.exec(job.name, "sh", "-c", session_script))
     assert result.code == 3
     assert session.code == 137
     assert "sleep 62" not in await engine.processes()

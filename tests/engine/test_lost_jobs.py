@@ -8,12 +8,12 @@ import pytest
 
 from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from k8spilot.docker import store
-from tests.engine.client import Client
-from tests.engine.rings import Simulated, eventually
+from tests.engine.client import Client, Job
+from tests.engine.rings import SANDBOX, Simulated, eventually
 
 LABELS = {"org.htcondorproject": "True"}
 NAME = "HTCJob1_0_slot1_PID1"
-KILL = "echo ready; sleep 0.2; kill -KILL $PPID; sleep 60"
+KILL = f"until [ -e {SANDBOX}/go ]; do sleep 0.1; done; kill -KILL $PPID; sleep 60"
 
 
 @pytest.fixture
@@ -36,13 +36,20 @@ def vacated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+async def begin_killer(door: Client, simulator: Simulated) -> Job:
+    """Start a job that kills payload-init, but not before its start has been reported."""
+    job = await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
+    (simulator.cluster.volumes.execute / "go").touch()  # a signal to the job would be taken for its removal
+    return job
+
+
 async def state(door: Client) -> dict[str, object]:
     answer = await door.ask("GET", f"/containers/{NAME}/json")
     return dict(answer.json["State"]) if answer.status == 200 else {}
 
 
 async def test_a_lost_job_ends_by_htcondors_own_kill(vacated: list[str], door: Client, simulator: Simulated) -> None:
-    job = await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
+    job = await begin_killer(door, simulator)
 
     async def is_asked() -> bool:
         return "vacate" in vacated
@@ -82,7 +89,7 @@ async def test_a_job_that_htcondor_does_not_kill_is_lost_after_some_time(
 ) -> None:
     if end == "time":
         monkeypatch.setattr(store, "_VACATE_SECONDS", 0.3)
-    job = await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
+    job = await begin_killer(door, simulator)
 
     async def is_asked() -> bool:
         return "vacate" in vacated
@@ -118,7 +125,7 @@ async def test_a_job_that_has_gone_meanwhile_is_not_vacated_late(
             dropped.set()
 
     monkeypatch.setattr(RemoteStartdAd, "_request", request)
-    await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
+    await begin_killer(door, simulator)
     async with asyncio.timeout(10):
         await asked.wait()
         await door.remove(NAME)
@@ -126,7 +133,7 @@ async def test_a_job_that_has_gone_meanwhile_is_not_vacated_late(
 
 
 async def test_where_htcondor_cannot_be_asked_the_job_is_lost_at_once(door: Client, simulator: Simulated) -> None:
-    job = await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
+    job = await begin_killer(door, simulator)
     async with asyncio.timeout(5):
         assert "no result" in (await job.result()).error
     assert await state(door) == {}

@@ -6,9 +6,7 @@ import psutil
 import pytest
 
 from k8spilot.payload.scrub.from_pilot import Leftovers
-from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, patched, simulated
-from tests.simulator.node import Timing
-from tests.simulator.programs import Programs
+from tests.engine.rings import SANDBOX, Engine, Simulated, eventually, is_starting, patched
 
 MEGABYTE = 1 << 20
 
@@ -89,20 +87,26 @@ async def test_a_job_of_htcondor_whose_client_dies_has_no_result(engine: Engine)
 
 
 @pytest.mark.slow
-async def test_a_job_whose_client_dies_before_it_is_released_never_runs(programs: Programs) -> None:
-    async with simulated(programs, timing=Timing(status=1.0)) as engine:
-        proof = engine.cluster.volumes.execute / "it-ran"
-        script, labels = f"touch {SANDBOX}/{proof.name}", {"org.htcondorproject": "True"}
-        name = await engine.create(engine.image("busybox"), "sh", "-c", script, Labels=labels)
-        attached = await engine.attach(name)
-        starting = asyncio.create_task(engine.ask("POST", f"/containers/{name}/start"))
-        await asyncio.sleep(0.2)
+async def test_a_job_whose_client_dies_before_it_is_released_never_runs(
+    simulator: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet, proof = simulator.cluster.kubelet, simulator.cluster.volumes.execute / "it-ran"
+    script, labels = f"touch {SANDBOX}/{proof.name}", {"org.htcondorproject": "True"}
+    show_running = kubelet._show_running
+    with monkeypatch.context() as withheld:
+        withheld.setattr(kubelet, "_show_running", lambda: None)  # which a job waits for before its release
+        name = await simulator.create(simulator.image("busybox"), "sh", "-c", script, Labels=labels)
+        attached = await simulator.attach(name)
+        starting = asyncio.create_task(simulator.ask("POST", f"/containers/{name}/start"))
+        await eventually(lambda: is_starting(simulator))
         await attached.close()
-        assert (await starting).status != 204
-        assert (await engine.ask("GET", f"/containers/{name}/json")).status == 500
-        await engine.remove(name)
-        assert (await engine.shell(engine.image("busybox"), "exit 3", Labels=labels)).code == 3
-        assert not proof.exists()
+        async with asyncio.timeout(30):  # a start that goes on waits for a minute
+            assert (await starting).status != 204
+    show_running()  # this releases it no more
+    assert (await simulator.ask("GET", f"/containers/{name}/json")).status == 500
+    await simulator.remove(name)
+    assert (await simulator.shell(simulator.image("busybox"), "exit 3", Labels=labels)).code == 3
+    assert not proof.exists()
 
 
 async def test_the_next_job_of_htcondor_takes_the_place_of_one_that_it_has_lost(engine: Engine) -> None:

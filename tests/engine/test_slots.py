@@ -13,7 +13,6 @@ from k8spilot.kube.own_pod import Sidecar
 from k8spilot.payload.binding import binder
 from tests.engine.client import Client
 from tests.engine.rings import Simulated, eventually, several_slots
-from tests.simulator.node import Timing
 from tests.simulator.pod import payload_image
 from tests.simulator.programs import Programs
 
@@ -63,8 +62,10 @@ async def test_the_pilots_own_socket_names_the_slots_sockets(slots: list[Simulat
 async def test_a_job_that_kills_all_that_it_can_kills_no_neighbour(slots: list[Simulated]) -> None:
     neighbour = await slots[1].begin_shell(slots[1].image("busybox"), "echo ready; sleep 3; exit 7")
     await neighbour.until_output(b"ready")
-    killer = await slots[0].begin_shell(slots[0].image("debian"), "echo ready; sleep 0.3; kill -KILL -1; sleep 60")
-    await killer.until_output(b"ready")  # its start is reported by then
+    script = "trap 'kill -KILL -1' USR1; echo ready; while :; do sleep 0.1; done"
+    killer = await slots[0].begin_shell(slots[0].image("debian"), script)
+    await killer.until_output(b"ready")
+    await killer.kill("USR1")  # not before its start is reported
     assert (await killer.result()).error
     await slots[0].remove(killer.name)
     assert (await slots[0].shell(slots[0].image("busybox"), "exit 3")).code == 3
@@ -93,24 +94,30 @@ async def test_the_next_job_of_a_slot_removes_what_its_last_one_left_and_nothing
 async def test_a_job_whose_neighbours_image_is_pulled_for_long_starts_when_the_node_shows_it(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binder, "_CONFIRM_SECONDS", 1.0)
-    monkeypatch.setattr(binder, "_AGAIN_SECONDS", 1.0)
     monkeypatch.setattr(kubelet_work, "_LONG_SECONDS", 0.2)
-    async with several_slots(programs, 2, timing=Timing(status=0.5)) as slots:
-        pulled = slots[0].cluster.kubelets[0].hold(slots[0].image("debian").partition(":")[0])
-        starting = asyncio.create_task(slots[1].begin_shell(slots[1].image("busybox"), "exit 7"))
-        await eventually(lambda: has_run(slots[1]))
-        neighbour = asyncio.create_task(slots[0].shell(slots[0].image("debian"), "exit 3"))
-        await asyncio.sleep(4.0)
-        assert not starting.done()
+    async with several_slots(programs, 2) as slots:
+        cluster = slots[0].cluster
+        pulled = cluster.kubelets[0].hold(slots[0].image("debian").rpartition(":")[0])
+        show_running = cluster.kubelets[1]._show_running
+        with monkeypatch.context() as limits:
+            limits.setattr(binder, "_CONFIRM_SECONDS", 1.0)
+            limits.setattr(binder, "_AGAIN_SECONDS", 1.0)
+            limits.setattr(cluster.kubelets[1], "_show_running", lambda: None)  # before the pull, it would be shown
+            name = await slots[1].create(slots[1].image("busybox"), "sh", "-c", "exit 7")
+            neighbour = asyncio.create_task(slots[0].shell(slots[0].image("debian"), "exit 3"))
+            await eventually(lambda: is_pulling(slots[0]))
+            show_running()  # when the pull ends
+            starting = asyncio.create_task(slots[1].start(name))
+            await asyncio.sleep(4.0)
+            assert not starting.done()
         pulled.set()
         assert (await (await starting).result()).code == 7
         assert (await neighbour).code == 3
 
 
-async def has_run(slot: Simulated) -> bool:
-    """Whether the second payload container was changed."""
-    return len(slot.cluster.kubelets[1].starts) > 1
+async def is_pulling(slot: Simulated) -> bool:
+    """Whether the kubelet of the first payload container is about to pull, or does."""
+    return slot.cluster.kubelets[0].container is None
 
 
 @pytest.mark.slow

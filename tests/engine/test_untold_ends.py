@@ -40,7 +40,7 @@ async def test_a_container_that_ends_in_a_long_outage_has_no_result(
 async def test_a_job_that_is_removed_when_nobody_tells_how_it_ended_frees_the_slot_at_once(place: Place) -> None:
     job, engine = await _killed_for_memory(place)
     await asyncio.sleep(0.2)
-    async with asyncio.timeout(2):  # HTCondor takes docker for hung when `docker rm` lasts for two minutes
+    async with asyncio.timeout(10):  # HTCondor takes docker for hung when `docker rm` lasts for two minutes
         await engine.remove(job.name)
     await job.result()
 

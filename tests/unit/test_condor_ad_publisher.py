@@ -112,12 +112,12 @@ async def test_a_name_whose_time_is_over_is_withdrawn_while_another_is_avoided(m
     ads = PublishedAds(ad, cast("Any", None))
     listener = AdPublisher(ads, 1)
     withdrawing = asyncio.create_task(ads.withdraw_avoided())
-    monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.5)
     await listener.unavailable(Reference.parse("a.example/x"), ImageNotNow("no answer", "registry"))
-    monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 0.6)
+    monkeypatch.setattr(avoided_images, "_FIRST_SECONDS", 2.0)
     await listener.unavailable(Reference.parse("b.example/x"), ImageNotNow("no answer", "registry"))
     found: list[Value] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not found or found[-1] is not None:
             ad.changed.clear()
             found.append(ad.told["K8SAvoidedImages"])

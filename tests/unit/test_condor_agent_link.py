@@ -21,6 +21,7 @@ from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
 from k8spilot.supervisor.plan import DONE, FACTS
 from tests.unit.condor_reads import settings as known_settings
+from tests.unit.test_condor_log_follower import observe_followers
 from tests.waiting import eventually
 
 END_OF_STARTD = "The STARTD (pid 17) exited with status 0"
@@ -106,7 +107,10 @@ async def test_without_htcondor_nothing_is_told_and_all_is_when_it_comes(setting
 
 
 @pytest.mark.slow
-async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, folders: Folders) -> None:
+async def test_the_engine_hears_what_htcondors_daemons_log(
+    settings: Settings, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reading = observe_followers(monkeypatch)
     heard: list[tuple[str, str]] = []
 
     async def handle_line(log: str, line: str) -> None:
@@ -116,7 +120,7 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
     slot.handle_line = handle_line
     async with engine(slot, settings.socket), agent(settings, folders) as (signals, _):
         await eventually(lambda: slot.is_connected)
-        await asyncio.sleep(0.3)  # tail(1) begins at the end of the file
+        await eventually(is_reading)  # from the end of the file on
         with (folders.log / "MasterLog").open("a") as log:
             log.write("something\n")
         await eventually(lambda: ("MasterLog", "something") in heard)
@@ -127,8 +131,9 @@ async def test_the_engine_hears_what_htcondors_daemons_log(settings: Settings, f
 
 
 async def test_an_agent_that_is_told_to_end_reads_and_sends_the_last_lines_first(
-    settings: Settings, folders: Folders
+    settings: Settings, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    is_reading = observe_followers(monkeypatch)
     heard: list[tuple[str, str]] = []
     told = "11/27/26 23:08:07 Got SIGTERM. Performing graceful shutdown."
     why = "11/27/26 23:08:07 No resources have been claimed for 15 seconds"
@@ -141,7 +146,7 @@ async def test_an_agent_that_is_told_to_end_reads_and_sends_the_last_lines_first
     idle = replace(settings, accept_idle_minutes=0.25)
     async with engine(slot, settings.socket), agent(idle, folders) as (_, running):
         await eventually(lambda: slot.is_connected)
-        await asyncio.sleep(0.3)  # reading begins at the end of the file
+        await eventually(is_reading)  # from the end of the file on
         with (folders.log / "MasterLog").open("a") as log:
             log.write(f"{told}\n")
         await eventually(lambda: ("MasterLog", told) in heard)
@@ -178,9 +183,12 @@ async def test_the_engine_hears_of_the_pool_whenever_it_connects_and_when_htcond
         await hear_of_one_engine()
 
 
-async def test_the_reason_of_an_end_is_left_for_the_supervisor(settings: Settings, folders: Folders) -> None:
+async def test_the_reason_of_an_end_is_left_for_the_supervisor(
+    settings: Settings, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reading = observe_followers(monkeypatch)
     async with agent(settings, folders):
-        await asyncio.sleep(0.3)  # nothing tells that it reads
+        await eventually(is_reading)
         with (folders.log / "StartLog").open("a") as log:
             log.write("11/25/26 13:39:32.820 (pid:35) (D_ALWAYS) No resources have been claimed for 1800 seconds\n")
         await eventually(folders.end_reason.exists)

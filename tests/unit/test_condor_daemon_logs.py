@@ -17,12 +17,16 @@ import pytest
 from k8spilot.condor.daemons import logs
 from k8spilot.condor.daemons.logs import copy_logs, end_of_startd, masked, startd_has_ended, startd_runs
 from k8spilot.condor.folders import Folders
+from tests.unit.test_condor_log_follower import observe_followers
+from tests.waiting import eventually
 
 END = "The STARTD (pid 36) exited with status"
 
 
 @pytest.fixture
-async def handled_lines(tmp_path: Path) -> AsyncIterator["asyncio.Queue[tuple[str, str]]"]:
+async def handled_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator["asyncio.Queue[tuple[str, str]]"]:
     lines: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     folders = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
     folders.log.mkdir(parents=True)
@@ -31,8 +35,9 @@ async def handled_lines(tmp_path: Path) -> AsyncIterator["asyncio.Queue[tuple[st
     async def handle_line(log: str, line: str) -> None:
         lines.put_nowait((log, line))
 
+    is_waiting = observe_followers(monkeypatch)
     task = asyncio.create_task(copy_logs(folders, handle_line))
-    await asyncio.sleep(0.3)  # nothing tells that it has begun
+    await eventually(is_waiting)
     yield lines
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -89,7 +94,7 @@ async def test_a_line_has_htcondors_severity_and_one_time(
     ]
 
 
-async def test_the_last_lines_before_the_end_are_handled(tmp_path: Path) -> None:
+async def test_the_last_lines_before_the_end_are_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = Folders(execute_volume=tmp_path / "execute", root=tmp_path)
     folders.log.mkdir(parents=True)
     (folders.log / "MasterLog").write_text("of the last time\n")
@@ -98,9 +103,10 @@ async def test_the_last_lines_before_the_end_are_handled(tmp_path: Path) -> None
     async def handle_line(log: str, line: str) -> None:
         handled.append((log, line))
 
+    is_waiting = observe_followers(monkeypatch)
     ending = asyncio.Event()
     following = asyncio.create_task(copy_logs(folders, handle_line, ending=ending))
-    await asyncio.sleep(0.3)
+    await eventually(is_waiting)
     for name, lines in (("MasterLog", "one\ntwo\n"), ("StartLog", "three\n")):
         with (folders.log / name).open("a") as file:
             file.write(lines)

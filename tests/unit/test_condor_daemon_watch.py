@@ -15,6 +15,8 @@ from k8spilot.condor.daemons.watch import DaemonWatch
 from k8spilot.condor.folders import Folders
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from tests.unit.condor_reads import settings as known_settings
+from tests.unit.test_condor_log_follower import observe_followers
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -50,12 +52,13 @@ def watch(folders: Folders, report: Callable[[str, str], Awaitable[None]], **opt
 
 @pytest.mark.parametrize("watches_processes", [False, True])
 async def test_a_defect_in_the_handling_of_a_line_ends_nothing_and_the_line_is_read_again(
-    folders: Folders, watches_processes: bool, caplog: pytest.LogCaptureFixture
+    folders: Folders, watches_processes: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    is_waiting = observe_followers(monkeypatch)
     reports = Reports(fails=True)
     daemons = watch(folders, reports, watches_processes=watches_processes)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks, daemons.running(tasks, include_existing=False):
-        await asyncio.sleep(0.3)  # nothing tells that it has begun
+        await eventually(is_waiting)
         (folders.log / "MasterLog").write_text("one\n")
         assert [await reports.lines.get() for _ in range(2)] == ["one", "one"]
     assert "The reader of HTCondor's logs failed; this is a defect of k8spilot. It restarts." in caplog.text

@@ -69,7 +69,7 @@ def run(programs: Programs, *arguments: str) -> "subprocess.CompletedProcess[byt
 )
 def test_an_answer_is_printed(tmp_path: Path, programs: Programs, answer: bytes, said: bytes) -> None:
     with engine(tmp_path, answer) as asked:
-        done = run(programs, "get", asked.path, "/k8spilot/x", "5")
+        done = run(programs, "get", asked.path, "/k8spilot/x", "20")
     assert (done.returncode, done.stdout, done.stderr) == (0, said, b"")
     assert asked.requests == [b"GET /k8spilot/x HTTP/1.0\r\nHost: k8spilot\r\n\r\n"]
 
@@ -98,7 +98,7 @@ def test_an_engine_that_comes_later_is_waited_for(tmp_path: Path, programs: Prog
 def test_what_the_engine_refuses_is_not_asked_again(tmp_path: Path, programs: Programs, status: str) -> None:
     answer = f'HTTP/1.0 {status}\r\nContent-Type: text\r\n\r\n{{"message": "no job can start"}}\nmore'.encode()
     with engine(tmp_path, answer, WHOLE) as asked:
-        done = run(programs, "get", asked.path, "/x", "5")
+        done = run(programs, "get", asked.path, "/x", "20")
     assert (done.returncode, done.stdout, len(asked.requests)) == (1, b"", 1)
     words = f'k8spilot: the engine at {asked.path} answers HTTP/1.0 {status}: {{"message": "no job can start"}}\n'
     assert done.stderr.decode() == words

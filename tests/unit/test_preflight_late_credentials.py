@@ -16,6 +16,7 @@ from k8spilot.kube.client import Access
 from k8spilot.preflight import late_credentials
 from k8spilot.settings import Settings
 from tests.unit.test_condor_folders import idtoken
+from tests.waiting import eventually
 
 SETTINGS = Settings(pod_name="pilot", pod_namespace="pilots", services=("engine",))
 
@@ -66,7 +67,7 @@ async def test_the_kubelet_is_made_to_look_for_a_secret_that_has_come(
 ) -> None:
     monkeypatch.setattr(late_credentials, "_REMIND_SECONDS", 0.05)
     waiting = asyncio.create_task(late_credentials.come(SETTINGS, pod.folders, 20))
-    await asyncio.sleep(0.3)
+    await eventually(lambda: len(pod.costs) >= 3)
     assert not waiting.done()
     pod.secret = idtoken(sub="pilot")
     assert await waiting
