@@ -294,14 +294,17 @@ class Client:
         """Start a script of /bin/sh."""
         return await self.begin(image, "sh", "-c", script, **options)
 
-    async def begin_stopping(self, image: str, then: str = "exec sleep 60", **options: Any) -> Job:
-        """Start a job; when its start has been reported, it stops payload-init (SIGSTOP), and goes on with `then`."""
-        script = (
-            f"trap 'kill -STOP $PPID; echo stopped; {then}' USR1; trap '' TERM; echo ready; while :; do sleep 0.1; done"
-        )
-        job = await self.begin_shell(image, script, **options)
+    async def begin_attack(self, image: str, attack: str, **options: Any) -> Job:
+        """Start a job that runs `attack` once its start has been reported: payload-init cannot report it after that."""
+        wait = "trap told=1 USR1; echo ready; until [ $told ]; do sleep 0.1; done"
+        job = await self.begin_shell(image, f"{wait}; {attack}", **options)
         await job.until_output(b"ready")
         await job.kill("USR1")
+        return job
+
+    async def begin_stopping(self, image: str, then: str = "exec sleep 60", **options: Any) -> Job:
+        """Start a job that stops payload-init (SIGSTOP), ignores SIGTERM, and goes on with `then`."""
+        job = await self.begin_attack(image, f"trap '' TERM; kill -STOP $PPID; echo stopped; {then}", **options)
         await job.until_output(b"stopped")
         return job
 

@@ -17,6 +17,8 @@ from tests.simulator.programs import Programs
 
 SANDBOX: Final = "/var/lib/condor/execute"
 """The folder that the payload container shares with HTCondor."""
+UNTIL_GO: Final = f"until [ -e {SANDBOX}/go ]; do sleep 0.1; done; "
+"""A job waits for `Simulated.go`. The engine takes a signal to a job of HTCondor for the job's removal."""
 
 
 class Engine(Client, ABC):
@@ -49,6 +51,11 @@ class Simulated(Engine):
     def __init__(self, cluster: Cluster, slot: int = 0) -> None:
         super().__init__(cluster.settings.slots[slot].socket)
         self.cluster = cluster
+
+    @property
+    def go(self) -> Path:
+        """The file for which `UNTIL_GO` waits."""
+        return self.cluster.volumes.execute / "go"
 
     def image(self, name: str) -> str:
         """As in the lab."""

@@ -40,15 +40,6 @@ true
 """
 
 
-async def _begin_attack(engine: Engine, image: str, attack: str) -> Job:
-    """Start a job that runs `attack` once its start has been reported: payload-init may be dead after that."""
-    wait = "trap told=1 USR1; echo ready; until [ $told ]; do sleep 0.1; done"
-    job = await engine.begin_shell(engine.image(image), f"{wait}; {attack}")
-    await job.until_output(b"ready")
-    await job.kill("USR1")
-    return job
-
-
 async def _is_lost(engine: Engine, job: Job) -> None:
     """Nothing says that the job has a result."""
     result = await job.result()
@@ -78,7 +69,7 @@ async def test_a_fork_that_never_stops_ends_with_its_job(engine: Engine) -> None
 
 
 async def test_a_job_that_kills_payload_init_has_no_result(engine: Engine) -> None:
-    job = await _begin_attack(engine, "busybox", "kill -KILL $PPID; sleep 60; exit 0")
+    job = await engine.begin_attack(engine.image("busybox"), "kill -KILL $PPID; sleep 60; exit 0")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 
@@ -98,7 +89,7 @@ async def test_a_job_that_kills_payload_init_before_it_can_report_is_lost_and_no
 
 
 async def test_a_job_that_kills_everything_it_can_has_no_result(engine: Engine) -> None:
-    job = await _begin_attack(engine, "busybox", "trap '' TERM; kill -KILL -1; exit 0")
+    job = await engine.begin_attack(engine.image("busybox"), "trap '' TERM; kill -KILL -1; exit 0")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 
@@ -162,7 +153,7 @@ async def test_a_forged_connection_is_turned_away_and_changes_nothing(engine: En
 
 async def test_a_forged_connection_in_place_of_a_killed_payload_init_is_no_result(engine: Engine) -> None:
     script = "kill KILL => $ARGV[0];" + FORGE + "exit 0;"
-    job = await _begin_attack(engine, "debian", f"exec perl -e '{script}' $PPID")
+    job = await engine.begin_attack(engine.image("debian"), f"exec perl -e '{script}' $PPID")
     await _is_lost(engine, job)
     await _next_job_is_fine(engine)
 

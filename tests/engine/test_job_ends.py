@@ -17,14 +17,12 @@ from k8spilot.payload.scrub.from_pilot import PilotScrubber
 from k8spilot.payload_init.channel import Channel
 from k8spilot.payload_init.terminals import Terminals
 from tests.engine.client import Job
-from tests.engine.rings import SANDBOX, Simulated, eventually, simulated
+from tests.engine.rings import UNTIL_GO, Simulated, eventually, simulated
 from tests.simulator.programs import Programs
 
 _IMAGES = itertools.cycle(["busybox", "debian"])
-GO = "go"
-WAIT = f"until [ -e {SANDBOX}/{GO} ]; do sleep 0.1; done"
-KILL = f"{WAIT}; kill -KILL -1"
-HANG_UP = f"trap '' HUP; {WAIT}; kill -HUP $PPID; sleep 60"
+KILL = f"{UNTIL_GO}kill -KILL -1"
+HANG_UP = f"trap '' HUP; {UNTIL_GO}kill -HUP $PPID; sleep 60"
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +49,10 @@ def name_of(job: str) -> str:
 
 async def fate(engine: Simulated, script: str, owner: str, job: str = "12.0") -> str:
     """The reason for which HTCondor holds the job; empty if it goes back to the queue."""
-    run, go = await begin(engine, script, owner, job), engine.cluster.volumes.execute / GO
-    go.touch()  # the start has been reported; a signal to the job would be taken for its removal
+    run = await begin(engine, script, owner, job)
+    engine.go.touch()
     await run.result()
-    go.unlink()
+    engine.go.unlink()
     answer = await engine.ask("GET", f"/containers/{run.name}/json")
     state = answer.json["State"] if answer.status == 200 else None
     await engine.remove(run.name)

@@ -9,11 +9,11 @@ import pytest
 from k8spilot.condor.ads.agent_link import RemoteStartdAd
 from k8spilot.docker import store
 from tests.engine.client import Client, Job
-from tests.engine.rings import SANDBOX, Simulated, eventually
+from tests.engine.rings import UNTIL_GO, Simulated, eventually
 
 LABELS = {"org.htcondorproject": "True"}
 NAME = "HTCJob1_0_slot1_PID1"
-KILL = f"until [ -e {SANDBOX}/go ]; do sleep 0.1; done; kill -KILL $PPID; sleep 60"
+KILL = f"{UNTIL_GO}kill -KILL $PPID; sleep 60"
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def vacated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def begin_killer(door: Client, simulator: Simulated) -> Job:
     """Start a job that kills payload-init, but not before its start has been reported."""
     job = await door.begin_shell(simulator.image("busybox"), KILL, name=NAME, Labels=LABELS)
-    (simulator.cluster.volumes.execute / "go").touch()  # a signal to the job would be taken for its removal
+    simulator.go.touch()
     return job
 
 

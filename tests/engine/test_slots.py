@@ -62,10 +62,7 @@ async def test_the_pilots_own_socket_names_the_slots_sockets(slots: list[Simulat
 async def test_a_job_that_kills_all_that_it_can_kills_no_neighbour(slots: list[Simulated]) -> None:
     neighbour = await slots[1].begin_shell(slots[1].image("busybox"), "echo ready; sleep 3; exit 7")
     await neighbour.until_output(b"ready")
-    script = "trap 'kill -KILL -1' USR1; echo ready; while :; do sleep 0.1; done"
-    killer = await slots[0].begin_shell(slots[0].image("debian"), script)
-    await killer.until_output(b"ready")
-    await killer.kill("USR1")  # not before its start is reported
+    killer = await slots[0].begin_attack(slots[0].image("debian"), "kill -KILL -1; sleep 60")
     assert (await killer.result()).error
     await slots[0].remove(killer.name)
     assert (await slots[0].shell(slots[0].image("busybox"), "exit 3")).code == 3

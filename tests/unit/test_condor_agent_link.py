@@ -21,7 +21,7 @@ from k8spilot.model.pool_state import LOG, PoolState
 from k8spilot.settings import Settings
 from k8spilot.supervisor.plan import DONE, FACTS
 from tests.unit.condor_reads import settings as known_settings
-from tests.unit.test_condor_log_follower import observe_followers
+from tests.unit.observed_follower import observe_followers
 from tests.waiting import eventually
 
 END_OF_STARTD = "The STARTD (pid 17) exited with status 0"

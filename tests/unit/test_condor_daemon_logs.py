@@ -17,7 +17,7 @@ import pytest
 from k8spilot.condor.daemons import logs
 from k8spilot.condor.daemons.logs import copy_logs, end_of_startd, masked, startd_has_ended, startd_runs
 from k8spilot.condor.folders import Folders
-from tests.unit.test_condor_log_follower import observe_followers
+from tests.unit.observed_follower import observe_followers
 from tests.waiting import eventually
 
 END = "The STARTD (pid 36) exited with status"

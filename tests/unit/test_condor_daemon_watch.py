@@ -15,7 +15,7 @@ from k8spilot.condor.daemons.watch import DaemonWatch
 from k8spilot.condor.folders import Folders
 from k8spilot.model.pool_state import LOG as POOL_LOG
 from tests.unit.condor_reads import settings as known_settings
-from tests.unit.test_condor_log_follower import observe_followers
+from tests.unit.observed_follower import observe_followers
 from tests.waiting import eventually
 
 

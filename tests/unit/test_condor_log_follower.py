@@ -5,58 +5,21 @@ import errno
 import gc
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import pytest
 from asyncinotify import Inotify
 
-from k8spilot.condor.daemons import log_follower, logs
+from k8spilot.condor.daemons import log_follower
 from k8spilot.condor.daemons.log_follower import LogFollower
+from tests.unit.observed_follower import ObservedFollower
 from tests.waiting import eventually
 
 NAME = "StartLog"
 Lines = asyncio.Queue[bytes]
-
-
-class _Change(asyncio.Event):
-    """Change of a log, which tells whether its reader has come to wait for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_awaited = False
-
-    async def wait(self) -> Literal[True]:
-        self.is_awaited = True
-        return await super().wait()
-
-
-class ObservedFollower(LogFollower):
-    """A follower that tells when it has passed by what was there. All that is written later is new."""
-
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
-        super().__init__(folder, names)
-        self._observed = {name: _Change() for name in self._changed}
-        self._changed.update(self._observed)
-
-    @property
-    def waits(self) -> bool:
-        """Whether each log has been read to its end, or found missing."""
-        return all(change.is_awaited for change in self._observed.values())
-
-
-def observe_followers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """Make `copy_logs` use observed followers; what is returned tells whether the latest of them waits."""
-    followers: list[ObservedFollower] = []
-
-    def follower(folder: Path, names: Iterable[str]) -> ObservedFollower:
-        followers.append(ObservedFollower(folder, names))
-        return followers[-1]
-
-    monkeypatch.setattr(logs, "LogFollower", follower)
-    return lambda: bool(followers) and followers[-1].waits
 
 
 @asynccontextmanager

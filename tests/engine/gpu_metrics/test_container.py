@@ -14,6 +14,7 @@ import pytest
 from k8spilot.common.errors import ClusterRefused
 from k8spilot.gpu.monitoring import metrics_container as subject
 from k8spilot.gpu.monitoring.device_access import DeviceRequest
+from k8spilot.gpu.monitoring.meter import Gpu
 from k8spilot.gpu.monitoring.metrics_container import MonitoredGpus
 from lab.gpu import nvml
 from tests.engine.gpu_metrics.node import TWO, UUIDS, Node, driver, eventually, write
@@ -65,11 +66,7 @@ async def test_a_peak_between_two_messages_is_seen(node: Node) -> None:
         assert metrics.meter is not None
         reader, first = metrics.meter.reader(), metrics.meter.gpus[UUIDS[0]]
         for _ in range(5):  # a busy machine may let the sampler wait for all of one peak
-            before = first.known
-            async with asyncio.timeout(20):
-                # After a message, the next one follows in half a second.
-                while first.known == before:  # noqa: ASYNC110 -- nothing tells of it
-                    await asyncio.sleep(0.02)
+            await _next_message(first)  # another one follows in half a second
             write(node.stub, driver(used_bytes=70_000 * nvml.MIB))
             await asyncio.sleep(0.25)
             write(node.stub, driver(used_bytes=10 * nvml.MIB))
@@ -77,6 +74,11 @@ async def test_a_peak_between_two_messages_is_seen(node: Node) -> None:
             if {one.peak for one in reader.read()} == {70_000 * nvml.MIB}:
                 return
     pytest.fail("no peak was seen")
+
+
+async def _next_message(gpu: Gpu) -> None:
+    known = gpu.known
+    await eventually(lambda: gpu.known > known, "a message")
 
 
 async def test_an_engine_that_starts_again_goes_on_with_the_same_container(node: Node) -> None:

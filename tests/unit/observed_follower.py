@@ -1,0 +1,49 @@
+"""Followers of HTCondor's logs that tell when they wait for new lines."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from k8spilot.condor.daemons import logs
+from k8spilot.condor.daemons.log_follower import LogFollower
+
+
+class _Change(asyncio.Event):
+    """Change of a log, which tells whether its reader has come to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = False
+
+    async def wait(self) -> Literal[True]:
+        self.is_awaited = True
+        return await super().wait()
+
+
+class ObservedFollower(LogFollower):
+    """A follower that tells when it has passed by what was there. All that is written later is new."""
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        super().__init__(folder, names)
+        self._observed = {name: _Change() for name in self._changed}
+        self._changed.update(self._observed)
+
+    @property
+    def waits(self) -> bool:
+        """Whether each log has been read to its end, or found missing."""
+        return all(change.is_awaited for change in self._observed.values())
+
+
+def observe_followers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Make `copy_logs` use observed followers; what is returned tells whether the latest of them waits."""
+    followers: list[ObservedFollower] = []
+
+    def follower(folder: Path, names: Iterable[str]) -> ObservedFollower:
+        followers.append(ObservedFollower(folder, names))
+        return followers[-1]
+
+    monkeypatch.setattr(logs, "LogFollower", follower)
+    return lambda: bool(followers) and followers[-1].waits
