@@ -12,16 +12,18 @@ import tempfile
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from lab.command_line import exit_code
 from lab.patience import scaled
+from lab.settings import CHECKOUT
 from tests.runner import ORDERS, plugin, table, times
+from tests.runner.process_group import run_group
 from tests.runner.tiers import LANDING
 
-CHECKOUT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = CHECKOUT / "build"
 
 WORKERS: Final = 6
@@ -79,11 +81,14 @@ def _show_times(file: Path) -> int:
 
 
 def _session(workers: int, seconds: int, options: Sequence[str], log: Path | None = None) -> int:
-    """Run pytest once, with the lab beside it if a test needs it; interrupt it after its limit, scaled `seconds`."""
+    """Run pytest once, with the lab beside it if a test needs it; return its exit status.
+
+    It is interrupted after its limit, scaled `seconds`. Raises KeyboardInterrupt, after the session's end, if this
+    process is interrupted.
+    """
     seconds = round(scaled(seconds))
     own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
-    limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds + END_SECONDS)]
-    command = [*limit, sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs
+    command = [sys.executable, "-u", "-m", "pytest", *own]  # what it says is read while it runs
     with tempfile.TemporaryDirectory(prefix="k8spilot-lab-up-") as folder, ExitStack() as files:
         # Each worker imports all tests: with their bytecode kept that takes 3.6 s of a core, and 8.6 s without.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(BUILD / "pycache")}
@@ -91,9 +96,7 @@ def _session(workers: int, seconds: int, options: Sequence[str], log: Path | Non
         environment[plugin.LAB_OUTCOME] = str(Path(folder) / "outcome.json")
         output = None if log is None else files.enter_context(log.open("wb"))
         errors = None if log is None else subprocess.STDOUT
-        return subprocess.run(
-            command, cwd=CHECKOUT, env=environment, stdout=output, stderr=errors, check=False
-        ).returncode
+        return run_group(command, seconds + END_SECONDS, cwd=CHECKOUT, env=environment, stdout=output, stderr=errors)
 
 
 def _many(asked: argparse.Namespace) -> int:
@@ -103,19 +106,20 @@ def _many(asked: argparse.Namespace) -> int:
     failed: defaultdict[str, list[int]] = defaultdict(list)
     statuses = []
     part = asked.part or ("" if asked.everything or asked.options else f"not {LANDING}")
-    for run in range(1, asked.times + 1):
-        log, junit = folder / f"{run}.log", folder / f"{run}.xml"
-        own = [f"--junitxml={junit}", _times_in(folder / f"{run}.json"), *asked.options]
-        statuses.append(_session(asked.workers, asked.seconds, [*_only(part), *own], log))
-        for test in _failures(junit):
-            failed[test].append(run)
-        last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
-        print(f"run {run} of {asked.times}: status {statuses[-1]}: {last}", flush=True)
+    with suppress(KeyboardInterrupt):  # the runs before it count
+        for run in range(1, asked.times + 1):
+            log, junit = folder / f"{run}.log", folder / f"{run}.xml"
+            own = [f"--junitxml={junit}", _times_in(folder / f"{run}.json"), *asked.options]
+            statuses.append(_session(asked.workers, asked.seconds, [*_only(part), *own], log))
+            for test in _failures(junit):
+                failed[test].append(run)
+            last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
+            print(f"run {run} of {asked.times}: status {statuses[-1]}: {last}", flush=True)
     good = statuses.count(0)
     runs = sorted(failed.items(), key=lambda one: (-len(one[1]), one[0]))
     if runs:
         table.show("Failures", ("test", "times", "runs"), [(a, str(len(b)), ", ".join(map(str, b))) for a, b in runs])
-    print(f"{good} of {asked.times} runs without a failure ({shlex.quote(str(folder))})")
+    print(f"{good} of {len(statuses)} runs without a failure ({shlex.quote(str(folder))})")
     return 0 if good == asked.times else 1
 
 
@@ -142,4 +146,4 @@ def _failures(junit: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code("tests", main))
