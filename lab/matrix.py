@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lab import node
+from lab.process_group import KILL_SECONDS, run_group
 from lab.settings import (
     CHECKOUT,
     HTCONDOR,
@@ -177,14 +178,14 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str], name: str) ->
     """Run a program of this Python; its output goes into build/matrix/. Return its exit status."""
     _FOLDER.mkdir(parents=True, exist_ok=True)
     with (_FOLDER / f"{name}.log").open("wb") as log:
-        return subprocess.run(
+        return run_group(
             [sys.executable, *arguments],
+            kill_seconds=KILL_SECONDS + 15,  # the runner of the tests has the same limit for its session
             cwd=CHECKOUT,
             env={**os.environ, **environment},
             stdout=log,
             stderr=subprocess.STDOUT,
-            check=False,
-        ).returncode
+        )
 
 
 if __name__ == "__main__":

@@ -12,16 +12,16 @@ import tempfile
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from lab.command_line import exit_code
 from lab.patience import scaled
+from lab.process_group import run_group
 from lab.settings import CHECKOUT
 from tests.runner import ORDERS, plugin, table, times
-from tests.runner.process_group import run_group
 from tests.runner.tiers import LANDING
 
 BUILD: Final = CHECKOUT / "build"
@@ -83,8 +83,8 @@ def _show_times(file: Path) -> int:
 def _session(workers: int, seconds: int, options: Sequence[str], log: Path | None = None) -> int:
     """Run pytest once, with the lab beside it if a test needs it; return its exit status.
 
-    It is interrupted after its limit, scaled `seconds`. Raises KeyboardInterrupt, after the session's end, if this
-    process is interrupted.
+    It ends itself after scaled `seconds`, and is interrupted END_SECONDS later. Raises KeyboardInterrupt after the
+    session's end if this process was interrupted.
     """
     seconds = round(scaled(seconds))
     own = ["--numprocesses", str(workers), "--session-timeout", str(seconds), "--durations", "15", *options]
@@ -106,7 +106,7 @@ def _many(asked: argparse.Namespace) -> int:
     failed: defaultdict[str, list[int]] = defaultdict(list)
     statuses = []
     part = asked.part or ("" if asked.everything or asked.options else f"not {LANDING}")
-    with suppress(KeyboardInterrupt):  # the runs before it count
+    try:
         for run in range(1, asked.times + 1):
             log, junit = folder / f"{run}.log", folder / f"{run}.xml"
             own = [f"--junitxml={junit}", _times_in(folder / f"{run}.json"), *asked.options]
@@ -115,11 +115,13 @@ def _many(asked: argparse.Namespace) -> int:
                 failed[test].append(run)
             last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
             print(f"run {run} of {asked.times}: status {statuses[-1]}: {last}", flush=True)
-    good = statuses.count(0)
-    runs = sorted(failed.items(), key=lambda one: (-len(one[1]), one[0]))
-    if runs:
-        table.show("Failures", ("test", "times", "runs"), [(a, str(len(b)), ", ".join(map(str, b))) for a, b in runs])
-    print(f"{good} of {len(statuses)} runs without a failure ({shlex.quote(str(folder))})")
+    finally:  # an interrupted series shows its whole runs
+        good = statuses.count(0)
+        runs = sorted(failed.items(), key=lambda one: (-len(one[1]), one[0]))
+        if runs:
+            rows = [(name, str(len(found)), ", ".join(map(str, found))) for name, found in runs]
+            table.show("Failures", ("test", "times", "runs"), rows)
+        print(f"{good} of {len(statuses)} runs without a failure ({shlex.quote(str(folder))})")
     return 0 if good == asked.times else 1
 
 
