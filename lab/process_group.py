@@ -27,8 +27,8 @@ def run_group(
     """Run a program, with `options` of Popen; return its exit status, or 124 if it exceeded `limit` seconds.
 
     Its process group is interrupted (SIGINT) at the limit and when this process gets SIGINT, SIGTERM, SIGHUP or
-    SIGQUIT. It is killed `kill_seconds` later (more than 1), or at the next such signal. Raises KeyboardInterrupt after the
-    program's end if this process got a signal. Only the main thread can call it.
+    SIGQUIT. It is killed `kill_seconds` later (more than 1), or at the next such signal. Raises KeyboardInterrupt
+    after the program's end if this process got a signal. Only the main thread can call it.
     """
     interruption = asyncio.Event()
     with asyncio.Runner() as runner:
