@@ -295,7 +295,7 @@ class Client:
         return await self.begin(image, "sh", "-c", script, **options)
 
     async def begin_attack(self, image: str, attack: str, **options: Any) -> Job:
-        """Start a job that runs `attack` once its start has been reported: payload-init cannot report it after that."""
+        """Start a job that runs `attack` once payload-init has reported its start."""
         wait = "trap told=1 USR1; echo ready; until [ $told ]; do sleep 0.1; done"
         job = await self.begin_shell(image, f"{wait}; {attack}", **options)
         await job.until_output(b"ready")

@@ -18,7 +18,10 @@ from tests.simulator.programs import Programs
 SANDBOX: Final = "/var/lib/condor/execute"
 """The folder that the payload container shares with HTCondor."""
 UNTIL_GO: Final = f"until [ -e {SANDBOX}/go ]; do sleep 0.1; done; "
-"""A job waits for `Simulated.go`. The engine takes a signal to a job of HTCondor for the job's removal."""
+"""Beginning of a job's script, which waits for `Simulated.go`.
+
+A signal cannot take its place: the engine takes a signal to a job of HTCondor for the job's removal.
+"""
 
 
 class Engine(Client, ABC):

@@ -1,4 +1,4 @@
-"""Followers of HTCondor's logs that tell when they wait for new lines."""
+"""Followers of HTCondor's logs that record whether they wait for new lines."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from k8spilot.condor.daemons.log_follower import LogFollower
 
 
 class _Change(asyncio.Event):
-    """Change of a log, which tells whether its reader has come to wait for it."""
+    """Event for a change of a log, which records whether the reader waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class _Change(asyncio.Event):
 
 
 class ObservedFollower(LogFollower):
-    """A follower that tells when it has passed by what was there. All that is written later is new."""
+    """A follower that says whether it has passed the old lines. It reports all lines that are written after that."""
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
         super().__init__(folder, names)
@@ -38,7 +38,7 @@ class ObservedFollower(LogFollower):
 
 
 def observe_followers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """Make `copy_logs` use observed followers; what is returned tells whether the latest of them waits."""
+    """Make `copy_logs` use observed followers; return a function that says whether the latest follower waits."""
     followers: list[ObservedFollower] = []
 
     def follower(folder: Path, names: Iterable[str]) -> ObservedFollower:
