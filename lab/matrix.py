@@ -180,7 +180,7 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str], name: str) ->
     with (_FOLDER / f"{name}.log").open("wb") as log:
         return run_group(
             [sys.executable, *arguments],
-            kill_seconds=KILL_SECONDS + 15,  # the runner of the tests has the same limit for its session
+            kill_seconds=KILL_SECONDS + 15,  # the runner of the tests kills its session after KILL_SECONDS
             cwd=CHECKOUT,
             env={**os.environ, **environment},
             stdout=log,

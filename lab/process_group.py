@@ -1,4 +1,4 @@
-"""A program in a process group of its own, which a person or a time limit interrupts as a whole.
+"""A program in a process group of its own. A time limit, or a signal to this process, interrupts the whole group.
 
 subprocess.run kills its program a quarter of a second after Ctrl-C. A program that cleans up needs longer.
 """
@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from k8spilot.common.aio import first_of, named, readable
 
 EXCEEDED: Final = 124
-"""Exit status of a program that exceeded its limit, as of timeout(1)."""
+"""Exit status of a program that exceeded its limit, as timeout(1) has it."""
 KILL_SECONDS: Final = 45.0
-"""From the interruption of a program to its kill. `.ci/run` kills a minute after it interrupts."""
+"""Time from the interruption of a group to its kill. `.ci/run` kills a minute after it interrupts."""
 _DOUBLED_SECONDS: Final = 1.0
 """Within this time, several signals are one interruption: make passes on a SIGTERM that its group got, too."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -30,65 +32,44 @@ def run_group(
     SIGQUIT. It is killed `kill_seconds` later (more than 1), or at the next such signal. Raises KeyboardInterrupt
     after the program's end if this process got a signal. Only the main thread can call it.
     """
-    interruption = asyncio.Event()
+    signalled = asyncio.Event()
     with asyncio.Runner() as runner:
         for number in _SIGNALS:
-            # nohup has SIGHUP ignored, and the program runs on. A shell has SIGINT ignored for what it starts with &.
+            # nohup ignores SIGHUP so that the program runs on. A shell ignores SIGINT for all that it starts with &.
             if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
-                runner.get_loop().add_signal_handler(number, interruption.set)
+                runner.get_loop().add_signal_handler(number, signalled.set)
         program = subprocess.Popen(command, process_group=0, **options)
-        is_within_limit = runner.run(_end(program, interruption, limit, kill_seconds))
+        cause = runner.run(_end(program, signalled, limit, kill_seconds))
         status = program.wait()
-    if interruption.is_set():
+    if cause == "interrupted":
         raise KeyboardInterrupt
-    return status if is_within_limit else EXCEEDED
+    return EXCEEDED if cause == "the time limit is exceeded" else status
 
 
 async def _end(
-    program: subprocess.Popen[bytes], interruption: asyncio.Event, limit: float | None, kill_seconds: float
-) -> bool:
-    """Wait for the program's end, and bring it about where necessary; return whether it ended within its limit.
-
-    `interruption` is set afterwards if there was one.
-    """
+    program: subprocess.Popen[bytes], signalled: asyncio.Event, limit: float | None, kill_seconds: float
+) -> Literal["ended", "interrupted", "the time limit is exceeded"]:
+    """Wait for the program's end; interrupt and kill its group where necessary. Return the cause of the end."""
     # A pidfd tells the end of the leader without reaping it: until then no other group can have its number.
-    pidfd = os.pidfd_open(program.pid)
-    ended = asyncio.create_task(_readable(pidfd), name="the program's end")
-    await _first(ended, interruption, limit)
+    ended = named(readable(os.pidfd_open(program.pid)))
+    await _first(ended, signalled, limit)
     if ended.done():
-        return True
-    is_interrupted = interruption.is_set()
+        return "interrupted" if signalled.is_set() else "ended"
+    cause: Literal["interrupted", "the time limit is exceeded"]
+    cause = "interrupted" if signalled.is_set() else "the time limit is exceeded"
     os.killpg(program.pid, signal.SIGINT)
-    _explain("interrupted" if is_interrupted else "the time limit is exceeded", kill_seconds)
-    await asyncio.wait([ended], timeout=_DOUBLED_SECONDS)
-    interruption.clear()
-    await _first(ended, interruption, kill_seconds - _DOUBLED_SECONDS)
-    os.killpg(program.pid, signal.SIGKILL)
-    if is_interrupted:
-        interruption.set()
-    return is_interrupted
-
-
-def _explain(why: str, kill_seconds: float) -> None:
-    words = f"{why}: waiting up to {kill_seconds:.0f} s until all is cleaned up; Ctrl-C kills at once"
+    words = f"{cause}: waiting up to {kill_seconds:.0f} s until all is cleaned up; Ctrl-C kills at once"
     with suppress(OSError):  # the terminal may be gone, or the program that reads this
         print(f"\n{words}", file=sys.stderr, flush=True)
+    await first_of(ended, seconds=_DOUBLED_SECONDS)
+    signalled.clear()
+    await _first(ended, signalled, kill_seconds - _DOUBLED_SECONDS)
+    os.killpg(program.pid, signal.SIGKILL)
+    return "interrupted" if signalled.is_set() else cause
 
 
-async def _readable(descriptor: int) -> None:
-    """Wait until the descriptor is readable, and close it."""
-    readable = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(descriptor, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-
-
-async def _first(ended: asyncio.Task[None], interruption: asyncio.Event, seconds: float | None) -> None:
+async def _first(ended: asyncio.Task[None], signalled: asyncio.Event, seconds: float | None) -> None:
     """Wait for the program's end, a signal, or the end of the time."""
-    waiting = asyncio.create_task(interruption.wait(), name="interruption")
-    await asyncio.wait([ended, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiting = named(signalled.wait())
+    await first_of(ended, waiting, seconds=seconds)
     waiting.cancel()

@@ -171,14 +171,14 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float = GRACE_S) -> Non
     alive = list(processes)
     if grace_s > 0:
         _signal(alive, signal.SIGTERM)
-        alive = _wait(alive, grace_s)
+        alive = wait(alive, grace_s)
     _signal(alive, signal.SIGKILL)
-    stuck = [process.pid for process in _wait(alive, GRACE_S)]
+    stuck = [process.pid for process in wait(alive, GRACE_S)]
     if stuck:
         raise LabError(f"processes {stuck} of the lab do not end even when killed; see what they wait for")
 
 
-def _wait(processes: list[psutil.Process], patience_s: float) -> list[psutil.Process]:
+def wait(processes: list[psutil.Process], patience_s: float) -> list[psutil.Process]:
     """Return the processes that have not ended after `patience_s` seconds; a zombie counts as ended."""
     deadline = time.monotonic() + patience_s
     while True:

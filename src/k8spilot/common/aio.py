@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
@@ -134,6 +135,17 @@ async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until a descriptor is readable, and close it. A pidfd is, once its process has ended (pidfd_open(2))."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def is_set(future: asyncio.Future[Any]) -> bool:

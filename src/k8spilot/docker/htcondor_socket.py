@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from k8spilot.common.aio import first_of, side_by_side
+from k8spilot.common.aio import first_of, readable, side_by_side
 from k8spilot.common.errors import PilotError, Refused
 from k8spilot.docker.container import Container
 from k8spilot.docker.create_request.options import LABEL, short
@@ -95,7 +95,6 @@ async def follow_starter(store: ContainerStore, container: Container) -> None:
 
 async def _ended(pid: int) -> None:
     """Wait until a process of the pod has ended."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -103,9 +102,4 @@ async def _ended(pid: int) -> None:
     except OSError as error:  # no descriptor is left: the next job's starter requests the removal
         logger.warning("Process %d cannot be followed: %s.", pid, error.strerror)
         await asyncio.Event().wait()  # until the container is removed
-    loop.add_reader(process, ended.set)  # a pidfd is readable after its process has ended (pidfd_open(2))
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(process)
-        os.close(process)
+    await readable(process)
