@@ -61,9 +61,11 @@ def pods(lab: Lab, owner: str) -> Iterator[Mapping[str, str]]:
         lab_jobs.wait_in_pool(lab, names[moment])
 
     with ThreadPoolExecutor(DEPLOYED_AT_A_TIME) as threads:
-        [*threads.map(deploy, MOMENTS)]
-        yield names
-        [*threads.map(lambda name: pilot.delete(lab, name), names.values())]
+        try:
+            [*threads.map(deploy, MOMENTS)]
+            yield names
+        finally:  # an interruption may come while they are deployed
+            [*threads.map(lambda name: pilot.delete(lab, name), names.values())]
 
 
 @dataclass
