@@ -11,7 +11,7 @@ from lab.errors import LabError
 from lab.images import Images
 from lab.levels import ENGINES, NAMESPACES, Level
 from lab.progress import Progress
-from lab.settings import Settings
+from lab.settings import SESSION_LABEL, Settings
 from lab.shell import run
 
 
@@ -41,6 +41,11 @@ class Lab:
     def namespace(self) -> str:
         """Namespace of the pilots."""
         return NAMESPACES[self.level]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of what is deployed in a session of tests, which removes what has them at its end."""
+        return {SESSION_LABEL: self.settings.session} if self.settings.session else {}
 
     @property
     def containers(self) -> tuple[str, ...]:

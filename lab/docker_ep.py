@@ -46,10 +46,12 @@ def deploy(lab: Lab, name: str = "docker-ep", cpus: int = 4) -> None:
         files[f"{number}-{source}.conf"] = Template((FOLDER / f"{source}.conf").read_text()).safe_substitute(values)
     token = json.loads(lab.kubectl("get", "secret", "pool-token", "-n", PILOT_NAMESPACE, "-o", "json"))["data"]["token"]
     where = {"name": name, "namespace": POOL_NAMESPACE}
+    pod = yaml.safe_load(Template((FOLDER / "docker-ep.yaml").read_text()).substitute(values))
+    pod["metadata"]["labels"] |= lab.labels
     documents = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": files},
         {"apiVersion": "v1", "kind": "Secret", "metadata": where, "data": {"token": token}},
-        yaml.safe_load(Template((FOLDER / "docker-ep.yaml").read_text()).substitute(values)),
+        pod,
     ]
     _own(lab, found.socket, execute)
     lab.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))

@@ -171,7 +171,8 @@ class Factory:
 @contextmanager
 def factory(lab: Lab, namespace: str) -> Iterator[Factory]:
     """Make a namespace with the pool's tokens; remove it at the end, with all pilots."""
-    labels = {"app.kubernetes.io/managed-by": "k8spilot-lab", "pod-security.kubernetes.io/enforce": "baseline"}
+    level = {"pod-security.kubernetes.io/enforce": "baseline"}
+    labels = {"app.kubernetes.io/managed-by": "k8spilot-lab", **level, **lab.labels}
     made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}]
     for kind, name in (("secret", "pool-token"), ("configmap", "registries")):
         found = json.loads(lab.kubectl("get", kind, name, "-n", PILOT_NAMESPACE, "-o", "json"))

@@ -96,13 +96,13 @@ def delete(lab: Lab, name: str = "pilot") -> None:
 
 
 @phase(CLEAN_UP)
-def discard(lab: Lab, *names: str, namespace: str | None = None) -> None:
+def discard(lab: Lab, *names: str) -> None:
     """Delete pods without waiting for their end.
 
     They have some seconds to end by themselves: HTCondor then takes its slot out of the pool. The ad of a pod that is
     killed stays in the pool for a quarter of an hour.
     """
-    where = ("-n", namespace or lab.namespace, "--ignore-not-found", "--wait=false")
+    where = ("-n", lab.namespace, "--ignore-not-found", "--wait=false")
     lab.kubectl("delete", "pod", *names, *where, f"--grace-period={_DISCARD_GRACE_S}")
 
 
@@ -126,10 +126,18 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     folder = lab.settings.overlays / name
     folder.mkdir(parents=True, exist_ok=True)
     image, _, tag = lab.image.rpartition(":")
-    patch = [{"op": "replace", "path": "/metadata/name", "value": name}] + [
-        {"op": "add", "path": f"{container}/env/-", "value": {"name": key, "value": value}}
-        for key, value in environment.items()
-        for container in ("/spec/containers/0", *(("/spec/initContainers/2",) if lab.level == "restricted" else ()))
+    containers = ("/spec/containers/0", *(("/spec/initContainers/2",) if lab.level == "restricted" else ()))
+    patch = [
+        {"op": "replace", "path": "/metadata/name", "value": name},
+        *(
+            {"op": "add", "path": f"/metadata/labels/{label.replace('/', '~1')}", "value": value}
+            for label, value in lab.labels.items()
+        ),
+        *(
+            {"op": "add", "path": f"{container}/env/-", "value": {"name": key, "value": value}}
+            for key, value in environment.items()
+            for container in containers
+        ),
     ]
     document: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

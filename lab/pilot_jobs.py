@@ -56,7 +56,7 @@ def _job(lab: Lab, name: str, pod: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": lab.namespace},
+        "metadata": {"name": name, "namespace": lab.namespace, "labels": lab.labels},
         "spec": {"backoffLimit": NO_LIMIT, "template": template},
     }
 

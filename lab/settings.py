@@ -55,6 +55,11 @@ POOL_DOMAIN = "pool.lab"
 
 MINIMUM_FREE_GIB = 6
 
+SESSION_LABEL = "k8spilot-lab/session"
+"""Label of what a session of tests deploys."""
+SESSION_VARIABLE = "K8SPILOT_LAB_SESSION"
+"""Set by a session of tests for its workers, and for the programs that they run."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -80,6 +85,8 @@ class Settings:
     """The node's container runtime (K8SPILOT_LAB_RUNTIME): one of RUNTIMES."""
     components: tuple[str, ...] = ()
     """Folders of components/ that every pilot of the lab has (K8SPILOT_LAB_COMPONENTS, with spaces between)."""
+    session: str = ""
+    """Name of the session of tests, the value of SESSION_LABEL (SESSION_VARIABLE); empty: there is none."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
@@ -101,6 +108,7 @@ class Settings:
             htcondor=_version("K8SPILOT_LAB_HTCONDOR", HTCONDOR, HTCONDOR_SUITES),
             runtime=_version("K8SPILOT_LAB_RUNTIME", RUNTIME, RUNTIMES),
             components=_components(),
+            session=os.environ.get(SESSION_VARIABLE, ""),
         )
 
     @property

@@ -21,7 +21,6 @@ from lab.patience import SLOWNESS, scaled
 from tests.e2e.pool import Pool
 from tests.runner import plugin, tiers
 from tests.runner.pilots import Configuration, Lease, Pilots
-from tests.runner.plugin import PREFIX
 from tests.simulator.programs import Programs, build, obstacle
 
 # A shell that starts the tests in the background has these ignored, and so would every process that a test starts.
@@ -31,6 +30,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 PACKAGE: Final = Path(k8spilot.__file__).parent
+PREFIX: Final = "K8SPILOT_TEST_PREFIX"
+"""Names of pods have it in them: checkouts that share one lab set it."""
 LOG: Final = "log of the pilot"
 EVENTS: Final = "events"
 PODS: Final = "pods"
@@ -176,9 +177,9 @@ def lab() -> Lab:
 
 
 @pytest.fixture(scope="session")
-def pilots(lab: Lab, testrun_uid: str) -> Callable[[Level], Pilots]:
+def pilots(lab: Lab) -> Callable[[Level], Pilots]:
     """Pilots that all workers share, by the level of Pod Security."""
-    return lambda level: Pilots(lab.at(level), testrun_uid, os.environ.get(PREFIX, ""))
+    return lambda level: Pilots(lab.at(level), os.environ.get(PREFIX, ""))
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def _run_neighbour(lab: Lab, name: str) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": lab.labels},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
     }
     lab.kubectl("apply", "-n", lab.namespace, "-f", "-", input=json.dumps(pod))

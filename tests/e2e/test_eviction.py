@@ -193,7 +193,9 @@ class TestPreemption:
     def winner(self, lab: Lab, owner: str, seat: str) -> Iterator[dict[str, Any]]:
         """A pod that may take it."""
         name = f"e2e-{owner}-winner"
-        lab.kubectl("create", "priorityclass", name, "--value=1000", "--description=of a test")
+        metadata = {"name": name, "labels": lab.labels}
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
+        lab.kubectl("apply", "-f", "-", input=json.dumps(priority))
         container = {
             "name": "winner",
             "image": f"{lab.registry}/busybox",
@@ -203,7 +205,7 @@ class TestPreemption:
         yield {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": PILOT_NAMESPACE},
+            "metadata": {**metadata, "namespace": PILOT_NAMESPACE},
             "spec": {"priorityClassName": name, "terminationGracePeriodSeconds": 0, "containers": [container]},
         }
         lab.kubectl("delete", "pod", name, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=0", "--force")

@@ -48,7 +48,8 @@ class Pods:
         spec = {"containers": [base | container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"}
         if runtime:
             spec["runtimeClassName"] = runtime
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        metadata = {"name": name, "labels": self.lab.labels}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.cleanup.callback(self.lab.kubectl, "delete", "pod", name, "--force", "--ignore-not-found", "--wait=true")
         self.lab.kubectl("apply", "-f", "-", input=json.dumps(pod))
         return name

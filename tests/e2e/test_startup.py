@@ -58,6 +58,7 @@ def test_a_secret_that_comes_after_the_pod_is_found_within_seconds(lab: Lab, own
     here = ("-n", PILOT_NAMESPACE)
     pilot.delete(lab, name)
     pilot.delete_events(lab, name)
+    lab.kubectl("delete", "secret", name, *here, "--ignore-not-found")  # of a run that was killed
     try:
         lab.kubectl("apply", "-k", str(pilot.write_overlay(lab, name, {}, {"patches": [pilot.change(change)]})))
         until(lambda: "there is no credential" in _told(lab, name, "NotFit"), "the pilot says what it lacks", 60)

@@ -2,7 +2,7 @@
 
 A module takes a pilot as a lease, and has it for itself until the module's last test. Each pilot has a file of the lab,
 whose lock (flock) is the lease: it ends with the process that has it. A lease of a configuration whose pilots
-are all taken deploys another one. The session's main process removes all of them at the end.
+are all taken deploys another one. They are removed with all else that the session deploys: see `sessions`.
 """
 
 import fcntl
@@ -49,12 +49,12 @@ class Lease:
 class Pilots:
     """The pilots of one session, seen from one of its processes. Methods raise LabError."""
 
-    def __init__(self, lab: Lab, session: str, prefix: str) -> None:
-        """`session` names the run of pytest; `prefix` keeps checkouts apart that share one lab."""
+    def __init__(self, lab: Lab, prefix: str) -> None:
+        """`prefix` keeps checkouts apart that share one lab."""
         self._lab = lab
-        self._session = session
+        self._session = lab.settings.session
         self._prefix = prefix
-        self._folder = folder_of(lab, prefix)
+        self._folder = lab.settings.overlays.parent / "test-pilots" / (prefix or "-")
         self._folder.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -75,12 +75,12 @@ class Pilots:
                 _write(file, {})
                 pilot.deploy(lab, name, configuration.environment, configuration.overlay)
                 configuration.ready(lab, name)
-                _write(file, {"session": self._session, "namespace": lab.namespace})
+                _write(file, {"session": self._session})
             try:
                 yield lease
             finally:
                 if not lease.is_fit:
-                    _write(file, {"session": "", "namespace": lab.namespace})
+                    _write(file, {})
 
     def _is_usable(self, file: IO[str], name: str) -> bool:
         """Whether this session has deployed it, and it runs."""
@@ -89,26 +89,6 @@ class Pilots:
         with suppress(LabError):
             return pilot.runs(self._lab, name)
         return False
-
-
-def folder_of(lab: Lab, prefix: str) -> Path:
-    """Return the folder with the files of a checkout's pilots."""
-    return lab.settings.overlays.parent / "test-pilots" / (prefix or "-")
-
-
-def remove(lab: Lab, prefix: str) -> None:
-    """Remove all shared pilots that nobody has a lease of; they end after this returns. Raises LabError."""
-    names: dict[str, list[str]] = {}
-    with ExitStack() as locks:
-        for path in folder_of(lab, prefix).glob("*"):
-            if (file := _locked(path)) is None:
-                continue
-            locks.enter_context(file)
-            if namespace := _read(file).get("namespace"):
-                names.setdefault(namespace, []).append(path.name)
-            _write(file, {})
-        for namespace, pods in names.items():
-            pilot.discard(lab, *pods, namespace=namespace)
 
 
 def _locked(path: Path) -> IO[str] | None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -17,8 +17,8 @@ import pytest
 
 from lab.api import Lab
 from lab.errors import LabError
-from lab.settings import CHECKOUT
-from tests.runner import groups, pilots, times
+from lab.settings import CHECKOUT, SESSION_VARIABLE, Settings
+from tests.runner import groups, sessions, times
 from tests.runner.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ Where it is set, the lab is brought up beside the tests that need none, if there
 """
 WHOLE: Final = "K8SPILOT_TEST_WHOLE"
 """Set where all tests run: then the lab builds the programs that some of them start on demand, before any test."""
-PREFIX: Final = "K8SPILOT_TEST_PREFIX"
-"""Names of pods have it in them: checkouts that share one lab set it."""
 _FACTS: Final = "k8spilot_facts"
 _LOOK_SECONDS: Final = 0.5
+_CLEAN_UP_SECONDS: Final = 30.0
+"""For workers that are interrupted. Their group is killed 45 s after that (lab/process_group.py)."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -53,6 +53,9 @@ class Runner:
         self._config = config
         self._meter = times.Meter()
         self._worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self._session = sessions.Session()
+        if self._worker is None:
+            os.environ[SESSION_VARIABLE] = self._session.name
         target: Path | None = config.getoption("--test-times")
         if self._worker is None and target is not None:
             workers = config.getoption("numprocesses", None) or 1
@@ -79,24 +82,60 @@ class Runner:
         # Imported modules are exempt from garbage collection. With them, the one after each test module takes 260 ms.
         gc.collect()
         gc.freeze()
-        if self._worker is not None and _FACTS in self._worker:
-            groups.write(session.items, Path(self._worker[_FACTS]) / self._worker["workerid"])
+        if self._worker is not None:
+            if _FACTS in self._worker:
+                groups.write(session.items, Path(self._worker[_FACTS]) / self._worker["workerid"])
+        elif not self._config.option.collectonly:
+            self.begin({item.nodeid: groups.facts_of(item) for item in session.items})
+
+    def begin(self, tests: Mapping[str, groups.Facts]) -> None:
+        """Begin to use the lab if a test needs it, in the session's main process, before the first test."""
+        if all(one.need == "nothing" for one in tests.values()):
+            return
+        try:
+            settings = Settings.from_environment()
+        except LabError as problem:
+            raise pytest.UsageError(str(problem)) from problem
+        self._session.begin(sessions.folder_of(settings))
+        if name := os.environ.get(LAB_OUTCOME):
+            Thread(target=_bring_lab_up, args=(Path(name),)).start()
+        else:
+            _remove_what_is_left()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Remove the pilots that tests shared, once all workers have ended."""
-        if self._worker is not None:
-            return
-        with suppress(LabError):  # there is no lab, or it is broken: what is left is in the way of nobody
-            lab = Lab.attach()
-            pilots.remove(lab, os.environ.get(PREFIX, ""))
+        """Remove what the session has deployed, once all workers have ended."""
+        if self._worker is None:
+            with suppress(LabError):  # there is no lab, or it is broken
+                self._session.end(Lab.attach())
 
 
 class Distribution:
     """In the process that gives tests to workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[Mapping[str, groups.Facts]], None]) -> None:
+        """`begin` is called with the facts about all tests before the first one."""
+        self._begin = begin
+        self._workers: list[WorkerController] = []
         self._folder = tempfile.TemporaryDirectory(prefix="k8spilot-tests-")
+
+    def pytest_testnodeready(self, node: "WorkerController") -> None:
+        """Know the workers that can have begun a test."""
+        self._workers.append(node)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Let workers clean up that were interrupted with this process, as Ctrl-C and `python -m tests.runner` do.
+
+        pytest-xdist comes next: it ends workers after 10 s. They interrupt their clean-up after 5 s (execnet,
+        gateway_base.py, WorkerGateway._terminate_execution), and a daemon that a test has stopped would stay so.
+        """
+        if exitstatus != pytest.ExitCode.INTERRUPTED:
+            return
+        deadline = time.monotonic() + _CLEAN_UP_SECONDS
+        for channel in (worker.channel for worker in self._workers):
+            with suppress(channel.TimeoutError, channel.RemoteError):
+                channel.waitclose(max(0.0, deadline - time.monotonic()))
 
     def pytest_configure_node(self, node: "WorkerController") -> None:
         """Pass a worker the folder for the facts about the tests that it collects."""
@@ -112,8 +151,7 @@ class Distribution:
 
     def _read_facts(self) -> dict[str, groups.Facts]:
         found = groups.read(next(Path(self._folder.name).iterdir()))
-        if LAB_OUTCOME in os.environ and any(one.need != "nothing" for one in found.values()):
-            Thread(target=_bring_lab_up, args=(Path(os.environ[LAB_OUTCOME]),)).start()
+        self._begin(found)
         return found
 
     def pytest_unconfigure(self) -> None:
@@ -123,9 +161,10 @@ class Distribution:
 
 def register(config: pytest.Config) -> None:
     """Add the plugin to a session."""
-    config.pluginmanager.register(Runner(config), "k8spilot-runner")
+    runner = Runner(config)
+    config.pluginmanager.register(runner, "k8spilot-runner")
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        config.pluginmanager.register(Distribution(), "k8spilot-distribution")
+        config.pluginmanager.register(Distribution(runner.begin), "k8spilot-distribution")
 
 
 def _bring_lab_up(outcome: Path) -> None:
@@ -133,9 +172,23 @@ def _bring_lab_up(outcome: Path) -> None:
     command = [sys.executable, "-m", "lab", "up", *(["--on-demand"] if WHOLE in os.environ else [])]
     status = subprocess.run(command, cwd=CHECKOUT, check=False).returncode
     problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
+    if problem is None:
+        _remove_what_is_left()
     part = outcome.with_suffix(".part")
     part.write_text(json.dumps({"problem": problem}))
     part.replace(outcome)
+
+
+def _remove_what_is_left() -> None:
+    """Remove what sessions that were killed left in the lab, if there is one."""
+    try:
+        lab = Lab.attach()
+    except LabError:
+        return
+    try:
+        sessions.remove_ended(lab)
+    except LabError as problem:
+        print(f"tests: what earlier sessions left in the lab is not removed: {problem}", file=sys.stderr)
 
 
 def _wait_for_lab() -> None:

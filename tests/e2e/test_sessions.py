@@ -1,0 +1,105 @@
+"""What a session of tests has deployed is removed, whatever becomes of the session."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from lab.api import Lab
+from lab.settings import CHECKOUT, SESSION_LABEL
+from tests.e2e.pool import until
+from tests.runner import sessions
+
+SESSION: Final = """
+import sys
+from pathlib import Path
+from tests.runner.sessions import Session
+session = Session(sys.argv[1])
+session.begin(Path(sys.argv[2]))
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass
+class Other:
+    """A session in a process of its own, which has deployed a pod and a Job."""
+
+    lab: Lab
+    process: subprocess.Popen[str]
+
+    def deploy(self) -> None:
+        """Deploy them: they ask for nothing, and run until they are deleted."""
+        name, container = self.lab.settings.session, {"name": "main", "image": f"{self.lab.registry}/busybox"}
+        spec = {"containers": [container | {"command": ["sleep", "infinity"]}], "terminationGracePeriodSeconds": 0}
+        metadata = {"name": name, "labels": self.lab.labels}
+        template = {"spec": {**spec, "restartPolicy": "Never"}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        for one in (pod, job):
+            self.lab.kubectl("apply", "-n", self.lab.namespace, "-f", "-", input=json.dumps(one))
+        until(lambda: len(self.pods()) == 2, "the Job has its pod", 30)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Those that are there and are not being deleted."""
+        found = json.loads(self.lab.kubectl("get", "pods", "-n", self.lab.namespace, "-o", "json"))["items"]
+        mine = [one for one in found if one["metadata"]["name"].startswith(self.lab.settings.session)]
+        return [one for one in mine if "deletionTimestamp" not in one["metadata"]]
+
+    def ends(self) -> None:
+        """The process ends and removes nothing."""
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def others(lab: Lab, owner: str, tmp_path: Path) -> Iterator[tuple[Other, Other]]:
+    """Two sessions in a lab of their own, as far as sessions go."""
+    with ExitStack() as cleanup:
+        found = []
+        for _ in range(2):
+            name = f"e2e-{owner}-session-{secrets.token_hex(3)}"  # pods of the test before may not have ended yet
+            settings = replace(lab.settings, session=name, cache=tmp_path)
+            here = replace(lab, settings=settings)
+            command = [sys.executable, "-c", SESSION, settings.session, str(sessions.folder_of(settings))]
+            environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdin=pipe, stdout=pipe, text=True)
+            cleanup.enter_context(process)
+            cleanup.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            which = ("-n", lab.namespace, "-l", f"{SESSION_LABEL}={settings.session}", "--wait=false")
+            cleanup.callback(lab.kubectl, "delete", "jobs,pods", *which)
+            found.append(Other(here, process))
+        yield found[0], found[1]
+
+
+def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: tuple[Other, Other]) -> None:
+    dead, living = others
+    for one in others:
+        one.deploy()
+    dead.ends()
+    sessions.remove_ended(living.lab)
+    until(lambda: not dead.pods(), "the pods are deleted", 30)
+    assert len(living.pods()) == 2
+    assert [path.name for path in sessions.folder_of(living.lab.settings).iterdir()] == [living.lab.settings.session]
+
+
+def test_a_session_removes_what_it_has_deployed_at_its_end(others: tuple[Other, Other]) -> None:
+    living, other = others
+    living.deploy()
+    living.ends()
+    session = sessions.Session(living.lab.settings.session)
+    session.begin(sessions.folder_of(living.lab.settings))
+    session.end(living.lab)
+    until(lambda: not living.pods(), "the pods are deleted", 30)
+    assert [path.name for path in sessions.folder_of(other.lab.settings).iterdir()] == [other.lab.settings.session]

@@ -1,0 +1,72 @@
+"""A session of tests has a name, which is a label of what it deploys: whatever becomes of the session, that is removed.
+
+Its main process removes it at the end. A session that was killed cannot do so, and its pods would keep the node's
+processors from the tests of others: the next session on this machine removes them. The main process of a session has
+a lock (flock) on a file of its own, so that others know that it lives; the lock ends with the process.
+"""
+
+import fcntl
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
+
+from lab.api import Lab
+from lab.images import digest_of
+from lab.phases import CLEAN_UP, phase
+from lab.settings import SESSION_LABEL, Settings
+
+KINDS: Final = "namespaces,jobs,pods,priorityclasses"
+"""What has the label. Jobs come before pods, which they would make again."""
+_GRACE_S: Final = 15
+"""Time in which HTCondor takes a slot out of the pool. A killed pod's ad stays there for a quarter of an hour."""
+
+
+class Session:
+    """The session of this process and its workers."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name or secrets.token_hex(6)
+        self._file: IO[str] | None = None
+
+    def begin(self, folder: Path) -> None:
+        """Let others see that the session lives; called before it deploys anything."""
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f".{self.name}"
+        self._file = file.open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        file.rename(folder / self.name)  # others take a file without a lock for that of a session that has ended
+
+    def end(self, lab: Lab) -> None:
+        """Remove what the session has deployed, if it has begun; pods end after this returns.
+
+        Raises:
+            LabError: that was not possible. The next session does it.
+        """
+        if self._file is not None:
+            _remove(lab, folder_of(lab.settings) / self.name)
+            self._file.close()
+
+
+def folder_of(settings: Settings) -> Path:
+    """Return the folder with the files of all sessions that use one cluster from this machine."""
+    cluster = "lab" if settings.kubeconfig is None else digest_of([str(settings.kubeconfig.resolve())])
+    return settings.cache / "test-sessions" / cluster
+
+
+def remove_ended(lab: Lab) -> None:
+    """Remove what sessions deployed whose main processes have ended without doing so. Raises LabError."""
+    for path in folder_of(lab.settings).glob("[!.]*"):
+        with suppress(FileNotFoundError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            _remove(lab, path)
+
+
+@phase(CLEAN_UP)
+def _remove(lab: Lab, file: Path) -> None:
+    which = ("-l", f"{SESSION_LABEL}={file.name}", "--all-namespaces", "--ignore-not-found")
+    lab.kubectl("delete", KINDS, *which, "--wait=false", f"--grace-period={_GRACE_S}")
+    file.unlink(missing_ok=True)

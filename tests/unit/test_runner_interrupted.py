@@ -1,0 +1,70 @@
+"""The workers of an interrupted session clean up to the end: a daemon that a test has stopped runs again."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lab.patience import scaled
+from lab.settings import CHECKOUT
+
+pytestmark = pytest.mark.slow
+
+CONFTEST: Final = """
+from tests.runner import plugin
+
+def pytest_addoption(parser):
+    plugin.add_options(parser)
+
+def pytest_configure(config):
+    plugin.register(config)
+"""
+SECONDS: Final = 7
+"""execnet interrupts a worker 5 s after it was asked to end."""
+TEST: Final = f"""
+import time
+from pathlib import Path
+import pytest
+
+@pytest.fixture
+def daemon(tmp_path_factory):
+    yield
+    time.sleep({SECONDS})
+    Path("runs again").touch()
+
+def test_a_daemon_stops(daemon):
+    print()
+    Path("stopped").open("w").write("stopped")  # a FIFO: this process waits for its reader
+    time.sleep(300)
+"""
+
+
+def test_the_workers_of_an_interrupted_session_have_time_to_clean_up(tmp_path: Path) -> None:
+    folder = tmp_path / "tests/own"
+    folder.mkdir(parents=True)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (folder / "test_daemon.py").write_text(TEST)
+    os.mkfifo(tmp_path / "stopped")
+    command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=."]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        process_group=0,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as session:
+        try:
+            assert (tmp_path / "stopped").read_text() == "stopped"
+            os.killpg(session.pid, signal.SIGINT)
+            said, _ = session.communicate(timeout=scaled(60))
+        finally:
+            session.kill()
+    assert session.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert (tmp_path / "runs again").exists()
