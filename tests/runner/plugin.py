@@ -134,7 +134,7 @@ class Distribution:
             return
         deadline = time.monotonic() + _CLEAN_UP_SECONDS
         for channel in (worker.channel for worker in self._workers):
-            with suppress(channel.TimeoutError, channel.RemoteError):
+            with suppress(channel.TimeoutError, channel.RemoteError, EOFError):  # EOFError: the worker has ended
                 channel.waitclose(max(0.0, deadline - time.monotonic()))
 
     def pytest_configure_node(self, node: "WorkerController") -> None:
