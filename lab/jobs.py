@@ -21,6 +21,7 @@ from lab.api import Lab
 from lab.errors import LabError
 from lab.patience import scaled
 from lab.phases import BIND, CLEAN_UP, JOB, MATCH, PILOT, Phase, phase
+from lab.settings import SESSION_ATTRIBUTE
 from lab.streams import Stream
 
 SUBMIT_FILE = "job.sub"
@@ -220,6 +221,8 @@ def submit(
     # The schedd offers the first twenty idle jobs of a user to the negotiator: jobs that wait for one pilot must not be
     # in the way of the first jobs for other pilots. Those for one pilot keep their order.
     chosen.setdefault("priority", str(-max(0, _queued[pilot or ""])))
+    if lab.settings.session:
+        chosen[f"My.{SESSION_ATTRIBUTE}"] = f'"{lab.settings.session}"'
     text = "".join(f"{name} = {value}\n" for name, value in chosen.items()) + f"queue {count}\n"
     archive = _pack({**(files or {}), SUBMIT_FILE: text})
     script = f"mkdir -p {folder} && cd {folder} && base64 -d | tar -x && condor_submit -terse {SUBMIT_FILE}"

@@ -57,6 +57,8 @@ MINIMUM_FREE_GIB = 6
 
 SESSION_LABEL = "k8spilot-lab/session"
 """Label of what a session of tests deploys."""
+SESSION_ATTRIBUTE = "LabSession"
+"""Attribute of the jobs that a session of tests submits."""
 SESSION_VARIABLE = "K8SPILOT_LAB_SESSION"
 """Set by a session of tests for its workers, and for the programs that they run."""
 
@@ -86,7 +88,7 @@ class Settings:
     components: tuple[str, ...] = ()
     """Folders of components/ that every pilot of the lab has (K8SPILOT_LAB_COMPONENTS, with spaces between)."""
     session: str = ""
-    """Name of the session of tests, the value of SESSION_LABEL (SESSION_VARIABLE); empty: there is none."""
+    """Name of the session of tests (SESSION_VARIABLE), by which its pods and jobs are found; empty: there is none."""
 
     @classmethod
     def from_environment(cls) -> "Settings":

@@ -1,4 +1,4 @@
-"""What a session of tests has deployed is removed, whatever becomes of the session."""
+"""Pods and jobs of a session of tests are removed, whatever becomes of the session."""
 
 import json
 import os
@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import pytest
 
+from lab import jobs
 from lab.api import Lab
+from lab.jobs import Jobs
 from lab.settings import CHECKOUT, SESSION_LABEL
 from tests.e2e.pool import until
 from tests.runner import sessions
@@ -31,13 +33,17 @@ sys.stdin.read()
 
 @dataclass
 class Other:
-    """A session in a process of its own, which has deployed a pod and a Job."""
+    """A session in a process of its own, with a pod, a Kubernetes Job, and a job of HTCondor."""
 
     lab: Lab
     process: subprocess.Popen[str]
+    cleanup: ExitStack
+    job: Jobs | None = None
 
     def deploy(self) -> None:
-        """Deploy them: they ask for nothing, and run until they are deleted."""
+        """Make them: the pods ask for nothing, and run until they are deleted; the job waits."""
+        waits = jobs.submit(self.lab, "alice", {"universe": "vanilla", "requirements": "false"})
+        self.job = self.cleanup.enter_context(waits)
         name, container = self.lab.settings.session, {"name": "main", "image": f"{self.lab.registry}/busybox"}
         spec = {"containers": [container | {"command": ["sleep", "infinity"]}], "terminationGracePeriodSeconds": 0}
         metadata = {"name": name, "labels": self.lab.labels}
@@ -53,6 +59,11 @@ class Other:
         found = json.loads(self.lab.kubectl("get", "pods", "-n", self.lab.namespace, "-o", "json"))["items"]
         mine = [one for one in found if one["metadata"]["name"].startswith(self.lab.settings.session)]
         return [one for one in mine if "deletionTimestamp" not in one["metadata"]]
+
+    def has_its_job(self) -> bool:
+        """Whether the job is in the queue."""
+        assert self.job is not None
+        return bool(self.lab.access_point("alice", f"condor_q {self.job.cluster} -af JobStatus").strip())
 
     def ends(self) -> None:
         """The process ends and removes nothing."""
@@ -79,7 +90,7 @@ def others(lab: Lab, owner: str, tmp_path: Path) -> Iterator[tuple[Other, Other]
             assert process.stdout.readline() == "begun\n"
             which = ("-n", lab.namespace, "-l", f"{SESSION_LABEL}={settings.session}", "--wait=false")
             cleanup.callback(lab.kubectl, "delete", "jobs,pods", *which)
-            found.append(Other(here, process))
+            found.append(Other(here, process, cleanup))
         yield found[0], found[1]
 
 
@@ -90,7 +101,9 @@ def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: t
     dead.ends()
     sessions.remove_ended(living.lab)
     until(lambda: not dead.pods(), "the pods are deleted", 30)
+    assert not dead.has_its_job()
     assert len(living.pods()) == 2
+    assert living.has_its_job()
     assert [path.name for path in sessions.folder_of(living.lab.settings).iterdir()] == [living.lab.settings.session]
 
 
@@ -102,4 +115,5 @@ def test_a_session_removes_what_it_has_deployed_at_its_end(others: tuple[Other, 
     session.begin(sessions.folder_of(living.lab.settings))
     session.end(living.lab)
     until(lambda: not living.pods(), "the pods are deleted", 30)
+    assert not living.has_its_job()
     assert [path.name for path in sessions.folder_of(other.lab.settings).iterdir()] == [other.lab.settings.session]

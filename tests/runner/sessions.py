@@ -1,8 +1,9 @@
-"""A session of tests has a name, which is a label of what it deploys: whatever becomes of the session, that is removed.
+"""A session of tests has a name, by which its pods and jobs are found and removed, whatever becomes of the session.
 
-Its main process removes it at the end. A session that was killed cannot do so, and its pods would keep the node's
-processors from the tests of others: the next session on this machine removes them. The main process of a session has
-a lock (flock) on a file of its own, so that others know that it lives; the lock ends with the process.
+Its main process removes them at the end. A session that was killed cannot do so. Its pods would keep the node's
+processors from the tests of others, and its jobs would take their slots: the next session on this machine removes them.
+The main process of a session has a lock (flock) on a file of its own, so that others know that it lives; the lock ends
+with the process.
 """
 
 import fcntl
@@ -14,10 +15,10 @@ from typing import IO, Final
 from lab.api import Lab
 from lab.images import digest_of
 from lab.phases import CLEAN_UP, phase
-from lab.settings import SESSION_LABEL, Settings
+from lab.settings import ACCESS_POINT, POOL_NAMESPACE, SESSION_ATTRIBUTE, SESSION_LABEL, Settings
 
 KINDS: Final = "namespaces,jobs,pods,priorityclasses"
-"""What has the label. Jobs come before pods, which they would make again."""
+"""What has the label. Kubernetes Jobs come before pods, which they would make again."""
 _GRACE_S: Final = 15
 """Time in which HTCondor takes a slot out of the pool. A killed pod's ad stays there for a quarter of an hour."""
 
@@ -38,7 +39,7 @@ class Session:
         file.rename(folder / self.name)  # others take a file without a lock for that of a session that has ended
 
     def end(self, lab: Lab) -> None:
-        """Remove what the session has deployed, if it has begun; pods end after this returns.
+        """Remove the session's pods and jobs, if it has begun; pods end after this returns.
 
         Raises:
             LabError: that was not possible. The next session does it.
@@ -55,7 +56,7 @@ def folder_of(settings: Settings) -> Path:
 
 
 def remove_ended(lab: Lab) -> None:
-    """Remove what sessions deployed whose main processes have ended without doing so. Raises LabError."""
+    """Remove pods and jobs of sessions whose main processes have ended without doing so. Raises LabError."""
     for path in folder_of(lab.settings).glob("[!.]*"):
         with suppress(FileNotFoundError), path.open() as file:
             try:
@@ -67,6 +68,10 @@ def remove_ended(lab: Lab) -> None:
 
 @phase(CLEAN_UP)
 def _remove(lab: Lab, file: Path) -> None:
+    those = f"""-constraint '{SESSION_ATTRIBUTE} == "{file.name}"'"""
+    # condor_rm fails where there are no jobs. root may remove everybody's.
+    script = f'found=$(condor_q -allusers {those} -af ClusterId) && {{ test -z "$found" || condor_rm {those}; }}'
+    lab.kubectl("exec", "-n", POOL_NAMESPACE, ACCESS_POINT, "--", "sh", "-c", script)
     which = ("-l", f"{SESSION_LABEL}={file.name}", "--all-namespaces", "--ignore-not-found")
     lab.kubectl("delete", KINDS, *which, "--wait=false", f"--grace-period={_GRACE_S}")
     file.unlink(missing_ok=True)
