@@ -44,7 +44,7 @@ class Lab:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of what is deployed in a session of tests, which removes what has them at its end."""
+        """Labels of objects in the cluster by which a session of tests finds and removes those that it has made."""
         return {SESSION_LABEL: self.settings.session} if self.settings.session else {}
 
     @property

@@ -20,7 +20,8 @@ from lab.phases import CLEAN_UP, PILOT, phase
 from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
 
 PATIENCE_S = scaled(90.0)
-_DISCARD_GRACE_S = 15
+DISCARD_GRACE_S = 15
+"""Seconds that discarded pods have to end. HTCondor then takes their slots out of the pool."""
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 SUPERVISOR = "libexec/[s]upervisor"
@@ -103,7 +104,7 @@ def discard(lab: Lab, *names: str) -> None:
     killed stays in the pool for a quarter of an hour.
     """
     where = ("-n", lab.namespace, "--ignore-not-found", "--wait=false")
-    lab.kubectl("delete", "pod", *names, *where, f"--grace-period={_DISCARD_GRACE_S}")
+    lab.kubectl("delete", "pod", *names, *where, f"--grace-period={DISCARD_GRACE_S}")
 
 
 def inside(lab: Lab, name: str, script: str, container: str = "pilot") -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from lab import jobs, pilot
 from lab.api import Lab
-from lab.settings import CHECKOUT, PILOT_NAMESPACE
+from lab.settings import CHECKOUT, PILOT_NAMESPACE, SESSION_LABEL
 from tests.e2e.pool import Pool, result, runs, until
 
 HERE = ("-n", PILOT_NAMESPACE)
@@ -46,6 +46,7 @@ def deployment(lab: Lab, owner: str) -> Iterator[str]:
     name = f"e2e-{owner}-scale"
     text = overlay(lab, name, "deployment")
     lab.kubectl("apply", "-f", "-", input=text)
+    lab.kubectl("label", "deployment", name, *HERE, f"{SESSION_LABEL}={lab.settings.session}")
     lab.kubectl("scale", "deployment", name, *HERE, "--replicas=2")
     yield name
     lab.kubectl("delete", "deployment", name, *HERE, "--wait=false", "--cascade=foreground")

@@ -10,7 +10,7 @@ import pytest
 
 from lab.jobs import BAD_NEWS
 from lab.oci import BUSYBOX, CONFIG, LAYER, MANIFEST, Entry, OciImage, Pusher, digest_of, layer, shell
-from lab.settings import PILOT_NAMESPACE
+from lab.settings import PILOT_NAMESPACE, SESSION_LABEL
 from tests.e2e.pool import MATCHED_SECONDS, WAITS, Pool, ads, hold_reason, result, until
 
 ALONE = "an environment without a value"
@@ -173,7 +173,8 @@ def test_an_image_that_the_node_knows_by_a_tag_and_another_digest(pool: Pool, pu
     one, other = image(Env=["A=known"]), image(Env=["A=known"], architecture="s390x")
     known, reference = pusher.push("e2e-odd:known", one), pusher.push("e2e-odd-known:several", one, other)
     pod = f"{pool.pod}-other"
-    pool.lab.kubectl("run", pod, "-n", PILOT_NAMESPACE, "--image", _tag(known), "--restart", "Never", "--", "true")
+    of = ("-n", PILOT_NAMESPACE, f"--labels={SESSION_LABEL}={pool.lab.settings.session}")
+    pool.lab.kubectl("run", pod, *of, "--image", _tag(known), "--restart", "Never", "--", "true")
     try:
         until(lambda: "Succeeded" in pool.lab.kubectl("get", "pod", pod, "-n", PILOT_NAMESPACE, "-o", "yaml"), "it ran")
     finally:

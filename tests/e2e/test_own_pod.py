@@ -16,7 +16,7 @@ import yaml
 from k8spilot.kube.pod import DELETION_COST
 from lab import jobs, pilot
 from lab.api import Lab
-from lab.settings import CHECKOUT, PILOT_NAMESPACE
+from lab.settings import CHECKOUT, PILOT_NAMESPACE, SESSION_LABEL
 from tests.e2e.pool import Pool, result, until
 from tests.e2e.thief import POLICIES, STRATEGIC, Place, Thief, guarded
 
@@ -28,7 +28,8 @@ def place(lab: Lab, pod: str, owner: str) -> Iterator[Place]:
     with guarded(lab, name, account) as thief, ExitStack() as cleanup:
         removal = ("delete", "pod", other, "-n", PILOT_NAMESPACE, "--ignore-not-found", "--grace-period=1")
         cleanup.callback(lab.kubectl, *removal)
-        lab.kubectl("run", other, "-n", PILOT_NAMESPACE, f"--image={lab.image}", "--command", "--", "sleep", "600")
+        of = ("-n", PILOT_NAMESPACE, f"--labels=run={other},{SESSION_LABEL}={lab.settings.session}")
+        lab.kubectl("run", other, *of, f"--image={lab.image}", "--command", "--", "sleep", "600")
         jobs.wait_in_pool(lab, name)
         yield Place(Pool(lab, pod, cleanup), name, other, account, thief)
 
@@ -236,17 +237,17 @@ def test_a_token_that_was_made_for_no_pod_may_change_nothing(place: Place) -> No
 
 
 def test_a_token_that_was_made_for_another_pod_may_not_change_this_one(place: Place) -> None:
+    lab = place.pool.lab
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{place.other}-2"},
+        "metadata": {"name": f"{place.other}-2", "labels": lab.labels},
         "spec": {
             "serviceAccountName": place.account,
             "automountServiceAccountToken": False,
             "containers": [{"name": "pilot", "image": place.image, "command": ["sleep", "600"]}],
         },
     }
-    lab = place.pool.lab
     lab.kubectl("create", "-n", PILOT_NAMESPACE, "-f", "-", input=json.dumps(body))
     try:
         query = ("get", "pod", f"{place.other}-2", "-n", PILOT_NAMESPACE, "-o", "jsonpath={.metadata.uid}")

@@ -1,5 +1,6 @@
 """Pods and jobs of a session of tests are removed, whatever becomes of the session."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -17,7 +18,7 @@ from lab import jobs
 from lab.api import Lab
 from lab.jobs import Jobs
 from lab.settings import CHECKOUT, SESSION_LABEL
-from tests.e2e.pool import until
+from tests.e2e.pool import Pool, until
 from tests.runner import sessions
 
 SESSION: Final = """
@@ -61,12 +62,12 @@ class Other:
         return [one for one in mine if "deletionTimestamp" not in one["metadata"]]
 
     def has_its_job(self) -> bool:
-        """Whether the job is in the queue."""
+        """Return whether the job is in the queue."""
         assert self.job is not None
         return bool(self.lab.access_point("alice", f"condor_q {self.job.cluster} -af JobStatus").strip())
 
     def ends(self) -> None:
-        """The process ends and removes nothing."""
+        """Kill the process, so that it removes nothing."""
         self.process.kill()
         self.process.wait()
 
@@ -94,6 +95,14 @@ def others(lab: Lab, owner: str, tmp_path: Path) -> Iterator[tuple[Other, Other]
         yield found[0], found[1]
 
 
+def test_this_session_lives_and_its_pods_have_its_name(lab: Lab, pool: Pool) -> None:
+    name = lab.settings.session
+    with (sessions.folder_of(lab.settings) / name).open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    pod = json.loads(lab.kubectl("get", "pod", pool.pod, "-n", lab.namespace, "-o", "json"))
+    assert pod["metadata"]["labels"][SESSION_LABEL] == name
+
+
 def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: tuple[Other, Other]) -> None:
     dead, living = others
     for one in others:
@@ -101,7 +110,7 @@ def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: t
     dead.ends()
     sessions.remove_ended(living.lab)
     until(lambda: not dead.pods(), "the pods are deleted", 30)
-    assert not dead.has_its_job()
+    until(lambda: not dead.has_its_job(), "the job is removed", 30)
     assert len(living.pods()) == 2
     assert living.has_its_job()
     assert [path.name for path in sessions.folder_of(living.lab.settings).iterdir()] == [living.lab.settings.session]
@@ -115,5 +124,5 @@ def test_a_session_removes_what_it_has_deployed_at_its_end(others: tuple[Other, 
     session.begin(sessions.folder_of(living.lab.settings))
     session.end(living.lab)
     until(lambda: not living.pods(), "the pods are deleted", 30)
-    assert not living.has_its_job()
+    until(lambda: not living.has_its_job(), "the job is removed", 30)
     assert [path.name for path in sessions.folder_of(other.lab.settings).iterdir()] == [other.lab.settings.session]

@@ -7,6 +7,7 @@ import pytest
 
 from lab.jobs import Jobs
 from lab.patience import scaled
+from lab.settings import SESSION_ATTRIBUTE
 from tests.e2e.pool import Pool, result, until
 
 WAITING = "export OWN=set; while [ ! -e go ]; do sleep 0.1; done; echo gone"
@@ -91,6 +92,7 @@ def test_an_interactive_job_is_a_shell_and_ends_with_it(pool: Pool) -> None:
         "request_disk": "64M",
         "should_transfer_files": "YES",
         "log": "interactive.log",
+        f"My.{SESSION_ATTRIBUTE}": f'"{pool.lab.settings.session}"',
     }
     text = "".join(f"{name} = {value}\n" for name, value in commands.items()) + "queue\n"
     pool.lab.access_point("alice", "rm -f interactive.log; cat > interactive.sub", input=text)

@@ -37,10 +37,10 @@ ON_NODE = (
 )
 """Faults that are tried on the node, too."""
 MOST_REQUESTS = 14
-"""In a fault of any kind, for each FAULT_SECONDS that it lasts: back-off, and no more than that.
+"""In a fault of any kind that lasts for FAULT_SECONDS, or NODE_FAULT_SECONDS: back-off, and no more than that.
 
-A fault lasts longer on a busy machine. With a right that is taken away, a bind makes 8 requests in 0.7 s, 13 in 1.4 s
-and 17 in 2.1 s.
+A fault lasts longer on a busy machine, with more requests: where a right is taken away, a bind makes 8 requests in
+0.7 s, 13 in 1.4 s and 17 in 2.1 s.
 """
 MOMENTS = ("before the bind", "during the bind", "while it runs", "at its end", "at the unbind")
 
@@ -54,7 +54,7 @@ class Story:
         self._moments = moments
         self._seconds = seconds
         self.most = 0.0
-        """Requests that were made in a fault, at most: for each `seconds` that it lasted."""
+        """The most requests of a fault, for each `seconds` that it lasted."""
 
     @asynccontextmanager
     async def at(self, moment: str) -> AsyncIterator[None]:
@@ -70,7 +70,7 @@ class Story:
         await pause
         lasted = time.monotonic() - begun
         requests = self._place.api.count() - before
-        self.most = max(self.most, requests / max(1.0, lasted / self._seconds))
+        self.most = max(self.most, requests * self._seconds / lasted)
         self._place.is_well()
 
     async def tell(self) -> None:

@@ -116,6 +116,7 @@ class Distribution:
     def __init__(self, begin: Callable[[Mapping[str, groups.Facts]], None]) -> None:
         """`begin` is called with the facts about all tests before the first one."""
         self._begin = begin
+        self._facts: dict[str, groups.Facts] = {}
         self._workers: list[WorkerController] = []
         self._folder = tempfile.TemporaryDirectory(prefix="k8spilot-tests-")
 
@@ -127,15 +128,23 @@ class Distribution:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Let workers clean up that were interrupted with this process, as Ctrl-C and `python -m tests.runner` do.
 
-        pytest-xdist comes next: it ends workers after 10 s. They interrupt their clean-up after 5 s (execnet,
-        gateway_base.py, WorkerGateway._terminate_execution), and a daemon that a test has stopped would stay so.
+        pytest-xdist comes next: it kills workers after 10 s, and before that, execnet interrupts their clean-up after
+        5 s (gateway_base.py, WorkerGateway._terminate_execution). A daemon that a test has stopped would stay so.
         """
         if exitstatus != pytest.ExitCode.INTERRUPTED:
             return
+        for worker in self._workers:
+            worker.shutdown()  # those that were not interrupted
         deadline = time.monotonic() + _CLEAN_UP_SECONDS
         for channel in (worker.channel for worker in self._workers):
             with suppress(channel.TimeoutError, channel.RemoteError, EOFError):  # EOFError: the worker has ended
                 channel.waitclose(max(0.0, deadline - time.monotonic()))
+
+    def pytest_xdist_node_collection_finished(self, node: "WorkerController") -> None:
+        """Begin to use the lab when the first worker knows the tests."""
+        if not self._facts:
+            self._facts = groups.read(Path(self._folder.name) / node.workerinput["workerid"])
+            self._begin(self._facts)
 
     def pytest_configure_node(self, node: "WorkerController") -> None:
         """Pass a worker the folder for the facts about the tests that it collects."""
@@ -147,12 +156,7 @@ class Distribution:
             return None
         tests = {**times.read(ALL_TIMES)["tests"], **times.read(TIMES)["tests"]}
         seconds = {name: float(test["wall"]) for name, test in tests.items()}
-        return Scheduler(len(config.getoption("tx")), self._read_facts, seconds)
-
-    def _read_facts(self) -> dict[str, groups.Facts]:
-        found = groups.read(next(Path(self._folder.name).iterdir()))
-        self._begin(found)
-        return found
+        return Scheduler(len(config.getoption("tx")), lambda: self._facts, seconds)
 
     def pytest_unconfigure(self) -> None:
         """Remove what workers wrote."""
@@ -170,13 +174,16 @@ def register(config: pytest.Config) -> None:
 def _bring_lab_up(outcome: Path) -> None:
     """Bring the lab up; write to `outcome` that it is, or why it is not."""
     command = [sys.executable, "-m", "lab", "up", *(["--on-demand"] if WHOLE in os.environ else [])]
-    status = subprocess.run(command, cwd=CHECKOUT, check=False).returncode
-    problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
-    if problem is None:
-        _remove_what_is_left()
-    part = outcome.with_suffix(".part")
-    part.write_text(json.dumps({"problem": problem}))
-    part.replace(outcome)
+    problem: str | None = "`make lab` was not executed to its end; the reason is above the tests"
+    try:
+        status = subprocess.run(command, cwd=CHECKOUT, check=False).returncode
+        problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
+        if problem is None:
+            _remove_what_is_left()
+    finally:  # workers wait for it
+        part = outcome.with_suffix(".part")
+        part.write_text(json.dumps({"problem": problem}))
+        part.replace(outcome)
 
 
 def _remove_what_is_left() -> None:

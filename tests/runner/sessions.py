@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from lab.api import Lab
+from lab.errors import LabError
 from lab.images import digest_of
 from lab.phases import CLEAN_UP, phase
+from lab.pilot import DISCARD_GRACE_S
 from lab.settings import ACCESS_POINT, POOL_NAMESPACE, SESSION_ATTRIBUTE, SESSION_LABEL, Settings
 
-KINDS: Final = "namespaces,jobs,pods,priorityclasses"
-"""What has the label. Kubernetes Jobs come before pods, which they would make again."""
-_GRACE_S: Final = 15
-"""Time in which HTCondor takes a slot out of the pool. A killed pod's ad stays there for a quarter of an hour."""
+KINDS: Final = "namespaces,deployments,jobs,pods,priorityclasses"
+"""Kinds of the objects with the label. Controllers come before pods, which they would make again."""
 
 
 class Session:
@@ -57,21 +57,26 @@ def folder_of(settings: Settings) -> Path:
 
 def remove_ended(lab: Lab) -> None:
     """Remove pods and jobs of sessions whose main processes have ended without doing so. Raises LabError."""
+    problems = []
     for path in folder_of(lab.settings).glob("[!.]*"):
         with suppress(FileNotFoundError), path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                _remove(lab, path)
+            except BlockingIOError:  # it lives
                 continue
-            _remove(lab, path)
+            except LabError as problem:
+                problems.append(str(problem))
+    if problems:
+        raise LabError("; ".join(problems))
 
 
 @phase(CLEAN_UP)
 def _remove(lab: Lab, file: Path) -> None:
+    which = ("-l", f"{SESSION_LABEL}={file.name}", "--all-namespaces", "--ignore-not-found")
+    lab.kubectl("delete", KINDS, *which, "--wait=false", f"--grace-period={DISCARD_GRACE_S}")
     those = f"""-constraint '{SESSION_ATTRIBUTE} == "{file.name}"'"""
     # condor_rm fails where there are no jobs. root may remove everybody's.
     script = f'found=$(condor_q -allusers {those} -af ClusterId) && {{ test -z "$found" || condor_rm {those}; }}'
     lab.kubectl("exec", "-n", POOL_NAMESPACE, ACCESS_POINT, "--", "sh", "-c", script)
-    which = ("-l", f"{SESSION_LABEL}={file.name}", "--all-namespaces", "--ignore-not-found")
-    lab.kubectl("delete", KINDS, *which, "--wait=false", f"--grace-period={_GRACE_S}")
     file.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +35,8 @@ try:
     worker = subprocess.Popen(["sh", "-c", "trap '' INT; echo ready; exec sleep 300"], stdout=subprocess.PIPE)
     worker.stdout.readline()
     print(os.getpid(), worker.pid, flush=True)
-    time.sleep(300)
+    while True:  # Python delays a signal that comes just before a sleep until after it
+        time.sleep(0.05)
 except KeyboardInterrupt:
     time.sleep({seconds})
     Path("pods-removed").touch()
@@ -72,9 +72,10 @@ def test_a_runner_whose_terminal_is_gone_has_the_pods_removed(tmp_path: Path) ->
 
 def test_a_second_interruption_kills_a_session_that_hangs(tmp_path: Path) -> None:
     with _runner(tmp_path, HANGING) as runner:
-        while runner.process.poll() is None:
+        # No signal after the session's end: one that meets the runner at its exit changes its status.
+        while processes.wait(runner.session[:1], 0):
             runner.process.send_signal(signal.SIGINT)
-            time.sleep(0.2)
+            processes.wait(runner.session[:1], 0.3)
         said = runner.end()
     assert runner.process.returncode == 130
     assert not (tmp_path / "pods-removed").exists()
