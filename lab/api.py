@@ -44,7 +44,7 @@ class Lab:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of objects in the cluster by which a session of tests finds and removes those that it has made."""
+        """Labels of the objects that a session of tests makes. It removes them by these."""
         return {SESSION_LABEL: self.settings.session} if self.settings.session else {}
 
     @property

@@ -21,7 +21,7 @@ from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
 
 PATIENCE_S = scaled(90.0)
 DISCARD_GRACE_S = 15
-"""Seconds that discarded pods have to end. HTCondor then takes their slots out of the pool."""
+"""Grace period of discarded pods, in seconds. HTCondor takes their slots out of the pool in this time."""
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 SUPERVISOR = "libexec/[s]upervisor"

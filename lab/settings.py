@@ -56,11 +56,11 @@ POOL_DOMAIN = "pool.lab"
 MINIMUM_FREE_GIB = 6
 
 SESSION_LABEL = "k8spilot-lab/session"
-"""Label of what a session of tests deploys."""
+"""Label of the objects that a session of tests makes in the cluster."""
 SESSION_ATTRIBUTE = "LabSession"
 """Attribute of the jobs that a session of tests submits."""
 SESSION_VARIABLE = "K8SPILOT_LAB_SESSION"
-"""Set by a session of tests for its workers, and for the programs that they run."""
+"""Environment variable with the name of the session of tests, for its workers and their programs."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,11 @@ def overlay(lab: Lab, name: str, component: str) -> str:
     below = pilot.write_overlay(lab, f"{name}-pod", {"ACCEPT_IDLE_MINUTES": "0"})
     folder = below.with_name(name)
     folder.mkdir(exist_ok=True)
-    changes = [{"op": "replace", "path": "/metadata/name", "value": name}]
+    label = f"/metadata/labels/{SESSION_LABEL.replace('/', '~1')}"
+    changes = [
+        {"op": "replace", "path": "/metadata/name", "value": name},
+        {"op": "add", "path": label, "value": lab.settings.session},
+    ]
     text = {
         "namespace": PILOT_NAMESPACE,
         "resources": [os.path.relpath(below, folder)],
@@ -46,7 +50,6 @@ def deployment(lab: Lab, owner: str) -> Iterator[str]:
     name = f"e2e-{owner}-scale"
     text = overlay(lab, name, "deployment")
     lab.kubectl("apply", "-f", "-", input=text)
-    lab.kubectl("label", "deployment", name, *HERE, f"{SESSION_LABEL}={lab.settings.session}")
     lab.kubectl("scale", "deployment", name, *HERE, "--replicas=2")
     yield name
     lab.kubectl("delete", "deployment", name, *HERE, "--wait=false", "--cascade=foreground")

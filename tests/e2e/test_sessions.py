@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from lab import jobs
 from lab.api import Lab
 from lab.jobs import Jobs
 from lab.settings import CHECKOUT, SESSION_LABEL
+from tests import inner_session
 from tests.e2e.pool import Pool, until
 from tests.runner import sessions
 
@@ -56,7 +58,7 @@ class Other:
         until(lambda: len(self.pods()) == 2, "the Job has its pod", 30)
 
     def pods(self) -> list[dict[str, Any]]:
-        """Those that are there and are not being deleted."""
+        """Return the session's pods, except those that are being deleted."""
         found = json.loads(self.lab.kubectl("get", "pods", "-n", self.lab.namespace, "-o", "json"))["items"]
         mine = [one for one in found if one["metadata"]["name"].startswith(self.lab.settings.session)]
         return [one for one in mine if "deletionTimestamp" not in one["metadata"]]
@@ -66,7 +68,7 @@ class Other:
         assert self.job is not None
         return bool(self.lab.access_point("alice", f"condor_q {self.job.cluster} -af JobStatus").strip())
 
-    def ends(self) -> None:
+    def kill(self) -> None:
         """Kill the process, so that it removes nothing."""
         self.process.kill()
         self.process.wait()
@@ -74,7 +76,7 @@ class Other:
 
 @pytest.fixture
 def others(lab: Lab, owner: str, tmp_path: Path) -> Iterator[tuple[Other, Other]]:
-    """Two sessions in a lab of their own, as far as sessions go."""
+    """Two sessions that live. Their files are in a folder of this test."""
     with ExitStack() as cleanup:
         found = []
         for _ in range(2):
@@ -107,7 +109,7 @@ def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: t
     dead, living = others
     for one in others:
         one.deploy()
-    dead.ends()
+    dead.kill()
     sessions.remove_ended(living.lab)
     until(lambda: not dead.pods(), "the pods are deleted", 30)
     until(lambda: not dead.has_its_job(), "the job is removed", 30)
@@ -116,13 +118,34 @@ def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: t
     assert [path.name for path in sessions.folder_of(living.lab.settings).iterdir()] == [living.lab.settings.session]
 
 
-def test_a_session_removes_what_it_has_deployed_at_its_end(others: tuple[Other, Other]) -> None:
-    living, other = others
-    living.deploy()
-    living.ends()
-    session = sessions.Session(living.lab.settings.session)
-    session.begin(sessions.folder_of(living.lab.settings))
-    session.end(living.lab)
-    until(lambda: not living.pods(), "the pods are deleted", 30)
-    until(lambda: not living.has_its_job(), "the job is removed", 30)
-    assert [path.name for path in sessions.folder_of(other.lab.settings).iterdir()] == [other.lab.settings.session]
+INNER: Final = """
+import json
+import pytest
+from lab import jobs
+from lab.api import Lab
+
+@pytest.mark.e2e
+def test_what_leaves_a_pod_and_a_job():
+    lab = Lab.attach()
+    container = {"name": "main", "image": f"{lab.registry}/busybox", "command": ["sleep", "infinity"]}
+    metadata = {"name": f"e2e-inner-{lab.settings.session}", "labels": lab.labels}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    lab.kubectl("apply", "-n", lab.namespace, "-f", "-", input=json.dumps(pod))
+    job = jobs.submit(lab, "alice", {"universe": "vanilla", "requirements": "false"})
+    print("made", lab.settings.session, job.cluster)
+    job.close()
+"""
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_session_of_pytest_removes_what_its_tests_leave(lab: Lab, tmp_path: Path, workers: str) -> None:
+    command, environment = inner_session.prepare(tmp_path, INNER, workers, "-rP")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    ((name, cluster),) = re.findall(r"^made (\w+) (\d+)$", said, re.MULTILINE)
+    pod = ("get", "pod", f"e2e-inner-{name}", "-n", lab.namespace, "--ignore-not-found", "-o", "name")
+    until(lambda: not lab.kubectl(*pod).strip(), "the pod is deleted", 30)
+    until(lambda: not lab.access_point("alice", f"condor_q {cluster} -af JobStatus").strip(), "the job is removed")
+    assert not (sessions.folder_of(lab.settings) / name).exists()

@@ -2,7 +2,7 @@
 
 Enter by `plugin`, which tests/conftest.py registers. `tiers` says which tests run when, and `groups` which of them
 belong together and what they need. `scheduler` hands groups to workers, `pilots` shares pilot pods between them,
-`times` measures, and `__main__` runs it all.
+`sessions` removes what they leave, `times` measures, and `__main__` runs it all.
 """
 
 from typing import Final

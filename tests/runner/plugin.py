@@ -37,7 +37,7 @@ WHOLE: Final = "K8SPILOT_TEST_WHOLE"
 _FACTS: Final = "k8spilot_facts"
 _LOOK_SECONDS: Final = 0.5
 _CLEAN_UP_SECONDS: Final = 30.0
-"""For workers that are interrupted. Their group is killed 45 s after that (lab/process_group.py)."""
+"""Limit of the wait for interrupted workers. Their group is killed after 45 s (lab/process_group.py)."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -78,7 +78,7 @@ class Runner:
         return report
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Write the facts about the collected tests for the scheduler."""
+        """Write the facts about the collected tests for the main process. Without workers, begin to use the lab."""
         # Imported modules are exempt from garbage collection. With them, the one after each test module takes 260 ms.
         gc.collect()
         gc.freeze()
@@ -89,7 +89,7 @@ class Runner:
             self.begin({item.nodeid: groups.facts_of(item) for item in session.items})
 
     def begin(self, tests: Mapping[str, groups.Facts]) -> None:
-        """Begin to use the lab if a test needs it, in the session's main process, before the first test."""
+        """In the main process, if a test needs the lab: lock the session's file, and bring the lab up or clean it."""
         if all(one.need == "nothing" for one in tests.values()):
             return
         try:
@@ -100,14 +100,13 @@ class Runner:
         if name := os.environ.get(LAB_OUTCOME):
             Thread(target=_bring_lab_up, args=(Path(name),)).start()
         else:
-            _remove_what_is_left()
+            _remove(sessions.remove_ended)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Remove what the session has deployed, once all workers have ended."""
         if self._worker is None:
-            with suppress(LabError):  # there is no lab, or it is broken
-                self._session.end(Lab.attach())
+            _remove(self._session.end)
 
 
 class Distribution:
@@ -121,27 +120,28 @@ class Distribution:
         self._folder = tempfile.TemporaryDirectory(prefix="k8spilot-tests-")
 
     def pytest_testnodeready(self, node: "WorkerController") -> None:
-        """Know the workers that can have begun a test."""
+        """Remember each worker that is ready for tests."""
         self._workers.append(node)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Let workers clean up that were interrupted with this process, as Ctrl-C and `python -m tests.runner` do.
+        """Wait until the workers that were interrupted with this process have cleaned up.
 
         pytest-xdist comes next: it kills workers after 10 s, and before that, execnet interrupts their clean-up after
-        5 s (gateway_base.py, WorkerGateway._terminate_execution). A daemon that a test has stopped would stay so.
+        5 s (gateway_base.py, WorkerGateway._terminate_execution). A daemon that a test has stopped would stay
+        stopped.
         """
         if exitstatus != pytest.ExitCode.INTERRUPTED:
             return
         for worker in self._workers:
-            worker.shutdown()  # those that were not interrupted
+            worker.shutdown()  # a worker that was not interrupted ends after its tests
         deadline = time.monotonic() + _CLEAN_UP_SECONDS
         for channel in (worker.channel for worker in self._workers):
             with suppress(channel.TimeoutError, channel.RemoteError, EOFError):  # EOFError: the worker has ended
                 channel.waitclose(max(0.0, deadline - time.monotonic()))
 
     def pytest_xdist_node_collection_finished(self, node: "WorkerController") -> None:
-        """Begin to use the lab when the first worker knows the tests."""
+        """Begin to use the lab when the first worker has collected the tests."""
         if not self._facts:
             self._facts = groups.read(Path(self._folder.name) / node.workerinput["workerid"])
             self._begin(self._facts)
@@ -179,23 +179,23 @@ def _bring_lab_up(outcome: Path) -> None:
         status = subprocess.run(command, cwd=CHECKOUT, check=False).returncode
         problem = f"`make lab` ended with status {status}; what it said is above the tests" if status else None
         if problem is None:
-            _remove_what_is_left()
+            _remove(sessions.remove_ended)
     finally:  # workers wait for it
         part = outcome.with_suffix(".part")
         part.write_text(json.dumps({"problem": problem}))
         part.replace(outcome)
 
 
-def _remove_what_is_left() -> None:
-    """Remove what sessions that were killed left in the lab, if there is one."""
+def _remove(what: Callable[[Lab], None]) -> None:
+    """Remove pods and jobs from the lab if there is one; print the reason where that fails."""
     try:
         lab = Lab.attach()
     except LabError:
         return
     try:
-        sessions.remove_ended(lab)
+        what(lab)
     except LabError as problem:
-        print(f"tests: what earlier sessions left in the lab is not removed: {problem}", file=sys.stderr)
+        print(f"tests: could not remove what sessions have left in the lab: {problem}", file=sys.stderr)
 
 
 def _wait_for_lab() -> None:

@@ -1,4 +1,4 @@
-"""A session of tests has a name, by which its pods and jobs are found and removed, whatever becomes of the session.
+"""Sessions of tests. Each has a name, by which its pods and jobs are found and removed, whatever becomes of it.
 
 Its main process removes them at the end. A session that was killed cannot do so. Its pods would keep the node's
 processors from the tests of others, and its jobs would take their slots: the next session on this machine removes them.
@@ -36,13 +36,13 @@ class Session:
         file = folder / f".{self.name}"
         self._file = file.open("w")
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        file.rename(folder / self.name)  # others take a file without a lock for that of a session that has ended
+        file.rename(folder / self.name)  # a file without a lock means that its session has ended
 
     def end(self, lab: Lab) -> None:
         """Remove the session's pods and jobs, if it has begun; pods end after this returns.
 
         Raises:
-            LabError: that was not possible. The next session does it.
+            LabError: the removal failed. The next session tries again.
         """
         if self._file is not None:
             _remove(lab, folder_of(lab.settings) / self.name)

@@ -35,7 +35,7 @@ try:
     worker = subprocess.Popen(["sh", "-c", "trap '' INT; echo ready; exec sleep 300"], stdout=subprocess.PIPE)
     worker.stdout.readline()
     print(os.getpid(), worker.pid, flush=True)
-    while True:  # Python delays a signal that comes just before a sleep until after it
+    while True:  # Python handles a signal that comes just before a sleep only after it
         time.sleep(0.05)
 except KeyboardInterrupt:
     time.sleep({seconds})
@@ -72,7 +72,7 @@ def test_a_runner_whose_terminal_is_gone_has_the_pods_removed(tmp_path: Path) ->
 
 def test_a_second_interruption_kills_a_session_that_hangs(tmp_path: Path) -> None:
     with _runner(tmp_path, HANGING) as runner:
-        # No signal after the session's end: one that meets the runner at its exit changes its status.
+        # No signal comes after the session's end: one that comes while the runner exits changes its status.
         while processes.wait(runner.session[:1], 0):
             runner.process.send_signal(signal.SIGINT)
             processes.wait(runner.session[:1], 0.3)

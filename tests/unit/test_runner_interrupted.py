@@ -3,26 +3,16 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from lab.patience import scaled
-from lab.settings import CHECKOUT
+from tests import inner_session
 
 pytestmark = pytest.mark.slow
 
-CONFTEST: Final = """
-from tests.runner import plugin
-
-def pytest_addoption(parser):
-    plugin.add_options(parser)
-
-def pytest_configure(config):
-    plugin.register(config)
-"""
 SECONDS: Final = 7
 """execnet interrupts a worker 5 s after it was asked to end."""
 TEST: Final = f"""
@@ -38,19 +28,14 @@ def daemon(tmp_path_factory):
 
 def test_a_daemon_stops(daemon):
     Path("stopped").open("w").write("stopped")  # a FIFO: this process waits for its reader
-    while True:  # Python delays a signal that comes just before a sleep until after it
+    while True:  # Python handles a signal that comes just before a sleep only after it
         time.sleep(0.05)
 """
 
 
 def test_the_workers_of_an_interrupted_session_have_time_to_clean_up(tmp_path: Path) -> None:
-    folder = tmp_path / "tests/own"
-    folder.mkdir(parents=True)
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (folder / "test_daemon.py").write_text(TEST)
     os.mkfifo(tmp_path / "stopped")
-    command = [sys.executable, "-m", "pytest", "-n2", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=."]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    command, environment = inner_session.prepare(tmp_path, TEST, "-n2")
     with subprocess.Popen(
         command,
         cwd=tmp_path,
