@@ -157,12 +157,13 @@ def _stopped(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
 def _ended(lab: Lab, name: str, *, kill: bool = False) -> Iterator[None]:
     process = _daemon(lab, name)
     daemons, again = Daemons(lab.settings), Daemon(name, process.cmdline())
-    if kill:
-        process.kill()
-    daemons.stop(name)
     try:
+        if kill:
+            process.kill()
+        daemons.stop(name)
         yield
     finally:
+        daemons.stop(name)  # an interruption may have come while it was ending
         daemons.start(again)
 
 

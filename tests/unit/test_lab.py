@@ -3,11 +3,14 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
-from lab import network, shell, streams
+from lab import network, outages, processes, shell, streams
 from lab.errors import LabError
 from lab.images import digest_of
 from lab.processes import Daemon, Daemons
@@ -31,6 +34,25 @@ COMMIT
 :PREROUTING ACCEPT [0:0]
 COMMIT
 """
+
+
+def test_a_daemon_runs_again_after_an_interruption_that_came_while_a_fault_was_ending_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab: Any = SimpleNamespace(settings=replace(Settings.from_environment(), state=tmp_path))
+    daemons = Daemons(lab.settings)
+    daemons.start(Daemon("sleeper", ["/bin/sleep", "300"]))
+    (first,) = daemons.living()
+    interrupted = Mock(side_effect=[KeyboardInterrupt, [], []])
+    monkeypatch.setattr(processes, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt), outages._ended(lab, "sleeper"):
+        pytest.fail("the interruption is lost")
+    monkeypatch.undo()
+    try:
+        (again,) = daemons.living()
+        assert again.pid != first.pid
+    finally:
+        daemons.stop("sleeper")
 
 
 def test_only_the_labs_rules_are_removed() -> None:
