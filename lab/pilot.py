@@ -21,7 +21,7 @@ from lab.settings import CHECKOUT, HERE, PILOT_NAMESPACE
 
 PATIENCE_S = scaled(90.0)
 DISCARD_GRACE_S = 15
-"""Grace period of discarded pods, in seconds. HTCondor takes their slots out of the pool in this time."""
+"""Grace period of discarded pods, in seconds."""
 BASE_IMAGE = "k8spilot"
 """The name that the manifests call the project's image by."""
 SUPERVISOR = "libexec/[s]upervisor"
@@ -78,6 +78,14 @@ def change(*operations: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": {"kind": "Pod", "name": "pilot"}, "patch": json.dumps(operations)}
 
 
+def label(lab: Lab) -> list[dict[str, Any]]:
+    """Return operations of a JSON patch (RFC 6902) that add the lab's labels to an object that has some."""
+    return [
+        {"op": "add", "path": f"/metadata/labels/{name.replace('/', '~1')}", "value": value}
+        for name, value in lab.labels.items()
+    ]
+
+
 def in_memory(volume: str, size: str) -> dict[str, Any]:
     """Return a part of an overlay's `patches`: an emptyDir of the pod in memory, of at most `size` (a quantity)."""
     patch = {
@@ -130,10 +138,7 @@ def write_overlay(lab: Lab, name: str, environment: Mapping[str, str], more: Map
     containers = ("/spec/containers/0", *(("/spec/initContainers/2",) if lab.level == "restricted" else ()))
     patch = [
         {"op": "replace", "path": "/metadata/name", "value": name},
-        *(
-            {"op": "add", "path": f"/metadata/labels/{label.replace('/', '~1')}", "value": value}
-            for label, value in lab.labels.items()
-        ),
+        *label(lab),
         *(
             {"op": "add", "path": f"{container}/env/-", "value": {"name": key, "value": value}}
             for key, value in environment.items()

@@ -50,7 +50,7 @@ async def _end(
     program: subprocess.Popen[bytes], signalled: asyncio.Event, limit: float | None, kill_seconds: float
 ) -> Literal["ended", "interrupted", "the time limit is exceeded"]:
     """Wait for the program's end; interrupt and kill its group where necessary. Return the cause of the end."""
-    # A pidfd tells the end of the leader without reaping it: until then no other group can have its number.
+    # A pidfd shows the end of the leader without reaping it. Until it is reaped, no other group can have its number.
     ended = named(readable(os.pidfd_open(program.pid)))
     await _first(ended, signalled, limit)
     if ended.done():

@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PACKAGE: Final = Path(k8spilot.__file__).parent
 PREFIX: Final = "K8SPILOT_TEST_PREFIX"
-"""Names of pods have it in them: checkouts that share one lab set it."""
+"""Environment variable: a word in the names of pods. Checkouts that share one lab set different words."""
 LOG: Final = "log of the pilot"
 EVENTS: Final = "events"
 PODS: Final = "pods"

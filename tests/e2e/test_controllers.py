@@ -12,7 +12,7 @@ import yaml
 
 from lab import jobs, pilot
 from lab.api import Lab
-from lab.settings import CHECKOUT, PILOT_NAMESPACE, SESSION_LABEL
+from lab.settings import CHECKOUT, PILOT_NAMESPACE
 from tests.e2e.pool import Pool, result, runs, until
 
 HERE = ("-n", PILOT_NAMESPACE)
@@ -23,11 +23,7 @@ def overlay(lab: Lab, name: str, component: str) -> str:
     below = pilot.write_overlay(lab, f"{name}-pod", {"ACCEPT_IDLE_MINUTES": "0"})
     folder = below.with_name(name)
     folder.mkdir(exist_ok=True)
-    label = f"/metadata/labels/{SESSION_LABEL.replace('/', '~1')}"
-    changes = [
-        {"op": "replace", "path": "/metadata/name", "value": name},
-        {"op": "add", "path": label, "value": lab.settings.session},
-    ]
+    changes = [{"op": "replace", "path": "/metadata/name", "value": name}, *pilot.label(lab)]
     text = {
         "namespace": PILOT_NAMESPACE,
         "resources": [os.path.relpath(below, folder)],

@@ -1,6 +1,5 @@
 """Pods and jobs of a session of tests are removed, whatever becomes of the session."""
 
-import fcntl
 import json
 import os
 import re
@@ -34,6 +33,27 @@ sys.stdin.read()
 """
 
 
+def deploy(lab: Lab, kind: str = "Pod") -> None:
+    """Deploy a pod, or a Job of one, which requests no resources and runs until it is deleted."""
+    container = {"name": "main", "image": f"{lab.registry}/busybox", "command": ["sleep", "infinity"]}
+    spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"}
+    metadata = {"name": lab.settings.session, "labels": lab.labels}
+    one: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    if kind == "Job":
+        one |= {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": spec}}}
+    lab.kubectl("apply", "-n", lab.namespace, "-f", "-", input=json.dumps(one))
+
+
+def submit(lab: Lab) -> Jobs:
+    """Submit a job that waits for good."""
+    return jobs.submit(lab, "alice", {"universe": "vanilla", "requirements": "false"})
+
+
+def is_queued(lab: Lab, cluster: int | str) -> bool:
+    """Return whether a job is in the queue."""
+    return bool(lab.access_point("alice", f"condor_q {cluster} -af JobStatus").strip())
+
+
 @dataclass
 class Other:
     """A session in a process of its own, with a pod, a Kubernetes Job, and a job of HTCondor."""
@@ -44,17 +64,10 @@ class Other:
     job: Jobs | None = None
 
     def deploy(self) -> None:
-        """Make them: the pods ask for nothing, and run until they are deleted; the job waits."""
-        waits = jobs.submit(self.lab, "alice", {"universe": "vanilla", "requirements": "false"})
-        self.job = self.cleanup.enter_context(waits)
-        name, container = self.lab.settings.session, {"name": "main", "image": f"{self.lab.registry}/busybox"}
-        spec = {"containers": [container | {"command": ["sleep", "infinity"]}], "terminationGracePeriodSeconds": 0}
-        metadata = {"name": name, "labels": self.lab.labels}
-        template = {"spec": {**spec, "restartPolicy": "Never"}}
-        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        for one in (pod, job):
-            self.lab.kubectl("apply", "-n", self.lab.namespace, "-f", "-", input=json.dumps(one))
+        """Deploy the pod and the Kubernetes Job, and submit the job."""
+        self.job = self.cleanup.enter_context(submit(self.lab))
+        for kind in ("Pod", "Job"):
+            deploy(self.lab, kind)
         until(lambda: len(self.pods()) == 2, "the Job has its pod", 30)
 
     def pods(self) -> list[dict[str, Any]]:
@@ -66,7 +79,7 @@ class Other:
     def has_its_job(self) -> bool:
         """Return whether the job is in the queue."""
         assert self.job is not None
-        return bool(self.lab.access_point("alice", f"condor_q {self.job.cluster} -af JobStatus").strip())
+        return is_queued(self.lab, self.job.cluster)
 
     def kill(self) -> None:
         """Kill the process, so that it removes nothing."""
@@ -99,8 +112,8 @@ def others(lab: Lab, owner: str, tmp_path: Path) -> Iterator[tuple[Other, Other]
 
 def test_this_session_lives_and_its_pods_have_its_name(lab: Lab, pool: Pool) -> None:
     name = lab.settings.session
-    with (sessions.folder_of(lab.settings) / name).open() as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (sessions.folder_of(lab.settings) / name).open() as file:
+        assert not sessions.lock(file)
     pod = json.loads(lab.kubectl("get", "pod", pool.pod, "-n", lab.namespace, "-o", "json"))
     assert pod["metadata"]["labels"][SESSION_LABEL] == name
 
@@ -119,20 +132,15 @@ def test_what_a_killed_session_has_deployed_is_removed_by_the_next_one(others: t
 
 
 INNER: Final = """
-import json
 import pytest
-from lab import jobs
 from lab.api import Lab
+from tests.e2e.test_sessions import deploy, submit
 
 @pytest.mark.e2e
 def test_what_leaves_a_pod_and_a_job():
     lab = Lab.attach()
-    container = {"name": "main", "image": f"{lab.registry}/busybox", "command": ["sleep", "infinity"]}
-    metadata = {"name": f"e2e-inner-{lab.settings.session}", "labels": lab.labels}
-    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    lab.kubectl("apply", "-n", lab.namespace, "-f", "-", input=json.dumps(pod))
-    job = jobs.submit(lab, "alice", {"universe": "vanilla", "requirements": "false"})
+    deploy(lab)
+    job = submit(lab)
     print("made", lab.settings.session, job.cluster)
     job.close()
 """
@@ -145,7 +153,7 @@ def test_a_session_of_pytest_removes_what_its_tests_leave(lab: Lab, tmp_path: Pa
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     ((name, cluster),) = re.findall(r"^made (\w+) (\d+)$", said, re.MULTILINE)
-    pod = ("get", "pod", f"e2e-inner-{name}", "-n", lab.namespace, "--ignore-not-found", "-o", "name")
+    pod = ("get", "pod", name, "-n", lab.namespace, "--ignore-not-found", "-o", "name")
     until(lambda: not lab.kubectl(*pod).strip(), "the pod is deleted", 30)
-    until(lambda: not lab.access_point("alice", f"condor_q {cluster} -af JobStatus").strip(), "the job is removed")
+    until(lambda: not is_queued(lab, cluster), "the job is removed")
     assert not (sessions.folder_of(lab.settings) / name).exists()

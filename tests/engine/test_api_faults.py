@@ -37,7 +37,7 @@ ON_NODE = (
 )
 """Faults that are tried on the node, too."""
 MOST_REQUESTS = 14
-"""In a fault of any kind that lasts for FAULT_SECONDS, or NODE_FAULT_SECONDS: back-off, and no more than that.
+"""Limit of the requests in a fault that lasts for FAULT_SECONDS, or NODE_FAULT_SECONDS: the pilot backs off.
 
 A fault lasts longer on a busy machine, with more requests: where a right is taken away, a bind makes 8 requests in
 0.7 s, 13 in 1.4 s and 17 in 2.1 s.
@@ -54,7 +54,7 @@ class Story:
         self._moments = moments
         self._seconds = seconds
         self.most = 0.0
-        """The most requests of a fault, for each `seconds` that it lasted."""
+        """Requests in a fault, scaled to `seconds`; of several faults, the most."""
 
     @asynccontextmanager
     async def at(self, moment: str) -> AsyncIterator[None]:

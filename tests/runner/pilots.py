@@ -2,10 +2,9 @@
 
 A module takes a pilot as a lease, and has it for itself until the module's last test. Each pilot has a file of the lab,
 whose lock (flock) is the lease: it ends with the process that has it. A lease of a configuration whose pilots
-are all taken deploys another one. They are removed with all else that the session deploys: see `sessions`.
+are all taken deploys another one. `sessions` removes them with all else that the session has deployed.
 """
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +15,7 @@ from typing import IO, Any, Final
 from lab import jobs, pilot
 from lab.api import Lab
 from lab.errors import LabError
+from tests.runner.sessions import lock
 
 _MOST: Final = 50
 """Pilots of one configuration; more tests at a time than any machine runs."""
@@ -94,12 +94,10 @@ class Pilots:
 def _locked(path: Path) -> IO[str] | None:
     """The open file at `path`, locked; None if another process has it."""
     file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    if lock(file):
+        return file
+    file.close()
+    return None
 
 
 def _read(file: IO[str]) -> dict[str, str]:

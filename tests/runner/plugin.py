@@ -17,6 +17,7 @@ import pytest
 
 from lab.api import Lab
 from lab.errors import LabError
+from lab.process_group import KILL_SECONDS
 from lab.settings import CHECKOUT, SESSION_VARIABLE, Settings
 from tests.runner import groups, sessions, times
 from tests.runner.scheduler import Scheduler
@@ -36,8 +37,8 @@ WHOLE: Final = "K8SPILOT_TEST_WHOLE"
 """Set where all tests run: then the lab builds the programs that some of them start on demand, before any test."""
 _FACTS: Final = "k8spilot_facts"
 _LOOK_SECONDS: Final = 0.5
-_CLEAN_UP_SECONDS: Final = 30.0
-"""Limit of the wait for interrupted workers. Their group is killed after 45 s (lab/process_group.py)."""
+_CLEAN_UP_SECONDS: Final = KILL_SECONDS - 15.0
+"""Limit of the wait for interrupted workers. The rest is for pytest-xdist (up to 10 s) and the removal of pods."""
 
 
 def add_options(parser: pytest.Parser) -> None:

@@ -1,9 +1,9 @@
-"""Sessions of tests. Each has a name, by which its pods and jobs are found and removed, whatever becomes of it.
+"""Sessions of tests. Pods and jobs carry the name of their session, so that they can be found and removed.
 
-Its main process removes them at the end. A session that was killed cannot do so. Its pods would keep the node's
-processors from the tests of others, and its jobs would take their slots: the next session on this machine removes them.
-The main process of a session has a lock (flock) on a file of its own, so that others know that it lives; the lock ends
-with the process.
+The main process of a session removes them at the end. A session that was killed cannot do so. Its pods would keep the
+node's processors from the tests of others, and its jobs would take their slots. Therefore the next session on this
+machine removes them. The main process locks (flock) a file, so that other sessions know that its session lives. The
+lock ends with the process.
 """
 
 import fcntl
@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from lab import testbed
 from lab.api import Lab
 from lab.errors import LabError
-from lab.images import digest_of
 from lab.phases import CLEAN_UP, phase
 from lab.pilot import DISCARD_GRACE_S
 from lab.settings import ACCESS_POINT, POOL_NAMESPACE, SESSION_ATTRIBUTE, SESSION_LABEL, Settings
@@ -31,7 +31,7 @@ class Session:
         self._file: IO[str] | None = None
 
     def begin(self, folder: Path) -> None:
-        """Let others see that the session lives; called before it deploys anything."""
+        """Lock the session's file, so that other sessions see that it lives. Call it before the first deployment."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f".{self.name}"
         self._file = file.open("w")
@@ -39,7 +39,7 @@ class Session:
         file.rename(folder / self.name)  # a file without a lock means that its session has ended
 
     def end(self, lab: Lab) -> None:
-        """Remove the session's pods and jobs, if it has begun; pods end after this returns.
+        """Remove the session's pods and jobs if it has begun. The pods end later.
 
         Raises:
             LabError: the removal failed. The next session tries again.
@@ -51,8 +51,16 @@ class Session:
 
 def folder_of(settings: Settings) -> Path:
     """Return the folder with the files of all sessions that use one cluster from this machine."""
-    cluster = "lab" if settings.kubeconfig is None else digest_of([str(settings.kubeconfig.resolve())])
-    return settings.cache / "test-sessions" / cluster
+    return settings.cache / "test-sessions" / testbed.facts_file(settings).stem
+
+
+def lock(file: IO[str]) -> bool:
+    """Lock a file (flock) unless another process has locked it; return whether it is locked."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def remove_ended(lab: Lab) -> None:
@@ -60,11 +68,10 @@ def remove_ended(lab: Lab) -> None:
     problems = []
     for path in folder_of(lab.settings).glob("[!.]*"):
         with suppress(FileNotFoundError), path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(lab, path)
-            except BlockingIOError:  # it lives
+            if not lock(file):  # the session lives
                 continue
+            try:
+                _remove(lab, path)
             except LabError as problem:
                 problems.append(str(problem))
     if problems:
@@ -76,7 +83,7 @@ def _remove(lab: Lab, file: Path) -> None:
     which = ("-l", f"{SESSION_LABEL}={file.name}", "--all-namespaces", "--ignore-not-found")
     lab.kubectl("delete", KINDS, *which, "--wait=false", f"--grace-period={DISCARD_GRACE_S}")
     those = f"""-constraint '{SESSION_ATTRIBUTE} == "{file.name}"'"""
-    # condor_rm fails where there are no jobs. root may remove everybody's.
+    # condor_rm fails if no job matches. root may remove the jobs of all users.
     script = f'found=$(condor_q -allusers {those} -af ClusterId) && {{ test -z "$found" || condor_rm {those}; }}'
     lab.kubectl("exec", "-n", POOL_NAMESPACE, ACCESS_POINT, "--", "sh", "-c", script)
     file.unlink(missing_ok=True)

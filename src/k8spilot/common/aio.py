@@ -138,7 +138,7 @@ async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 async def readable(descriptor: int) -> None:
-    """Wait until a descriptor is readable, and close it. A pidfd is, once its process has ended (pidfd_open(2))."""
+    """Wait until a descriptor is readable, and close it. A pidfd becomes so when its process ends (pidfd_open(2))."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, event.set)
     try:
